@@ -1,0 +1,280 @@
+"""The command line: parses, calls, writes, and picks the exit code."""
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnviz.errors import AttnvizError
+from attnviz.options import Input, Look, Model, Output, Select, spread_options
+from attnviz.version import __version__
+
+if TYPE_CHECKING:
+    from attnviz.maps import Recording
+    from attnviz.report import Look as ReportLook
+    from attnviz.report import Report, ReportOptions
+    from attnviz.source import ModelSettings
+
+app = typer.Typer(
+    name="attnviz",
+    help="Show what a transformer attends to: in the terminal, as a figure, with every number exact.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+CHANGES = ("causal", "scale", "seed", "dropout")
+
+
+@app.command()
+@spread_options
+def show(
+    input: Input,
+    model: Model,
+    select: Select,
+    look: Look,
+    output: Output,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Print the numbers: scores, weights or both.", rich_help_panel="Look", show_default=False),
+    ] = None,
+) -> None:
+    """Draw the attention of every chosen head over a text."""
+    from attnviz.report import build_report
+
+    refuse_output(output)
+    options = report_options(select, look, output, table)
+    recording = record(read_input(input), model_settings(input, model), options)
+    deliver(build_report(recording, options), output)
+
+
+@app.command()
+@spread_options
+def compare(
+    input: Input,
+    model: Model,
+    select: Select,
+    look: Look,
+    output: Output,
+    other: Annotated[
+        str | None,
+        typer.Option("--with", help="Compare with this text, of as many tokens.", rich_help_panel="Input"),
+    ] = None,
+) -> None:
+    """Draw what changes in each head with --causal, --scale, --seed, --dropout or another text."""
+    from attnviz.compare import comparison_report
+
+    refuse_output(output)
+    options = report_options(select, look, output)
+    settings = model_settings(input, model)
+    text = read_input(input)
+    before, after, change = record_both(text, other, settings, options)
+    deliver(comparison_report(before, after, change, options), output)
+
+
+@app.command()
+def samples() -> None:
+    """List the sample texts, for --sample NAME."""
+    from attnviz.samples import read_sample, samples
+
+    for name in samples():
+        words = read_sample(name).split()
+        start = " ".join(words)
+        write(f"{name:12} {len(words):5} words  {start if len(start) <= 48 else start[:47] + '…'}\n".encode())
+
+
+@app.command()
+def devices() -> None:
+    """List the devices that torch can use here, for --device NAME."""
+    from attnviz.devices import describe_devices
+
+    for name, description in describe_devices():
+        write(f"{name:8} {description}\n".encode())
+
+
+def show_version(wanted: bool) -> None:
+    """Prints the version and ends."""
+    if wanted:
+        write(f"attnviz {__version__}\n".encode())
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Show what a transformer attends to: in the terminal, as a figure, with every number exact."""
+
+
+def record(text: str, settings: "ModelSettings", options: "ReportOptions") -> "Recording":
+    """The recording of a text, or the one that the text names."""
+    if is_recording(text):
+        from attnviz.files import load
+
+        return load(Path(text))
+    from attnviz.source import open_source
+
+    return open_source(settings).record(text, options.selection)
+
+
+def record_both(
+    text: str, other: str | None, settings: "ModelSettings", options: "ReportOptions"
+) -> tuple["Recording", "Recording", str]:
+    """A as given without the changes, B with them and A's weights, and what was changed in words."""
+    from attnviz.source import ModelSettings, option
+    from attnviz.source_seeded import SeededSource
+
+    plain = {name: getattr(ModelSettings, name) for name in CHANGES}
+    changed = [name for name in CHANGES if getattr(settings, name) != plain[name]]
+    if not changed and other is None:
+        raise AttnvizError("nothing to compare; --causal, --scale, --seed, --dropout or --with TEXT says what changes")
+    before = SeededSource(replace(settings, **plain))
+    after = SeededSource(settings, like=None if "seed" in changed else before)
+    recording_a = before.record(text, options.selection)
+    recording_b = after.record(text if other is None else other, options.selection)
+    words = [option(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
+    return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
+
+
+def model_settings(input: Input, model: Model) -> "ModelSettings":
+    """The settings that the options give."""
+    from attnviz.source import ModelSettings
+
+    return ModelSettings(tokenizer=input.tokenizer, **vars(model))
+
+
+def report_options(select: Select, look: Look, output: Output, table: str | None = None) -> "ReportOptions":
+    """The report's options, with the limits of the medium that it is drawn for."""
+    from attnviz.render import TERMINAL, max_cells, suffix_of
+    from attnviz.report import ReportOptions
+    from attnviz.selection import Selection
+
+    suffix = TERMINAL if output.output is None else suffix_of(output.output)
+    chosen = report_look(look, to_terminal=output.output is None)
+    selection = Selection.parse(**vars(select))
+    return ReportOptions(selection=selection, table=table, max_cells=max_cells(suffix, chosen), look=chosen)
+
+
+def report_look(look: Look, to_terminal: bool) -> "ReportLook":
+    """The look that the options and the terminal give."""
+    from rich.console import Console
+
+    from attnviz.report import Look as ReportLook
+    from attnviz.report import parse_size
+
+    console = Console()
+    colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    return ReportLook(
+        theme=look.theme,
+        size=parse_size(look.size, look.dpi),
+        dpi=look.dpi,
+        title=look.title,
+        width=max(console.width, 20),
+        colors=colors if to_terminal and not console.no_color and not look.ascii else 0,
+        ascii=look.ascii or (to_terminal and encoding != "utf8"),
+    )
+
+
+def read_input(input: Input) -> str:
+    """The text that the options name: given, a file's, a sample's, standard input's, or the first sample."""
+    from attnviz.files import decode_text, read_text
+    from attnviz.samples import read_sample, samples
+
+    given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
+    if len(given) > 1:
+        raise AttnvizError(f"{' and '.join(given)} both give a text; one of them works")
+    if input.file is not None:
+        return read_text(input.file)
+    if input.sample is not None:
+        return read_sample(input.sample)
+    if input.text not in (None, "-"):
+        return str(input.text)
+    if input.text == "-" or is_piped():
+        return decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+    first = next(iter(samples()))
+    remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
+    return read_sample(first)
+
+
+def is_piped() -> bool:
+    """Whether standard input is a pipe or a file."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and os.fstat(sys.stdin.fileno()).st_size > 0)
+
+
+def is_recording(text: str) -> bool:
+    """Whether the text is the path of a saved recording."""
+    return text.endswith(".safetensors")
+
+
+def refuse_output(output: Output) -> None:
+    """Raises AttnvizError where the output cannot be written, before any work is done."""
+    from attnviz.files import refuse_target
+    from attnviz.render import suffix_of
+
+    if output.output is not None:
+        suffix_of(output.output)
+        refuse_target(output.output, output.force)
+
+
+def deliver(report: "Report", output: Output) -> None:
+    """Writes the report to its file and the path to standard output, or the picture to standard output."""
+    from attnviz.files import atomic_file
+    from attnviz.render import TERMINAL, draw, suffix_of
+
+    if output.output is None:
+        write(draw(report, TERMINAL))
+        return
+    drawn = draw(report, suffix_of(output.output))
+    with atomic_file(output.output, output.force) as file:
+        file.write(drawn)
+    write(f"{output.output}\n".encode(errors="surrogateescape"))
+
+
+def write(content: bytes) -> None:
+    """Writes to standard output."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def remark(line: str) -> None:
+    """Says a line on standard error."""
+    print(f"attnviz: {line}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code: 0 done, 1 refused, 2 usage, 130 interrupted.
+
+    Args:
+        arguments: what follows the program's name; ``None`` takes the process's own.
+    """
+    try:
+        return app(args=arguments, prog_name="attnviz", standalone_mode=False) or 0
+    except AttnvizError as error:
+        remark(one_line(str(error)))
+        return 1
+    except typer.TyperException as error:
+        remark(f"{one_line(error.format_message())} (attnviz --help lists what works)")
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+
+
+def one_line(message: str) -> str:
+    """The message on one line, without control characters."""
+    return " ".join("".join(character if character.isprintable() else " " for character in message).split())

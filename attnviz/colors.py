@@ -1,0 +1,85 @@
+"""Values to colours, and to an ink that is legible on them: one table, used by every renderer."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnviz.errors import AttnvizError
+
+ByteArray = NDArray[np.uint8]
+Rgb = tuple[int, int, int]
+
+# Samples of matplotlib's maps, evenly spaced; between them colours are interpolated.
+SAMPLES = {
+    "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c"
+    " 1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725",
+    "RdBu_r": "053061 2065ab 4393c3 90c4dd d1e5f0 f7f6f6 fddbc7 f3a481 d6604d b1182b 67001f",
+}
+SEQUENTIAL = "viridis"
+DIVERGING = "RdBu_r"
+
+
+@dataclass(frozen=True)
+class ColorScale:
+    """A linear scale from ``low`` to ``high`` through a colormap; values beyond take its ends.
+
+    Raises:
+        AttnvizError: if the limits are not finite or the wrong way round.
+    """
+
+    low: float
+    high: float
+    colormap: str = SEQUENTIAL
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no scale; a smaller number comes first, as 0:1")
+
+    def fraction(self, values: ArrayLike) -> NDArray[np.float64]:
+        """How far each value is from low to high, 0 to 1; NaN stays NaN."""
+        fraction = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
+        return np.clip(fraction, 0.0, 1.0)
+
+    def rgb(self, values: ArrayLike) -> ByteArray:
+        """The colour of each value, ``(..., 3)``."""
+        index = np.nan_to_num(np.rint(self.fraction(values) * 255)).astype(np.intp)
+        return np.asarray(colormap(self.colormap)[index])
+
+
+@cache
+def colormap(name: str) -> ByteArray:
+    """The colours of a map, ``(256, 3)``: one of ours, or any that matplotlib knows.
+
+    Raises:
+        AttnvizError: if there is none of that name.
+    """
+    if name not in SAMPLES:
+        return _matplotlib_colormap(name)
+    samples = np.array([list(bytes.fromhex(color)) for color in SAMPLES[name].split()], dtype=np.float64)
+    places = np.linspace(0, len(samples) - 1, 256)
+    channels = [np.interp(places, np.arange(len(samples)), samples[:, channel]) for channel in range(3)]
+    return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
+
+
+def luminance(rgb: ArrayLike) -> NDArray[np.float64]:
+    """Relative luminance of sRGB colours, 0 to 1 (WCAG 2.1), ``(..., 3)`` to ``(...)``."""
+    fraction = np.asarray(rgb, dtype=np.float64) / 255
+    linear = np.where(fraction <= 0.04045, fraction / 12.92, ((fraction + 0.055) / 1.055) ** 2.4)
+    return np.asarray(linear @ np.array([0.2126, 0.7152, 0.0722]))
+
+
+def ink_on(rgb: ArrayLike) -> NDArray[np.uint8]:
+    """Black or white, whichever contrasts more with each colour, ``(..., 3)``."""
+    dark_paper = luminance(rgb) < 0.179  # where contrast with white equals contrast with black
+    return np.where(dark_paper[..., None], np.uint8(255), np.uint8(0)) * np.ones(3, dtype=np.uint8)
+
+
+def _matplotlib_colormap(name: str) -> ByteArray:
+    import matplotlib
+
+    if name not in matplotlib.colormaps:
+        raise AttnvizError(f"unknown colormap {name!r}; viridis, magma, cividis, Blues or any of matplotlib's works")
+    colors = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
+    return np.asarray(np.rint(colors * 255), dtype=np.uint8)

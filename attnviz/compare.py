@@ -1,0 +1,184 @@
+"""Two recordings to what changed between them, head by head."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import AttnvizError
+from attnviz.maps import LayerMaps, Recording, Window
+from attnviz.report import (
+    CHANGE,
+    PERCENT,
+    Panel,
+    Report,
+    ReportOptions,
+    Summary,
+    head_name,
+    head_panels,
+    model_name,
+    panel_remarks,
+    recording_remarks,
+    select_heads,
+    share_scales,
+    text_title,
+)
+
+
+@dataclass(frozen=True)
+class HeadChange:
+    """How much one head's weights changed, over the queries that see any key in either recording.
+
+    Attributes:
+        head: as ``layer.head``.
+        variation_mean: total variation, half the sum of absolute differences of a row, 0 to 1; its mean.
+        variation_max: its maximum.
+        divergence_mean: Jensen-Shannon divergence of a row in bits, 0 to 1; its mean.
+        divergence_max: its maximum.
+    """
+
+    head: str
+    variation_mean: float
+    variation_max: float
+    divergence_mean: float
+    divergence_max: float
+
+
+def compare(a: Recording, b: Recording) -> list[HeadChange]:
+    """The change of every head from ``a`` to ``b``.
+
+    Raises:
+        AttnvizError: if their heads, queries or keys do not correspond.
+    """
+    refuse_unlike(a, b)
+    pairs = zip(a.each_head(), b.each_head(), strict=True)
+    return [_head_change(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in pairs]
+
+
+def comparison_report(a: Recording, b: Recording, change: str, options: ReportOptions) -> Report:
+    """The report of A, B and B − A for each chosen head, and how much each changed.
+
+    Args:
+        a: the recording as it was.
+        b: the recording with the change.
+        change: what was changed, as the caption says it.
+        options: which heads and how they are drawn.
+
+    Raises:
+        AttnvizError: if the recordings' heads, queries or keys do not correspond.
+    """
+    changes = {one.head: one for one in compare(a, b)}
+    heads_a, heads_b = select_heads(a, options.selection), select_heads(b, options.selection)
+    panels = share_scales(
+        panel
+        for (maps_a, head), (maps_b, _) in zip(heads_a, heads_b, strict=True)
+        for panel in _triple(maps_a, maps_b, head, options)
+    )
+    chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
+    remarks = dict.fromkeys((*panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b)))
+    return Report(
+        title=options.look.title or text_title(a),
+        panels=panels,
+        caption=_caption(a, chosen, change),
+        remarks=tuple(remarks),
+        across=3,
+        summary=_summary(chosen),
+        look=options.look,
+    )
+
+
+def total_variation(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Half the sum of absolute differences over keys, ``(..., keys)`` to ``(...)``; 0 to 1."""
+    return np.asarray(np.abs(a.astype(np.float64) - b).sum(axis=-1) / 2)
+
+
+def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Jensen-Shannon divergence over keys in bits, ``(..., keys)`` to ``(...)``; 0 to 1 (Lin 1991, equation 4.1)."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    middle = (a + b) / 2
+    return np.maximum((_relative_entropy(a, middle) + _relative_entropy(b, middle)) / 2, 0)
+
+
+def refuse_unlike(a: Recording, b: Recording) -> None:
+    """Raises AttnvizError where the two cannot be compared head by head, saying why."""
+    for name, count_a, count_b in (
+        ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),
+        ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
+    ):
+        if count_a != count_b:
+            raise AttnvizError(f"A and B have different {name}; only runs with the same layers and heads compare")
+    for maps_a, maps_b in zip(a.maps, b.maps, strict=True):
+        shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in (maps_a, maps_b)]
+        if shapes[0] != shapes[1]:
+            raise AttnvizError(
+                f"A has {shapes[0][1]} tokens and B has {shapes[1][1]}; only texts with as many tokens compare"
+            )
+
+
+def _head_change(a: LayerMaps, b: LayerMaps, head: int) -> HeadChange:
+    window_a, window_b = _whole(a, head), _whole(b, head)
+    seen = (window_a.visible | window_b.visible).any(axis=-1)
+    rows_a, rows_b = window_a.weights[0][seen], window_b.weights[0][seen]
+    variation, divergence = total_variation(rows_a, rows_b), jensen_shannon(rows_a, rows_b)
+    if not seen.any():
+        variation = divergence = np.zeros(1)
+    return HeadChange(
+        head_name(a, head),
+        float(variation.mean()),
+        float(variation.max()),
+        float(divergence.mean()),
+        float(divergence.max()),
+    )
+
+
+def _whole(maps: LayerMaps, head: int) -> Window:
+    return maps.window((head,), slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+
+
+def _triple(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> list[Panel]:
+    name = head_name(a, head)
+    [panel_a] = head_panels(a, head, [PERCENT], options, f"{name} A")
+    [panel_b] = head_panels(b, head, [PERCENT], options, f"{name} B")
+    difference = Panel(
+        title=f"{name} B − A",
+        values=panel_b.values - panel_a.values,
+        visible=panel_a.visible | panel_b.visible,
+        rows=panel_a.rows,
+        columns=panel_a.columns,
+        quantity=CHANGE,
+        scale=panel_a.scale,
+    )
+    return [panel_a, panel_b, difference]
+
+
+def _summary(changes: list[HeadChange]) -> Summary:
+    header = ("head", "total variation, mean", "max", "Jensen-Shannon bits, mean", "max")
+    rows = [
+        (
+            one.head,
+            f"{one.variation_mean:.4f}",
+            f"{one.variation_max:.4f}",
+            f"{one.divergence_mean:.4f}",
+            f"{one.divergence_max:.4f}",
+        )
+        for one in changes
+    ]
+    return Summary(header, tuple(rows))
+
+
+def _caption(a: Recording, changes: list[HeadChange], change: str) -> str:
+    most = max(changes, key=lambda one: one.variation_mean)
+    effect = (
+        f"head {most.head} changes most, by a total variation of {most.variation_mean:.2f} a query on average"
+        if most.variation_max > 0
+        else "no weight changes"
+    )
+    return f"Attention before (A) and after (B) {change} in {model_name(a)}: {effect}."
+
+
+def _relative_entropy(a: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of a · log2(a / reference) over keys, with 0 · log 0 = 0."""
+    safe = np.where(a > 0, a, 1.0)
+    terms = a * np.log2(safe / np.where(a > 0, reference, 1.0))
+    return np.asarray(terms.sum(axis=-1))

@@ -1,0 +1,83 @@
+"""The devices and number types of this machine that torch can compute on."""
+
+import re
+from typing import TYPE_CHECKING
+
+from attnviz.errors import AttnvizError, known_names
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+
+
+def refuse_unknown_device(name: str) -> None:
+    """Raises AttnvizError where no machine has such a device; needs no torch."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII):
+        raise AttnvizError(f"unknown device {name!r}; auto, cpu, cuda, cuda:N or mps works")
+
+
+def refuse_unknown_dtype(name: str) -> None:
+    """Raises AttnvizError where the number type is not one that attention is computed in."""
+    if name not in DTYPES:
+        raise AttnvizError(f"unknown dtype {name!r}; {known_names(DTYPES)} works")
+
+
+def find_device(name: str) -> "torch.device":
+    """The device of that name; ``auto`` takes CUDA, then MPS, then the CPU.
+
+    Raises:
+        AttnvizError: if this machine lacks it, naming those it has.
+    """
+    import torch
+
+    refuse_unknown_device(name)
+    present = device_names()
+    if name == "auto":
+        return torch.device(present[0])
+    if (f"{name}:0" if name == "cuda" else name) not in present:
+        raise AttnvizError(f"no device {name!r} on this machine; it has {known_names(present)}")
+    return torch.device(name)
+
+
+def device_names() -> list[str]:
+    """The devices of this machine, the one that ``auto`` takes first."""
+    import torch
+
+    names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return [*names, "cpu"]
+
+
+def describe_devices() -> list[tuple[str, str]]:
+    """Each device and what it is."""
+    import platform
+
+    import torch
+
+    described = []
+    for name in device_names():
+        if name.startswith("cuda"):
+            properties = torch.cuda.get_device_properties(name)
+            described.append((name, f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"))
+        else:
+            what = "Apple GPU" if name == "mps" else f"{torch.get_num_threads()} threads"
+            described.append((name, f"{platform.machine()}, {what}"))
+    return described
+
+
+def available_memory() -> int | None:
+    """Bytes of main memory that can still be taken, or ``None`` where the system does not say."""
+    import os
+
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None

@@ -1,0 +1,184 @@
+"""The numbers of a run: Recording and its LayerMaps, which give any Window of them exactly or an Overview of all."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import AttnvizError
+from attnviz.tokens import Tokens
+
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+Kind = Literal["self", "cross"]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A block of one layer's maps.
+
+    Attributes:
+        scores: ``(heads, queries, keys)``, scaled, before the mask.
+        weights: ``(heads, queries, keys)``, after the softmax, before dropout; 0 where not visible.
+        visible: ``(queries, keys)``.
+    """
+
+    scores: FloatArray
+    weights: FloatArray
+    visible: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """Weights pooled to pixels, each over the visible cells of its block.
+
+    Attributes:
+        mean: ``(heads, height, width)``.
+        maximum: ``(heads, height, width)``.
+        visible: ``(height, width)``, whether any cell of the block is visible.
+    """
+
+    mean: FloatArray
+    maximum: FloatArray
+    visible: BoolArray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerMaps(ABC):
+    """One attention call of a run.
+
+    Attributes:
+        layer: its number, from 0.
+        module: the name of the module that made the call.
+        kind: ``self``, or ``cross`` where keys come from another text.
+        heads: the heads' own numbers, in the order in which they are held.
+        query_tokens: the tokens that look, one a row.
+        key_tokens: the tokens looked at, one a column.
+        item: which text of a batch this is, from 0.
+        scale: what q·k was multiplied by; ``None`` where not known.
+        fidelity: the largest difference between weights @ values and what the model's attention
+            really gave; ``None`` where not known.
+    """
+
+    layer: int
+    module: str
+    heads: tuple[int, ...]
+    query_tokens: Tokens
+    key_tokens: Tokens
+    kind: Kind = "self"
+    item: int = 0
+    scale: float | None = None
+    fidelity: float | None = None
+
+    @abstractmethod
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block of the given heads (by their own numbers), exactly."""
+
+    @abstractmethod
+    def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
+        """The weights of the given block, pooled to ``height`` x ``width`` pixels."""
+
+    def positions(self, heads: tuple[int, ...]) -> list[int]:
+        """Where the heads with these numbers are held."""
+        return [self.heads.index(head) for head in heads]
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DenseMaps(LayerMaps):
+    """The maps themselves, held whole.
+
+    Attributes:
+        scores: ``(heads, queries, keys)``, scaled, before the mask.
+        weights: ``(heads, queries, keys)``, after the softmax, before dropout.
+        visible: ``(queries, keys)``.
+    """
+
+    scores: FloatArray
+    weights: FloatArray
+    visible: BoolArray
+
+    def __post_init__(self) -> None:
+        shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
+        for name, expected in (("scores", shape), ("weights", shape), ("visible", shape[1:])):
+            array = getattr(self, name)
+            if array.shape != expected:
+                raise AttnvizError(f"layer {self.layer}: {name} of shape {array.shape}, expected {expected}")
+            array.setflags(write=False)
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block, cut out of the arrays."""
+        chosen = self.positions(heads)
+        return Window(
+            scores=self.scores[chosen, queries, keys],
+            weights=self.weights[chosen, queries, keys],
+            visible=self.visible[queries, keys],
+        )
+
+    def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
+        """The block, reduced to pixels."""
+        window = self.window(heads, queries, keys)
+        weights = np.where(window.visible, window.weights, 0)
+        visible = _pool(np.add, window.visible.astype(np.int64), height, width)
+        total = _pool(np.add, weights, height, width)
+        return Overview(
+            mean=(total / np.maximum(visible, 1)).astype(np.float32),
+            maximum=_pool(np.maximum, weights, height, width).astype(np.float32),
+            visible=visible > 0,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recording:
+    """The maps of one run, in layer order, and where they came from.
+
+    Attributes:
+        maps: one LayerMaps for each attention call (and each text of a batch).
+        model: what made them: a name or a path.
+        untrained: whether the weights are random, so that the picture means nothing about language.
+        settings: what the run was given, as JSON values.
+        seed: what the random numbers came from, if any were drawn.
+        version: the version of attnviz that made it.
+        remarks: sentences that a reader of the maps must see.
+    """
+
+    maps: tuple[LayerMaps, ...]
+    model: str
+    untrained: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    version: str = ""
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.maps:
+            raise AttnvizError("nothing was recorded; choose layers and heads that are there")
+
+    @property
+    def text(self) -> str:
+        """The text of the queries."""
+        return self.maps[0].query_tokens.text
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the recorded layers."""
+        return tuple(dict.fromkeys(maps.layer for maps in self.maps))
+
+    def each_head(self) -> Iterator[tuple[LayerMaps, int]]:
+        """Every recorded head: its layer's maps and its number."""
+        return ((maps, head) for maps in self.maps for head in maps.heads)
+
+
+def block_edges(count: int, blocks: int) -> NDArray[np.int64]:
+    """Where each of ``blocks`` nearly equal blocks of ``count`` cells begins, and the end: ``(blocks + 1,)``."""
+    return np.arange(blocks + 1, dtype=np.int64) * count // blocks
+
+
+def _pool(reduce: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+    """The cells of the last two axes reduced over blocks, ``(..., height, width)``."""
+    rows = block_edges(cells.shape[-2], height)[:-1]
+    columns = block_edges(cells.shape[-1], width)[:-1]
+    return reduce.reduceat(reduce.reduceat(cells, rows, axis=-2), columns, axis=-1)

@@ -1,0 +1,118 @@
+"""The options of the command line: each declared once, in groups that are the panels of the help."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from typer import Argument, Option
+
+from attnviz.source import ModelSettings
+
+
+@dataclass(frozen=True)
+class Input:
+    """Where the text comes from, and how it is cut into tokens."""
+
+    text: Annotated[
+        str | None, Argument(help="The text, a saved recording, or - for standard input.", show_default=False)
+    ] = None
+    file: Annotated[Path | None, Option(help="Read the text from this UTF-8 file.", show_default=False)] = None
+    sample: Annotated[
+        str | None, Option(help="Use a sample text by its name (see: attnviz samples).", show_default=False)
+    ] = None
+    tokenizer: Annotated[str, Option(help="word, char, byte, or the path of a tokenizer.json.")] = (
+        ModelSettings.tokenizer
+    )
+
+
+@dataclass(frozen=True)
+class Model:
+    """What attends to the text."""
+
+    num_heads: Annotated[int, Option(help="Attention heads a layer.")] = ModelSettings.num_heads
+    embed_dim: Annotated[int, Option(help="Features a token; divisible by --num-heads.")] = ModelSettings.embed_dim
+    num_layers: Annotated[int, Option(help="Layers, each with a residual connection.")] = ModelSettings.num_layers
+    causal: Annotated[bool, Option("--causal", help="Let a query see only keys up to its own.")] = ModelSettings.causal
+    scale: Annotated[str, Option(help="Multiply q·k by this: sqrt (1/√width of a head), none, or a number.")] = (
+        ModelSettings.scale
+    )
+    dropout: Annotated[float, Option(help="Share of weights dropped, from 0 to below 1.")] = ModelSettings.dropout
+    bias: Annotated[bool, Option(help="Add a bias in the projections.")] = ModelSettings.bias
+    seed: Annotated[int, Option(help="Draw the weights from this seed.")] = ModelSettings.seed
+    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")] = ModelSettings.device
+    dtype: Annotated[str, Option(help="float32, float64, bfloat16 or float16.")] = ModelSettings.dtype
+
+
+@dataclass(frozen=True)
+class Select:
+    """What of it is shown; layers, heads and tokens count from 0."""
+
+    layers: Annotated[str | None, Option(help="Layers, as 0-3,7.", show_default=False)] = None
+    heads: Annotated[str | None, Option(help="Heads, as 0,2-3, or layer.head as 4.11,9.6.", show_default=False)] = None
+    queries: Annotated[str | None, Option(help="Range of queries, as 10:40.", show_default=False)] = None
+    keys: Annotated[str | None, Option(help="Range of keys, as :20.", show_default=False)] = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """How it is drawn."""
+
+    ascii: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only, without colour.")] = False
+    theme: Annotated[str, Option(help="light or dark, for figures.")] = "light"
+    size: Annotated[
+        str | None, Option(help="Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.", show_default=False)
+    ] = None
+    dpi: Annotated[int, Option(help="Pixels an inch, for figures.")] = 200
+    title: Annotated[str | None, Option(help="Heading, instead of the text.", show_default=False)] = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where it goes."""
+
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", help="Write a file; its suffix picks the format.", show_default=False),
+    ] = None
+    force: Annotated[bool, Option("--force", help="Replace the file where it exists.")] = False
+
+
+def spread_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with one parameter for every field of its parameters that are option groups."""
+    hints = get_type_hints(command, include_extras=True)
+    hints.pop("return", None)
+    parameters = list(inspect.signature(command).parameters.values())
+    groups = {name: group for name, group in hints.items() if hasattr(group, "__dataclass_fields__")}
+    options = [
+        option
+        for parameter in parameters
+        for option in (
+            _options_of(groups[parameter.name])
+            if parameter.name in groups
+            else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        )
+    ]
+
+    def spread(**values: Any) -> None:
+        built = {
+            name: group(**{each.name: values.pop(each.name) for each in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**values, **built)
+
+    spread.__name__, spread.__doc__ = command.__name__, command.__doc__
+    spread.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    spread.__annotations__ = {option.name: option.annotation for option in options}
+    return spread
+
+
+def _options_of(group: type) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for hint in hints.values():
+        hint.__metadata__[0].rich_help_panel = group.__name__
+    return [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in fields(group)
+    ]

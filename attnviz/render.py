@@ -1,0 +1,48 @@
+"""A Report to bytes: the table of formats, each renderer imported when it is used."""
+
+from importlib import import_module
+from pathlib import Path
+
+from attnviz.errors import AttnvizError, known_names
+from attnviz.report import Look, Report
+
+TERMINAL = ".txt"
+RENDERERS = {
+    TERMINAL: "attnviz.render_terminal",
+    ".png": "attnviz.render_figure",
+    ".svg": "attnviz.render_figure",
+    ".pdf": "attnviz.render_figure",
+}
+
+
+def draw(report: Report, suffix: str) -> bytes:
+    """The report as a file of the kind that ``suffix`` names.
+
+    Raises:
+        AttnvizError: if no renderer makes such files.
+    """
+    drawn: bytes = import_module(_renderer(suffix)).draw(report, suffix)
+    return drawn
+
+
+def max_cells(suffix: str, look: Look) -> int:
+    """The most rows or columns of one map that such a file can show."""
+    cells: int = import_module(_renderer(suffix)).max_cells(look)
+    return cells
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix of a path, in lower case.
+
+    Raises:
+        AttnvizError: if no renderer makes such files.
+    """
+    suffix = path.suffix.lower()
+    _renderer(suffix)
+    return suffix
+
+
+def _renderer(suffix: str) -> str:
+    if suffix not in RENDERERS:
+        raise AttnvizError(f"unknown suffix {suffix!r}; {known_names(RENDERERS)} works")
+    return RENDERERS[suffix]

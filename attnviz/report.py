@@ -1,0 +1,374 @@
+"""A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from attnviz.colors import DIVERGING, SEQUENTIAL, ColorScale
+from attnviz.errors import AttnvizError, number_ranges
+from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edges
+from attnviz.selection import Selection, refuse_missing, resolve_span
+from attnviz.tokens import Tokens
+
+Style = Literal["map", "table"]
+SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
+LARGEST_INCHES = 60
+TABLES = ("scores", "weights", "both")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What the numbers of a panel are, and how one is written.
+
+    Attributes:
+        name: as the legend says it.
+        spec: Python's format for a number; a percent sign is left out inside cells.
+    """
+
+    name: str
+    spec: str
+
+    def text(self, value: float) -> str:
+        """The value with its unit."""
+        return format(value, self.spec)
+
+    def cell(self, value: float) -> str:
+        """The value as a cell shows it, without a unit."""
+        return "NaN" if np.isnan(value) else format(value, self.spec).rstrip("%")
+
+
+PERCENT = Quantity("attention weight", ".0%")
+WEIGHT = Quantity("attention weight", ".4f")
+SCORE = Quantity("attention score", ".4f")
+CHANGE = Quantity("change of attention weight", "+.0%")
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """How a report is drawn: the page or the screen, not what is on it.
+
+    Attributes:
+        theme: ``light`` or ``dark``.
+        size: width and height of a figure in inches; ``None`` lets the content choose.
+        dpi: pixels an inch of a figure.
+        title: over the whole; ``None`` for the text itself.
+        width: columns of the terminal.
+        colors: how many colours the terminal has: 16777216, 256, or 0 for none.
+        ascii: draw with ASCII characters only.
+    """
+
+    theme: str = "light"
+    size: tuple[float, float] | None = None
+    dpi: int = 200
+    title: str | None = None
+    width: int = 80
+    colors: int = 0
+    ascii: bool = False
+
+    def __post_init__(self) -> None:
+        if self.theme not in ("light", "dark"):
+            raise AttnvizError(f"unknown theme {self.theme!r}; light or dark works")
+
+
+@dataclass(frozen=True, eq=False)
+class ReportOptions:
+    """What a user may choose about a report.
+
+    Attributes:
+        selection: which layers, heads, queries and keys.
+        table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
+        max_cells: the most rows or columns that the medium can draw; longer maps are pooled.
+        look: how it is drawn.
+    """
+
+    selection: Selection = field(default_factory=Selection)
+    table: str | None = None
+    max_cells: int = 1024
+    look: Look = field(default_factory=Look)
+
+    def __post_init__(self) -> None:
+        if self.table is not None and self.table not in TABLES:
+            raise AttnvizError(f"unknown table {self.table!r}; {', '.join(TABLES)} work")
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """The rows or columns of a panel.
+
+    Attributes:
+        name: ``queries`` or ``keys``.
+        labels: one a cell: the token's, or the number of the block's first token where pooled.
+        edges: ``(cells + 1,)``, the token at which each cell begins, and the end.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    edges: tuple[int, ...]
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a cell stands for several tokens."""
+        return self.edges[-1] - self.edges[0] > len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One matrix as it is drawn.
+
+    Attributes:
+        title: over it, such as ``head 0.3``.
+        values: ``(rows, columns)``.
+        visible: ``(rows, columns)``; a cell that is not visible is drawn as absent.
+        rows: the queries.
+        columns: the keys.
+        quantity: what the values are.
+        scale: their colours; panels that share a scale have equal ones.
+    """
+
+    title: str
+    values: FloatArray
+    visible: BoolArray
+    rows: Axis
+    columns: Axis
+    quantity: Quantity
+    scale: ColorScale
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A small table of numbers already written out: a header and rows of equal length."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All that a renderer needs, every choice made.
+
+    Attributes:
+        title: the heading.
+        panels: in the order in which they are drawn.
+        caption: the picture in one sentence.
+        remarks: what was pooled, cut or masked, and what else a reader must know.
+        style: ``map`` (coloured cells) or ``table`` (every number written out).
+        across: how many panels belong side by side; ``None`` where any number may.
+        summary: a table under the panels, if there is one.
+        look: how it is drawn.
+    """
+
+    title: str
+    panels: tuple[Panel, ...]
+    caption: str
+    remarks: tuple[str, ...]
+    style: Style = "map"
+    across: int | None = None
+    summary: Summary | None = None
+    look: Look = field(default_factory=Look)
+
+
+def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:
+    """Width and height in inches of ``16:9``, ``4:3``, ``1:1``, inches as ``8x6`` or pixels as ``1920x1080``.
+
+    Raises:
+        AttnvizError: for anything else, or a size that no picture has.
+    """
+    if not 20 <= dpi <= 2400:
+        raise AttnvizError(f"--dpi {dpi} is out of range; 20 to 2400 works")
+    if text is None:
+        return None
+    if text in SLIDES:
+        return SLIDES[text]
+    match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,4})?)x(\d{1,5}(?:\.\d{1,4})?)", text, re.ASCII)
+    if match is None:
+        raise AttnvizError(f"--size {text!r} is no size; {', '.join(SLIDES)}, 8x6 (inches) or 1920x1080 (pixels) works")
+    sides = (float(match[1]), float(match[2]))
+    width, height = sides if max(sides) <= LARGEST_INCHES else (sides[0] / dpi, sides[1] / dpi)
+    if not (2 <= width <= LARGEST_INCHES and 2 <= height <= LARGEST_INCHES):
+        raise AttnvizError(f"--size {text!r} is {width:g} x {height:g} inches; 2 to {LARGEST_INCHES} a side works")
+    return width, height
+
+
+def build_report(recording: Recording, options: ReportOptions) -> Report:
+    """The report of the chosen heads of a recording.
+
+    Raises:
+        AttnvizError: if the selection names what is not there.
+    """
+    heads = select_heads(recording, options.selection)
+    quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
+    panels = [
+        panel
+        for maps, head in heads
+        for panel in head_panels(maps, head, quantities, options, _head_title(recording, maps, head))
+    ]
+    return Report(
+        title=options.look.title or text_title(recording),
+        panels=share_scales(panels),
+        caption=_caption(recording, heads, panels),
+        remarks=(*panel_remarks(panels), *recording_remarks(recording)),
+        style="map" if options.table is None else "table",
+        look=options.look,
+    )
+
+
+def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
+    """The chosen heads in the order chosen.
+
+    Raises:
+        AttnvizError: naming what is not there and what is.
+    """
+    refuse_missing(selection.chosen_layers, recording.layers, "layer")
+    layers = selection.chosen_layers or recording.layers
+    chosen = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
+    for maps in chosen:
+        refuse_missing(selection.heads_of(maps.layer), maps.heads, f"head in layer {maps.layer}:")
+    pairs = [(maps, head) for maps in chosen for head in selection.heads_of(maps.layer) or maps.heads]
+    order = {pair: place for place, pair in enumerate(selection.pairs or ())}
+    return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))
+
+
+def head_panels(
+    maps: LayerMaps, head: int, quantities: list[Quantity], options: ReportOptions, title: str
+) -> list[Panel]:
+    """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
+    queries = resolve_span(options.selection.queries, len(maps.query_tokens), "queries")
+    keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
+    rows = token_axis("queries", maps.query_tokens, queries, options.max_cells)
+    columns = token_axis("keys", maps.key_tokens, keys, options.max_cells)
+    if rows.pooled or columns.pooled:
+        overview = maps.overview((head,), len(rows.labels), len(columns.labels), queries, keys)
+        values, visible = {WEIGHT: overview.mean[0], PERCENT: overview.mean[0]}, overview.visible
+    else:
+        window = maps.window((head,), queries, keys)
+        values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
+        visible = window.visible
+    return [
+        Panel(
+            title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
+            values=values[quantity],
+            visible=visible,
+            rows=rows,
+            columns=columns,
+            quantity=quantity,
+            scale=ColorScale(0, 1),
+        )
+        for quantity in quantities
+    ]
+
+
+def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int) -> Axis:
+    """The axis over a span of tokens, pooled to at most ``max_cells`` cells."""
+    count = span.stop - span.start
+    edges = span.start + block_edges(count, min(count, max_cells))
+    starts = edges[:-1].tolist()
+    labels = tokens.labels[span] if len(starts) == count else tuple(str(start) for start in starts)
+    return Axis(name=name, labels=labels, edges=tuple(edges.tolist()))
+
+
+def share_scales(panels: Iterable[Panel]) -> tuple[Panel, ...]:
+    """The panels with one colour scale for each quantity, over all visible values of all its panels."""
+    panels = list(panels)
+    scales = {
+        quantity: shared_scale(quantity, [panel for panel in panels if panel.quantity == quantity])
+        for quantity in {panel.quantity for panel in panels}
+    }
+    return tuple(replace(panel, scale=scales[panel.quantity]) for panel in panels)
+
+
+def shared_scale(quantity: Quantity, panels: list[Panel]) -> ColorScale:
+    """From 0 for weights, around 0 for changes, from the smallest for scores, to the largest visible value."""
+    shown = np.concatenate([panel.values[panel.visible] for panel in panels])
+    shown = shown[np.isfinite(shown)]
+    high = float(shown.max()) if shown.size else 1.0
+    if quantity is CHANGE:
+        reach = float(np.abs(shown).max()) if shown.size else 1.0
+        return ColorScale(-(reach or 1.0), reach or 1.0, DIVERGING)
+    low = float(shown.min()) if quantity is SCORE and shown.size else 0.0
+    return ColorScale(low, high if high > low else low + 1.0, SEQUENTIAL)
+
+
+def text_title(recording: Recording) -> str:
+    """The recording's text on one short line, or its model where there is no text."""
+    from attnviz.tokens import visible_label
+
+    words = " ".join(recording.text.split())
+    shown = "".join(" " if part == " " else visible_label(part) for part in words)
+    return (shown if len(shown) <= 60 else f"{shown[:59].rstrip()}…") or recording.model
+
+
+def panel_remarks(panels: list[Panel]) -> tuple[str, ...]:
+    """What was pooled and what is masked in these panels."""
+    remarks = []
+    pooled = next((panel for panel in panels if panel.rows.pooled or panel.columns.pooled), None)
+    if pooled is not None:
+        rows, columns = pooled.rows, pooled.columns
+        tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} tokens"
+        remarks.append(
+            f"Pooled: {tokens} in {len(rows.labels)} x {len(columns.labels)} cells, each the mean of its block; "
+            "--queries 10:40 --keys :20 shows a part exactly."
+        )
+    if not all(panel.visible.all() for panel in panels):
+        remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
+    return tuple(remarks)
+
+
+def recording_remarks(recording: Recording) -> tuple[str, ...]:
+    """What the recording itself has to say, that its weights are untrained first."""
+    untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
+    return ((untrained,) if recording.untrained else ()) + recording.remarks
+
+
+def head_name(maps: LayerMaps, head: int) -> str:
+    """A head as it is written everywhere: ``layer.head``."""
+    return f"{maps.layer}.{head}"
+
+
+def model_name(recording: Recording) -> str:
+    """The model as a caption says it: called untrained where it is."""
+    return f"an untrained {recording.model}" if recording.untrained else recording.model
+
+
+def _head_title(recording: Recording, maps: LayerMaps, head: int) -> str:
+    batch = len({maps.item for maps in recording.maps}) > 1
+    cross = " cross" if maps.kind == "cross" else ""
+    return f"head {head_name(maps, head)}{cross}" + (f", text {maps.item}" if batch else "")
+
+
+def _caption(recording: Recording, heads: list[tuple[LayerMaps, int]], panels: list[Panel]) -> str:
+    count = len({(maps.layer, head) for maps, head in heads})
+    which = f"head {head_name(*heads[0])}" if count == 1 else f"{count} heads of {_layers_named(heads)}"
+    rows, columns = panels[0].rows, panels[0].columns
+    spans = (f"{axis.edges[-1] - axis.edges[0]} {axis.name}" for axis in (rows, columns))
+    return (
+        f"Attention of {which} in {model_name(recording)}, {' (rows) over '.join(spans)} (columns){_strongest(panels)}."
+    )
+
+
+def _layers_named(heads: list[tuple[LayerMaps, int]]) -> str:
+    layers = {maps.layer for maps, _ in heads}
+    return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
+
+
+def _strongest(panels: list[Panel]) -> str:
+    """The largest weight shown, in words."""
+    weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT)]
+    best = max(weights, key=_peak, default=None)
+    if best is None or _peak(best) < 0:
+        return ""
+    row, column = np.unravel_index(np.nanargmax(np.where(best.visible, best.values, -1)), best.values.shape)
+    pooled = best.rows.pooled or best.columns.pooled
+    ends = [
+        f"{'block at ' if pooled else ''}“{axis.labels[index]}”"
+        for axis, index in ((best.rows, row), (best.columns, column))
+    ]
+    return f"; the largest weight is {_peak(best):.0%}, {best.title}, from {ends[0]} to {ends[1]}"
+
+
+def _peak(panel: Panel) -> float:
+    shown = panel.values[panel.visible]
+    finite = shown[np.isfinite(shown)]
+    return float(finite.max()) if finite.size else -1.0

@@ -1,0 +1,28 @@
+"""The sample texts that travel with the package."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from attnviz.errors import AttnvizError, known_names
+
+IN_WHEEL = Path(__file__).parent / "sample_texts"
+IN_CHECKOUT = Path(__file__).parent.parent / "sample_texts"
+
+
+@cache
+def samples() -> dict[str, Path]:
+    """The path of each sample by its name, in the order of their numbers: ``01-life.txt`` is ``life``."""
+    folder = IN_WHEEL if IN_WHEEL.is_dir() else IN_CHECKOUT
+    return {re.sub(r"^\d+-", "", path.stem): path for path in sorted(folder.glob("*.txt"))}
+
+
+def read_sample(name: str) -> str:
+    """The text of a sample.
+
+    Raises:
+        AttnvizError: if there is none of that name.
+    """
+    if name not in samples():
+        raise AttnvizError(f"no sample {name!r}; there are {known_names(samples())}")
+    return samples()[name].read_text(encoding="utf-8").strip()

@@ -1,0 +1,108 @@
+"""Where recordings come from: what a source is, what it is told, and the table of sources."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from attnviz.devices import refuse_unknown_device, refuse_unknown_dtype
+from attnviz.errors import AttnvizError
+
+if TYPE_CHECKING:
+    from attnviz.maps import Recording
+    from attnviz.selection import Selection
+
+SOURCES = {
+    "seeded": "attnviz.source_seeded:SeededSource",
+}
+LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """What a model is built or loaded with; the defaults are those of the command line.
+
+    Raises:
+        AttnvizError: for a number out of range, heads that do not divide the width, or a name not known.
+    """
+
+    model: str = "seeded"
+    tokenizer: str = "word"
+    num_heads: int = 4
+    embed_dim: int = 32
+    num_layers: int = 1
+    causal: bool = False
+    dropout: float = 0.0
+    bias: bool = True
+    scale: str = "sqrt"
+    seed: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name, largest in LARGEST.items():
+            number = getattr(self, name)
+            if not 1 <= number <= largest:
+                raise AttnvizError(f"{option(name)} {number} is out of range; 1 to {largest} works")
+        if self.embed_dim % self.num_heads:
+            near = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
+            raise AttnvizError(
+                f"--embed-dim {self.embed_dim} is not divisible by --num-heads {self.num_heads}; {near} would be"
+            )
+        if not 0 <= self.dropout < 1:
+            raise AttnvizError(f"--dropout {self.dropout:g} is out of range; from 0 to below 1 works")
+        if not 0 <= self.seed < 2**63:
+            raise AttnvizError(f"--seed {self.seed} is out of range; 0 to 2**63 - 1 works")
+        self.scale_for(1)
+        refuse_unknown_device(self.device)
+        refuse_unknown_dtype(self.dtype)
+
+    def scale_for(self, width: int) -> float:
+        """What q·k is multiplied by in a head of this width."""
+        if self.scale in ("sqrt", "none"):
+            return width**-0.5 if self.scale == "sqrt" else 1.0
+        try:
+            scale = float(self.scale)
+        except ValueError:
+            scale = math.nan
+        if not math.isfinite(scale) or scale == 0:
+            raise AttnvizError(f"--scale {self.scale!r} is no scale; sqrt, none or a number such as 0.125 works")
+        return scale
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        return asdict(self)
+
+
+class AbstractSource(ABC):
+    """Something that attends: given a text, it records the attention of the chosen layers and heads."""
+
+    @abstractmethod
+    def __init__(self, settings: ModelSettings) -> None: ...
+
+    @abstractmethod
+    def record(self, text: str, selection: "Selection") -> "Recording":
+        """The recording of one text.
+
+        Raises:
+            AttnvizError: if the text has no tokens, or the selection names what is not there.
+        """
+
+
+def open_source(settings: ModelSettings) -> AbstractSource:
+    """The source that ``settings.model`` names.
+
+    Raises:
+        AttnvizError: if there is none of that name.
+    """
+    if settings.model not in SOURCES:
+        raise AttnvizError(f"unknown model {settings.model!r}; {', '.join(SOURCES)} works")
+    module, name = SOURCES[settings.model].split(":")
+    source: AbstractSource = getattr(import_module(module), name)(settings)
+    return source
+
+
+def option(name: str) -> str:
+    """A setting as the command line writes it: ``num_heads`` is ``--num-heads``."""
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,193 @@
+"""Text to Tokens: ids, labels that can be read and drawn safely, and where each token stands in the text."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import AttnvizError, known_names
+
+if TYPE_CHECKING:
+    import tokenizers
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+TOKENIZERS = ("word", "char", "byte")
+SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+JOINERS = ("\u200c", "\u200d")
+DOTTED_CIRCLE = "◌"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tokens:
+    """The tokens of one text.
+
+    Attributes:
+        text: the text itself.
+        ids: ``(tokens,)``, the number of each token in its vocabulary; -1 where it has none.
+        labels: one readable label a token, safe to print.
+        offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal where a token stands for none.
+        words: ``(tokens,)``, which word (split at white space) a token belongs to; -1 for none.
+        special: ``(tokens,)``, true for tokens that the tokenizer added, such as ``[CLS]``.
+        segments: ``(tokens,)``, which text of a pair a token belongs to: 0 or 1.
+    """
+
+    text: str
+    ids: IntArray
+    labels: tuple[str, ...]
+    offsets: IntArray
+    words: IntArray
+    special: BoolArray
+    segments: IntArray
+
+    def __post_init__(self) -> None:
+        count = len(self.labels)
+        for name in ("ids", "words", "special", "segments"):
+            if getattr(self, name).shape != (count,):
+                raise AttnvizError(f"tokens: {count} labels but {name} of shape {getattr(self, name).shape}")
+        if self.offsets.shape != (count, 2):
+            raise AttnvizError(f"tokens: {count} labels but offsets of shape {self.offsets.shape}")
+        for name in ("ids", "offsets", "words", "special", "segments"):
+            getattr(self, name).setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def numbered(cls, count: int, prefix: str = "") -> Self:
+        """Tokens of an input that has no text: labelled by position, ``prefix`` before the number."""
+        nothing = np.full(count, -1, dtype=np.int64)
+        return cls(
+            text="",
+            ids=nothing,
+            labels=tuple(f"{prefix}{position}" for position in range(count)),
+            offsets=np.zeros((count, 2), dtype=np.int64),
+            words=nothing.copy(),
+            special=np.zeros(count, dtype=bool),
+            segments=np.zeros(count, dtype=np.int64),
+        )
+
+
+def tokenize(text: str, tokenizer: str = "word") -> Tokens:
+    """The tokens of a text.
+
+    Args:
+        text: any text that UTF-8 can write.
+        tokenizer: ``word`` (words and punctuation), ``char`` (characters as a reader counts them),
+            ``byte``, or the path of a ``tokenizer.json``.
+
+    Raises:
+        AttnvizError: if the text has no tokens, or the tokenizer is not known or cannot be read.
+    """
+    refuse_surrogates(text)
+    encoder = _encoder(text, tokenizer)
+    encoding = encoder.encode(text)
+    if not encoding.ids:
+        shown = "an empty text" if not text else "only white space" if not text.strip() else repr(text[:40])
+        raise AttnvizError(f"no tokens in {shown} for the {tokenizer} tokenizer; give a text with at least one word")
+    return tokens_of_encoding(text, encoding)
+
+
+def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | None = None) -> Tokens:
+    """The tokens of what a ``tokenizers`` encoder returned for ``text`` (and the second text of a pair)."""
+    segments = np.array([number or 0 for number in encoding.sequence_ids], dtype=np.int64)
+    texts = (text, pair or "")
+    offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    special = np.array(encoding.special_tokens_mask, dtype=bool)
+    special &= offsets[:, 0] == offsets[:, 1]
+    pieces = [texts[segment][start:stop] for segment, (start, stop) in zip(segments, offsets, strict=True)]
+    offsets = offsets + np.where(offsets[:, 1:] > 0, segments[:, None] * (len(text) + 1), 0)
+    whole = text if pair is None else f"{text}\n{pair}"
+    return Tokens(
+        text=whole,
+        ids=np.array(encoding.ids, dtype=np.int64),
+        labels=_labels(pieces, encoding.tokens, offsets),
+        offsets=offsets,
+        words=_words(whole, pieces, offsets),
+        special=special,
+        segments=segments,
+    )
+
+
+def visible_label(piece: str) -> str:
+    """The piece with spaces, newlines and control characters made visible, so that showing it does nothing else."""
+    shown = "".join(_visible_character(piece, index) for index in range(len(piece)))
+    starts_combining = bool(piece) and unicodedata.category(piece[0]).startswith("M")
+    return DOTTED_CIRCLE + shown if starts_combining else shown
+
+
+def refuse_surrogates(text: str) -> None:
+    """Raises AttnvizError where the text holds bytes that were not UTF-8."""
+    if re.search("[\ud800-\udfff]", text):
+        raise AttnvizError("the text is not valid UTF-8; save or pass it as UTF-8")
+
+
+def _visible_character(piece: str, index: int) -> str:
+    character = piece[index]
+    if character in SHOWN_AS:
+        return SHOWN_AS[character]
+    if character in JOINERS and 0 < index < len(piece) - 1:
+        return character
+    if unicodedata.category(character)[0] in "CZ":
+        return character.encode("unicode_escape").decode("ascii")
+    return character
+
+
+def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
+    if tokenizer not in TOKENIZERS:
+        return _encoder_from_file(tokenizer)
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    if tokenizer == "byte":
+        vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)}
+        return Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
+    pieces_of = Regex(r"\w+|\X" if tokenizer == "word" else r"\X")
+    spaces = [pre_tokenizers.WhitespaceSplit()] if tokenizer == "word" else []
+    splitter = pre_tokenizers.Sequence([*spaces, pre_tokenizers.Split(pieces_of, "isolated")])
+    pieces = sorted({piece for piece, _ in splitter.pre_tokenize_str(text)})
+    encoder = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token=""))
+    encoder.pre_tokenizer = splitter
+    return encoder
+
+
+def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
+    from tokenizers import Tokenizer
+
+    if not Path(path).is_file():
+        names = known_names([*TOKENIZERS, "the path of a tokenizer.json"])
+        raise AttnvizError(f"unknown tokenizer {path!r}; {names} works")
+    try:
+        encoder = Tokenizer.from_file(path)
+    except Exception as error:  # the library raises bare Exception for whatever is wrong with the file
+        raise AttnvizError(f"{path!r} is not a tokenizer.json that can be read: {error}") from error
+    encoder.no_truncation()
+    encoder.no_padding()
+    return encoder
+
+
+def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str, ...]:
+    """One label a token; tokens that share the characters of one offset are numbered: ``é 1/2``, ``é 2/2``."""
+    labels: list[str] = []
+    start = 0
+    for stop in range(1, len(pieces) + 1):
+        shares = stop < len(pieces) and pieces[stop] and np.array_equal(offsets[stop], offsets[start])
+        if shares:
+            continue
+        label = visible_label(pieces[start] or names[start])
+        count = stop - start
+        labels += [label] if count == 1 else [f"{label} {part}/{count}" for part in range(1, count + 1)]
+        start = stop
+    return tuple(labels)
+
+
+def _words(text: str, pieces: list[str], offsets: IntArray) -> IntArray:
+    """The number of the word that each token's first visible character belongs to, ``(tokens,)``."""
+    starts = [match.start() for match in re.finditer(r"\S+", text)]
+    leading = [len(piece) - len(piece.lstrip()) for piece in pieces]
+    words = np.searchsorted(starts, offsets[:, 0] + leading, side="right") - 1
+    return np.where([bool(piece.strip()) for piece in pieces], words, -1).astype(np.int64)

@@ -1,0 +1,49 @@
+"""Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnviz.maps import DenseMaps, Recording
+from attnviz.tokens import Tokens
+
+LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
+
+
+def dense_maps(layer: int = 0, causal: bool = False, seed: int = 0) -> DenseMaps:
+    """Random maps of one layer, ``(3 heads, 5 queries, 7 keys)``, whose weights are the softmax of their scores."""
+    random = np.random.default_rng(seed + layer)
+    scores = random.normal(size=(HEADS, QUERIES, KEYS)).astype(np.float32)
+    visible = np.tri(QUERIES, KEYS, dtype=bool) if causal else np.ones((QUERIES, KEYS), dtype=bool)
+    powers = np.where(visible, np.exp(scores), 0)
+    return DenseMaps(
+        layer=layer,
+        module=f"layers.{layer}",
+        heads=tuple(range(HEADS)),
+        query_tokens=Tokens.numbered(QUERIES, "q"),
+        key_tokens=Tokens.numbered(KEYS, "k"),
+        kind="cross",
+        scores=scores,
+        weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
+        visible=visible,
+    )
+
+
+@pytest.fixture
+def recording() -> Recording:
+    """2 layers x 3 heads x 5 queries x 7 keys, all visible."""
+    return Recording(maps=tuple(dense_maps(layer) for layer in range(LAYERS)), model="a test")
+
+
+@pytest.fixture
+def causal_recording() -> Recording:
+    """The same, with a causal mask."""
+    return Recording(maps=tuple(dense_maps(layer, causal=True) for layer in range(LAYERS)), model="a test")
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that the test works in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
