@@ -232,13 +232,13 @@ def deliver(report: "Report", output: Output) -> None:
     """Writes the report to its file and the path to standard output, or the picture to standard output."""
     from attnviz.files import atomic_file
     from attnviz.render import TERMINAL, draw, suffix_of
+    from attnviz.render import write as write_report
 
     if output.output is None:
         write(draw(report, TERMINAL))
         return
-    drawn = draw(report, suffix_of(output.output))
     with atomic_file(output.output, output.force) as file:
-        file.write(drawn)
+        write_report(report, suffix_of(output.output), file)
     write(f"{output.output}\n".encode(errors="surrogateescape"))
 
 

@@ -1,7 +1,9 @@
-"""A Report to bytes: the table of formats, each renderer imported when it is used."""
+"""A Report to a file: the table of formats, each renderer imported when it is used."""
 
+import io
 from importlib import import_module
 from pathlib import Path
+from typing import IO
 
 from attnviz.errors import AttnvizError, known_names
 from attnviz.report import Look, Report
@@ -15,14 +17,24 @@ RENDERERS = {
 }
 
 
-def draw(report: Report, suffix: str) -> bytes:
-    """The report as a file of the kind that ``suffix`` names.
+def write(report: Report, suffix: str, file: IO[bytes]) -> None:
+    """Writes the report to an open file, which is of the kind that ``suffix`` names.
 
     Raises:
         AttnvizError: if no renderer makes such files.
     """
-    drawn: bytes = import_module(_renderer(suffix)).draw(report, suffix)
-    return drawn
+    import_module(_renderer(suffix)).write(report, suffix, file)
+
+
+def draw(report: Report, suffix: str) -> bytes:
+    """The bytes that ``write`` writes.
+
+    Raises:
+        AttnvizError: if no renderer makes such files.
+    """
+    with io.BytesIO() as file:
+        write(report, suffix, file)
+        return file.getvalue()
 
 
 def max_cells(suffix: str, look: Look) -> int:

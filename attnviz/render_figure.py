@@ -1,9 +1,8 @@
 """A Report as a figure for a slide or a paper: PNG, SVG or PDF, through matplotlib without pyplot."""
 
-import io
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -57,8 +56,8 @@ class Layout:
     remarks: tuple[str, ...]
 
 
-def draw(report: Report, suffix: str) -> bytes:
-    """The report as a PNG, SVG or PDF; the same report gives the same bytes."""
+def write(report: Report, suffix: str, file: IO[bytes]) -> None:
+    """Writes the report as a PNG, SVG or PDF; the same report gives the same bytes."""
     import matplotlib
 
     settings: dict[Any, Any] = {
@@ -67,10 +66,9 @@ def draw(report: Report, suffix: str) -> bytes:
         "pdf.fonttype": 42,
         "font.family": "DejaVu Sans",
     }
-    with matplotlib.rc_context(settings), io.BytesIO() as file:
+    with matplotlib.rc_context(settings):
         drawn = figure(report)
         drawn.savefig(file, format=suffix[1:], dpi=report.look.dpi, metadata=_metadata(report, suffix))
-        return file.getvalue()
 
 
 def max_cells(look: Look) -> int:

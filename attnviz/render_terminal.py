@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
+from typing import IO
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -57,13 +58,15 @@ class Grid:
     across: int = 1
 
 
-def draw(report: Report, suffix: str) -> bytes:
-    """The report as text: UTF-8 with the escapes of as many colours as the look allows, or plain ASCII."""
+def write(report: Report, suffix: str, file: IO[bytes]) -> None:
+    """Writes the report as text: UTF-8 with the escapes of as many colours as the look allows, or plain ASCII."""
+    look = report.look
     lines = report_lines(report)
-    if report.look.ascii:
-        text = "".join(_plain(line).translate(ASCII_FOR) + "\n" for line in lines)
-        return text.encode("ascii", "backslashreplace")
-    return "".join(_encoded(line, report.look.colors) + "\n" for line in lines).encode()
+    if look.ascii:
+        texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
+    else:
+        texts = (_encoded(line, look.colors).encode() for line in lines)
+    file.write(b"".join(text + b"\n" for text in texts))
 
 
 def max_cells(look: Look) -> int:
