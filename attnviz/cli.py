@@ -12,11 +12,12 @@ import typer
 
 from attnviz.errors import AttnvizError
 from attnviz.options import Input, Look, Model, Output, Select, spread_options
+from attnviz.selection import Selection
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
+    from attnviz.look import Look as ReportLook
     from attnviz.maps import Recording
-    from attnviz.report import Look as ReportLook
     from attnviz.report import Report, ReportOptions
     from attnviz.source import ModelSettings
 
@@ -45,12 +46,13 @@ def show(
     ] = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
+    refuse_output(output)
+    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
+    drawn_look = report_look(look)
+    recording = record(read_input(input), settings, selection)
     from attnviz.report import build_report
 
-    refuse_output(output)
-    options = report_options(select, look, output, table)
-    recording = record(read_input(input), model_settings(input, model), options)
-    deliver(build_report(recording, options), output)
+    deliver(build_report(recording, report_options(selection, drawn_look, output, table)), output)
 
 
 @app.command()
@@ -67,14 +69,13 @@ def compare(
     ] = None,
 ) -> None:
     """Draw what changes in each head with --causal, --scale, --seed, --dropout or another text."""
+    refuse_output(output)
+    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
+    drawn_look = report_look(look)
+    before, after, change = record_both(read_input(input), other, settings, selection)
     from attnviz.compare import comparison_report
 
-    refuse_output(output)
-    options = report_options(select, look, output)
-    settings = model_settings(input, model)
-    text = read_input(input)
-    before, after, change = record_both(text, other, settings, options)
-    deliver(comparison_report(before, after, change, options), output)
+    deliver(comparison_report(before, after, change, report_options(selection, drawn_look, output)), output)
 
 
 @app.command()
@@ -113,7 +114,7 @@ def options(
     """Show what a transformer attends to: in the terminal, as a figure, with every number exact."""
 
 
-def record(text: str, settings: "ModelSettings", options: "ReportOptions") -> "Recording":
+def record(text: str, settings: "ModelSettings", selection: Selection) -> "Recording":
     """The recording of a text, or the one that the text names."""
     if is_recording(text):
         from attnviz.files import load
@@ -121,11 +122,11 @@ def record(text: str, settings: "ModelSettings", options: "ReportOptions") -> "R
         return load(Path(text))
     from attnviz.source import open_source
 
-    return open_source(settings).record(text, options.selection)
+    return open_source(settings).record(text, selection)
 
 
 def record_both(
-    text: str, other: str | None, settings: "ModelSettings", options: "ReportOptions"
+    text: str, other: str | None, settings: "ModelSettings", selection: Selection
 ) -> tuple["Recording", "Recording", str]:
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     from attnviz.source import ModelSettings, option
@@ -137,8 +138,8 @@ def record_both(
         raise AttnvizError("nothing to compare; --causal, --scale, --seed, --dropout or --with TEXT says what changes")
     before = SeededSource(replace(settings, **plain))
     after = SeededSource(settings, like=None if "seed" in changed else before)
-    recording_a = before.record(text, options.selection)
-    recording_b = after.record(text if other is None else other, options.selection)
+    recording_a = before.record(text, selection)
+    recording_b = after.record(text if other is None else other, selection)
     words = [option(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
 
@@ -150,36 +151,40 @@ def model_settings(input: Input, model: Model) -> "ModelSettings":
     return ModelSettings(tokenizer=input.tokenizer, **vars(model))
 
 
-def report_options(select: Select, look: Look, output: Output, table: str | None = None) -> "ReportOptions":
+def report_options(
+    selection: Selection, look: "ReportLook", output: Output, table: str | None = None
+) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
     from attnviz.render import TERMINAL, max_cells, suffix_of
     from attnviz.report import ReportOptions
-    from attnviz.selection import Selection
 
+    if output.output is None:
+        look = on_terminal(look)
     suffix = TERMINAL if output.output is None else suffix_of(output.output)
-    chosen = report_look(look, to_terminal=output.output is None)
-    selection = Selection.parse(**vars(select))
-    return ReportOptions(selection=selection, table=table, max_cells=max_cells(suffix, chosen), look=chosen)
+    return ReportOptions(selection=selection, table=table, max_cells=max_cells(suffix, look), look=look)
 
 
-def report_look(look: Look, to_terminal: bool) -> "ReportLook":
-    """The look that the options and the terminal give."""
+def report_look(look: Look) -> "ReportLook":
+    """The look that the options give."""
+    from attnviz.look import Look as ReportLook
+    from attnviz.look import parse_size
+
+    size = parse_size(look.size, look.dpi)
+    return ReportLook(theme=look.theme, size=size, dpi=look.dpi, title=look.title, ascii=look.ascii)
+
+
+def on_terminal(look: "ReportLook") -> "ReportLook":
+    """The look on this terminal: its width and colours, and ASCII where it cannot write more."""
     from rich.console import Console
-
-    from attnviz.report import Look as ReportLook
-    from attnviz.report import parse_size
 
     console = Console()
     colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
-    return ReportLook(
-        theme=look.theme,
-        size=parse_size(look.size, look.dpi),
-        dpi=look.dpi,
-        title=look.title,
+    return replace(
+        look,
         width=max(console.width, 20),
-        colors=colors if to_terminal and not console.no_color and not look.ascii else 0,
-        ascii=look.ascii or (to_terminal and encoding != "utf8"),
+        colors=0 if console.no_color or look.ascii else colors,
+        ascii=look.ascii or encoding != "utf8",
     )
 
 
@@ -192,16 +197,28 @@ def read_input(input: Input) -> str:
     if len(given) > 1:
         raise AttnvizError(f"{' and '.join(given)} both give a text; one of them works")
     if input.file is not None:
-        return read_text(input.file)
+        return refuse_blank(read_text(input.file), input.tokenizer)
     if input.sample is not None:
         return read_sample(input.sample)
     if input.text not in (None, "-"):
-        return str(input.text)
+        return refuse_blank(str(input.text), input.tokenizer)
     if input.text == "-" or is_piped():
-        return decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+        text = decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+        return refuse_blank(text, input.tokenizer)
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return read_sample(first)
+
+
+def refuse_blank(text: str, tokenizer: str) -> str:
+    """The text, where it has anything that can be a token.
+
+    Raises:
+        AttnvizError: for no text at all, or white space where tokens are words.
+    """
+    if not text or (tokenizer == "word" and not text.strip()):
+        raise AttnvizError(f"no tokens in {'white space' if text else 'an empty text'}; a text with a word in it works")
+    return text
 
 
 def is_piped() -> bool:

@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
+from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, LayerMaps, Recording
-from attnviz.tokens import Tokens
+
+if TYPE_CHECKING:
+    from attnviz.maps import DenseMaps, LayerMaps, Recording
+    from attnviz.tokens import Tokens
 
 FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
@@ -82,12 +82,13 @@ def decode_text(content: bytes, what: str) -> str:
     return text
 
 
-def save(recording: Recording, path: Path, force: bool = False) -> None:
+def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """Writes the recording as safetensors, with tokens and settings as JSON in its header.
 
     Raises:
         AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
     """
+    import numpy as np
     from safetensors.numpy import save as to_bytes
 
     texts = list({id(tokens): tokens for tokens in _all_tokens(recording)}.values())
@@ -110,13 +111,16 @@ def save(recording: Recording, path: Path, force: bool = False) -> None:
         file.write(content)
 
 
-def load(path: Path) -> Recording:
+def load(path: Path) -> "Recording":
     """The recording that a file holds, equal to the one written.
 
     Raises:
         AttnvizError: if the file is not a whole recording of a version that this one can read.
     """
     from safetensors import SafetensorError, safe_open
+
+    from attnviz.maps import Recording
+    from attnviz.tokens import Tokens
 
     try:
         with safe_open(str(path), framework="numpy") as file:
@@ -142,7 +146,9 @@ def load(path: Path) -> Recording:
         raise AttnvizError(f"{str(path)!r} is not a recording of attnviz, or is cut off") from error
 
 
-def _read_maps(file: Any, number: int, entry: dict[str, Any], texts: list[Tokens]) -> DenseMaps:
+def _read_maps(file: Any, number: int, entry: dict[str, Any], texts: "list[Tokens]") -> "DenseMaps":
+    from attnviz.maps import DenseMaps
+
     arrays = {name: file.get_tensor(f"maps.{number}.{name}") for name in ("scores", "weights", "visible")}
     known = {name: value for name, value in entry.items() if name not in ("heads", "query_tokens", "key_tokens")}
     return DenseMaps(
@@ -154,7 +160,7 @@ def _read_maps(file: Any, number: int, entry: dict[str, Any], texts: list[Tokens
     )
 
 
-def _map_header(maps: LayerMaps, numbers: dict[int, int]) -> dict[str, Any]:
+def _map_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
     header = {name: getattr(maps, name) for name in ("layer", "module", "heads", "kind", "item", "scale", "fidelity")}
     return header | {
         "query_tokens": numbers[id(maps.query_tokens)],
@@ -162,7 +168,7 @@ def _map_header(maps: LayerMaps, numbers: dict[int, int]) -> dict[str, Any]:
     }
 
 
-def _all_tokens(recording: Recording) -> Iterable[Tokens]:
+def _all_tokens(recording: "Recording") -> "Iterable[Tokens]":
     for maps in recording.maps:
         yield maps.query_tokens
         yield maps.key_tokens

@@ -3,10 +3,13 @@
 import io
 from importlib import import_module
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from attnviz.errors import AttnvizError, known_names
-from attnviz.report import Look, Report
+
+if TYPE_CHECKING:
+    from attnviz.look import Look
+    from attnviz.report import Report
 
 TERMINAL = ".txt"
 RENDERERS = {
@@ -17,7 +20,7 @@ RENDERERS = {
 }
 
 
-def write(report: Report, suffix: str, file: IO[bytes]) -> None:
+def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
     """Writes the report to an open file, which is of the kind that ``suffix`` names.
 
     Raises:
@@ -26,7 +29,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     import_module(_renderer(suffix)).write(report, suffix, file)
 
 
-def draw(report: Report, suffix: str) -> bytes:
+def draw(report: "Report", suffix: str) -> bytes:
     """The bytes that ``write`` writes.
 
     Raises:
@@ -37,7 +40,7 @@ def draw(report: Report, suffix: str) -> bytes:
         return file.getvalue()
 
 
-def max_cells(suffix: str, look: Look) -> int:
+def max_cells(suffix: str, look: "Look") -> int:
     """The most rows or columns of one map that such a file can show."""
     cells: int = import_module(_renderer(suffix)).max_cells(look)
     return cells

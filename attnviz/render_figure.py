@@ -7,7 +7,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attnviz.colors import ColorScale, colormap, ink_on
-from attnviz.report import Axis, Look, Panel, Report
+from attnviz.look import Look
+from attnviz.report import Axis, Panel, Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.colors import ColorScale, Rgb, ink_on
-from attnviz.report import Axis, Look, Panel, Report, Summary
+from attnviz.look import Look
+from attnviz.report import Axis, Panel, Report, Summary
 
 GAP = 3  # columns between panels
 LEGEND = 24  # columns of the colour scale

@@ -1,6 +1,5 @@
 """A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -9,13 +8,12 @@ import numpy as np
 
 from attnviz.colors import DIVERGING, SEQUENTIAL, ColorScale
 from attnviz.errors import AttnvizError, number_ranges
+from attnviz.look import Look
 from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edges
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.tokens import Tokens
 
 Style = Literal["map", "table"]
-SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
-LARGEST_INCHES = 60
 TABLES = ("scores", "weights", "both")
 
 
@@ -44,33 +42,6 @@ PERCENT = Quantity("attention weight", ".0%")
 WEIGHT = Quantity("attention weight", ".4f")
 SCORE = Quantity("attention score", ".4f")
 CHANGE = Quantity("change of attention weight", "+.0%")
-
-
-@dataclass(frozen=True, eq=False)
-class Look:
-    """How a report is drawn: the page or the screen, not what is on it.
-
-    Attributes:
-        theme: ``light`` or ``dark``.
-        size: width and height of a figure in inches; ``None`` lets the content choose.
-        dpi: pixels an inch of a figure.
-        title: over the whole; ``None`` for the text itself.
-        width: columns of the terminal.
-        colors: how many colours the terminal has: 16777216, 256, or 0 for none.
-        ascii: draw with ASCII characters only.
-    """
-
-    theme: str = "light"
-    size: tuple[float, float] | None = None
-    dpi: int = 200
-    title: str | None = None
-    width: int = 80
-    colors: int = 0
-    ascii: bool = False
-
-    def __post_init__(self) -> None:
-        if self.theme not in ("light", "dark"):
-            raise AttnvizError(f"unknown theme {self.theme!r}; light or dark works")
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,28 +139,6 @@ class Report:
     across: int | None = None
     summary: Summary | None = None
     look: Look = field(default_factory=Look)
-
-
-def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:
-    """Width and height in inches of ``16:9``, ``4:3``, ``1:1``, inches as ``8x6`` or pixels as ``1920x1080``.
-
-    Raises:
-        AttnvizError: for anything else, or a size that no picture has.
-    """
-    if not 20 <= dpi <= 2400:
-        raise AttnvizError(f"--dpi {dpi} is out of range; 20 to 2400 works")
-    if text is None:
-        return None
-    if text in SLIDES:
-        return SLIDES[text]
-    match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,4})?)x(\d{1,5}(?:\.\d{1,4})?)", text, re.ASCII)
-    if match is None:
-        raise AttnvizError(f"--size {text!r} is no size; {', '.join(SLIDES)}, 8x6 (inches) or 1920x1080 (pixels) works")
-    sides = (float(match[1]), float(match[2]))
-    width, height = sides if max(sides) <= LARGEST_INCHES else (sides[0] / dpi, sides[1] / dpi)
-    if not (2 <= width <= LARGEST_INCHES and 2 <= height <= LARGEST_INCHES):
-        raise AttnvizError(f"--size {text!r} is {width:g} x {height:g} inches; 2 to {LARGEST_INCHES} a side works")
-    return width, height
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:

@@ -2,21 +2,18 @@
 
 from typing import TYPE_CHECKING, final
 
-import numpy as np
-
 from attnviz.devices import available_memory, find_device
 from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, Recording
-from attnviz.masks import Mask
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.source import AbstractSource, ModelSettings
-from attnviz.tokens import Tokens, tokenize
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
     import torch
 
     from attnviz.attention import Attended
+    from attnviz.maps import DenseMaps, Recording
+    from attnviz.tokens import Tokens
 
 COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
 
@@ -35,14 +32,17 @@ class SeededSource(AbstractSource):
         self.like = like
         self.model: torch.nn.ModuleDict | None = None
 
-    def record(self, text: str, selection: Selection) -> Recording:
+    def record(self, text: str, selection: Selection) -> "Recording":
         """The recording of one text, cut into tokens by ``settings.tokenizer``."""
+        self._refuse_selection(selection)
+        from attnviz.maps import Recording
+        from attnviz.tokens import tokenize
+
         tokens = tokenize(text, self.settings.tokenizer)
-        self._refuse(tokens, selection)
+        self._refuse_size(tokens, selection)
         calls = self._run(tokens, max(selection.chosen_layers or (self.settings.num_layers - 1,)))
-        mask = Mask(causal=self.settings.causal)
         maps = [
-            self._maps(layer, calls[layer], tokens, mask, selection)
+            self._maps(layer, calls[layer], tokens, selection)
             for layer in sorted(selection.chosen_layers or range(len(calls)))
         ]
         return Recording(
@@ -54,10 +54,12 @@ class SeededSource(AbstractSource):
             version=__version__,
         )
 
-    def _refuse(self, tokens: Tokens, selection: Selection) -> None:
+    def _refuse_selection(self, selection: Selection) -> None:
         refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
+
+    def _refuse_size(self, tokens: "Tokens", selection: Selection) -> None:
         resolve_span(selection.queries, len(tokens), "queries")
         resolve_span(selection.keys, len(tokens), "keys")
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
@@ -69,9 +71,11 @@ class SeededSource(AbstractSource):
                 f"and {free / 1e9:.1f} GB is free; fewer heads, layers or tokens work"
             )
 
-    def _run(self, tokens: Tokens, last: int) -> "list[Attended]":
+    def _run(self, tokens: "Tokens", last: int) -> "list[Attended]":
         """What each layer up to the last computes."""
         import torch
+
+        from attnviz.masks import Mask
 
         device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -89,7 +93,12 @@ class SeededSource(AbstractSource):
                 features = features + calls[-1].output
         return calls
 
-    def _maps(self, layer: int, call: "Attended", tokens: Tokens, mask: Mask, selection: Selection) -> DenseMaps:
+    def _maps(self, layer: int, call: "Attended", tokens: "Tokens", selection: Selection) -> "DenseMaps":
+        import numpy as np
+
+        from attnviz.maps import DenseMaps
+        from attnviz.masks import Mask
+
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
         scores, weights = (
             values[0, list(heads)].detach().float().cpu().numpy() for values in (call.scores, call.weights)
@@ -105,7 +114,7 @@ class SeededSource(AbstractSource):
             scale=self.settings.scale_for(self.settings.embed_dim // self.settings.num_heads),
             scores=scores,
             weights=weights,
-            visible=mask.visible(slice(0, len(tokens)), slice(0, len(tokens))),
+            visible=Mask(causal=self.settings.causal).visible(slice(0, len(tokens)), slice(0, len(tokens))),
         )
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios of commands and functions, measured in turn within one run."""

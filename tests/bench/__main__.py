@@ -1,0 +1,21 @@
+"""Runs a benchmark by its name: ``python -m tests.bench startup``."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+NAMES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "__main__"))
+
+
+def main() -> None:
+    """Runs the named benchmarks, or says which there are."""
+    runnable = [name for name in NAMES if name != "timing"]
+    wanted = sys.argv[1:]
+    if not wanted or not set(wanted) <= set(runnable):
+        sys.exit(f"usage: python -m tests.bench NAME; there are {', '.join(runnable)}")
+    for name in wanted:
+        import_module(f"tests.bench.{name}").main()
+
+
+if __name__ == "__main__":
+    main()
