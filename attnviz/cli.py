@@ -155,13 +155,19 @@ def report_options(
     selection: Selection, look: "ReportLook", output: Output, table: str | None = None
 ) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
-    from attnviz.render import TERMINAL, max_cells, suffix_of
+    from attnviz.render import TERMINAL, max_cells, suffix_of, thumbnail_cells
     from attnviz.report import ReportOptions
 
     if output.output is None:
         look = on_terminal(look)
     suffix = TERMINAL if output.output is None else suffix_of(output.output)
-    return ReportOptions(selection=selection, table=table, max_cells=max_cells(suffix, look), look=look)
+    return ReportOptions(
+        selection=selection,
+        table=table,
+        max_cells=max_cells(suffix, look),
+        thumbnail=thumbnail_cells(suffix, look),
+        look=look,
+    )
 
 
 def report_look(look: Look) -> "ReportLook":

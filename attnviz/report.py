@@ -1,5 +1,6 @@
 """A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,8 +14,9 @@ from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edge
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.tokens import Tokens
 
-Style = Literal["map", "table"]
+Style = Literal["map", "table", "overview"]
 TABLES = ("scores", "weights", "both")
+MOST_MAPS = 16  # heads drawn as maps with labels; where more are there and none was chosen, all become thumbnails
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ class ReportOptions:
         selection: which layers, heads, queries and keys.
         table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
         max_cells: the most rows or columns that the medium can draw; longer maps are pooled.
+        thumbnail: the most rows or columns of each head where many are drawn as an overview.
         look: how it is drawn.
     """
 
     selection: Selection = field(default_factory=Selection)
     table: str | None = None
     max_cells: int = 1024
+    thumbnail: int = 64
     look: Look = field(default_factory=Look)
 
     def __post_init__(self) -> None:
@@ -97,6 +101,7 @@ class Panel:
         columns: the keys.
         quantity: what the values are.
         scale: their colours; panels that share a scale have equal ones.
+        group: what an overview draws in one row, such as ``layer 2``; empty elsewhere.
     """
 
     title: str
@@ -106,6 +111,7 @@ class Panel:
     columns: Axis
     quantity: Quantity
     scale: ColorScale
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,8 +131,9 @@ class Report:
         panels: in the order in which they are drawn.
         caption: the picture in one sentence.
         remarks: what was pooled, cut or masked, and what else a reader must know.
-        style: ``map`` (coloured cells) or ``table`` (every number written out).
-        across: how many panels belong side by side; ``None`` where any number may.
+        style: ``map`` (coloured cells), ``table`` (every number written out), or ``overview`` (thumbnails without
+            labels, titled ``layer.head``, those of a ``group`` in one row).
+        across: how many panels belong side by side; ``None`` where any number may; of an overview, the most of a group.
         summary: a table under the panels, if there is one.
         look: how it is drawn.
     """
@@ -148,6 +155,8 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         AttnvizError: if the selection names what is not there.
     """
     heads = select_heads(recording, options.selection)
+    if is_overview(heads, options):
+        return overview_report(recording, heads, options)
     quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
     panels = [
         panel
@@ -160,6 +169,36 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         caption=_caption(recording, heads, panels),
         remarks=(*panel_remarks(panels), *recording_remarks(recording)),
         style="map" if options.table is None else "table",
+        look=options.look,
+    )
+
+
+def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> bool:
+    """Whether these heads are too many to draw as maps with labels, and nobody chose them one by one."""
+    chosen = options.selection.heads is not None or options.selection.pairs is not None
+    return options.table is None and not chosen and len(heads) > MOST_MAPS
+
+
+def overview_report(recording: Recording, heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> Report:
+    """The report of many heads as thumbnails, a row for each layer."""
+    small = replace(options, max_cells=min(options.max_cells, options.thumbnail))
+    panels = [
+        replace(panel, group=_group_title(recording, maps))
+        for maps, head in heads
+        for panel in head_panels(maps, head, [PERCENT], small, head_name(maps, head))
+    ]
+    example = max(panels, key=_peak).title
+    return Report(
+        title=options.look.title or text_title(recording),
+        panels=share_scales(panels),
+        caption=_caption(recording, heads, panels),
+        remarks=(
+            f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
+            *panel_remarks(panels),
+            *recording_remarks(recording),
+        ),
+        style="overview",
+        across=max(Counter(panel.group for panel in panels).values()),
         look=options.look,
     )
 
@@ -282,9 +321,17 @@ def model_name(recording: Recording) -> str:
 
 
 def _head_title(recording: Recording, maps: LayerMaps, head: int) -> str:
+    return f"head {head_name(maps, head)}{_which(recording, maps)}"
+
+
+def _group_title(recording: Recording, maps: LayerMaps) -> str:
+    return f"layer {maps.layer}{_which(recording, maps)}"
+
+
+def _which(recording: Recording, maps: LayerMaps) -> str:
+    """What tells these maps from others of the same layer: cross-attention, which text of a batch."""
     batch = len({maps.item for maps in recording.maps}) > 1
-    cross = " cross" if maps.kind == "cross" else ""
-    return f"head {head_name(maps, head)}{cross}" + (f", text {maps.item}" if batch else "")
+    return (" cross" if maps.kind == "cross" else "") + (f", text {maps.item}" if batch else "")
 
 
 def _caption(recording: Recording, heads: list[tuple[LayerMaps, int]], panels: list[Panel]) -> str:
