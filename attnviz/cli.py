@@ -155,19 +155,13 @@ def report_options(
     selection: Selection, look: "ReportLook", output: Output, table: str | None = None
 ) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
-    from attnviz.render import TERMINAL, max_cells, suffix_of, thumbnail_cells
+    from attnviz.render import max_cells
     from attnviz.report import ReportOptions
 
     if output.output is None:
         look = on_terminal(look)
-    suffix = TERMINAL if output.output is None else suffix_of(output.output)
-    return ReportOptions(
-        selection=selection,
-        table=table,
-        max_cells=max_cells(suffix, look),
-        thumbnail=thumbnail_cells(suffix, look),
-        look=look,
-    )
+    suffix = medium(output)
+    return ReportOptions(selection=selection, table=table, max_cells=max_cells(suffix, look), look=look)
 
 
 def report_look(look: Look) -> "ReportLook":
@@ -244,24 +238,35 @@ def is_recording(text: str) -> bool:
 def refuse_output(output: Output) -> None:
     """Raises AttnvizError where the output cannot be written, before any work is done."""
     from attnviz.files import refuse_target
-    from attnviz.render import suffix_of
 
+    medium(output)
     if output.output is not None:
-        suffix_of(output.output)
         refuse_target(output.output, output.force)
+
+
+def medium(output: Output) -> str:
+    """The suffix of what is written: that of the file, or of what goes to standard output."""
+    from attnviz.render import JSON, TERMINAL, suffix_of
+
+    if output.output is None:
+        return JSON if output.json else TERMINAL
+    if output.json:
+        raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; one of them works")
+    return suffix_of(output.output)
 
 
 def deliver(report: "Report", output: Output) -> None:
     """Writes the report to its file and the path to standard output, or the picture to standard output."""
     from attnviz.files import atomic_file
-    from attnviz.render import TERMINAL, draw, suffix_of
     from attnviz.render import write as write_report
 
     if output.output is None:
-        write(draw(report, TERMINAL))
+        sys.stdout.flush()
+        write_report(report, medium(output), sys.stdout.buffer)
+        sys.stdout.buffer.flush()
         return
     with atomic_file(output.output, output.force) as file:
-        write_report(report, suffix_of(output.output), file)
+        write_report(report, medium(output), file)
     write(f"{output.output}\n".encode(errors="surrogateescape"))
 
 

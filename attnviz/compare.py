@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.cells import HeadCells, Numbers, origin
 from attnviz.errors import AttnvizError
 from attnviz.maps import LayerMaps, Recording, Window
 from attnviz.report import (
@@ -15,6 +16,7 @@ from attnviz.report import (
     Report,
     ReportOptions,
     Summary,
+    head_cells,
     head_name,
     head_panels,
     model_name,
@@ -70,12 +72,10 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     """
     changes = {one.head: one for one in compare(a, b)}
     heads_a, heads_b = select_heads(a, options.selection), select_heads(b, options.selection)
-    panels = share_scales(
-        panel
-        for (maps_a, head), (maps_b, _) in zip(heads_a, heads_b, strict=True)
-        for panel in _triple(maps_a, maps_b, head, options)
-    )
+    pairs = [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in zip(heads_a, heads_b, strict=True)]
+    panels = share_scales(panel for pair in (pairs if options.max_cells else ()) for panel in _triple(*pair, options))
     chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
+    origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
     remarks = dict.fromkeys((*panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b)))
     return Report(
         title=options.look.title or text_title(a),
@@ -85,6 +85,7 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         across=3,
         summary=_summary(chosen),
         look=options.look,
+        numbers=Numbers(origins, tuple(_cells(*pair, options, changes) for pair in pairs)),
     )
 
 
@@ -134,6 +135,11 @@ def _head_change(a: LayerMaps, b: LayerMaps, head: int) -> HeadChange:
 
 def _whole(maps: LayerMaps, head: int) -> Window:
     return maps.window((head,), slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+
+
+def _cells(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions, changes: dict[str, HeadChange]) -> HeadCells:
+    change = {name: value for name, value in vars(changes[head_name(a, head)]).items() if name != "head"}
+    return head_cells({"_a": a, "_b": b}, head, options, change=change)
 
 
 def _triple(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> list[Panel]:

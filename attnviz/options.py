@@ -77,6 +77,7 @@ class Output:
         Option("--output", "-o", help="Write a file; its suffix picks the format.", show_default=False),
     ] = None
     force: Annotated[bool, Option("--force", help="Replace the file where it exists.")] = False
+    json: Annotated[bool, Option("--json", help="Print the exact numbers as JSON.")] = False
 
 
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:

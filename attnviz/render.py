@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from attnviz.look import Look
     from attnviz.report import Report
 
-TERMINAL = ".txt"
-FIGURE_THUMBNAIL = 64
+TERMINAL, JSON = ".txt", ".json"
 RENDERERS = {
     TERMINAL: "attnviz.render_terminal",
     ".png": "attnviz.render_figure",
     ".svg": "attnviz.render_figure",
     ".pdf": "attnviz.render_figure",
+    ".csv": "attnviz.render_data",
+    JSON: "attnviz.render_data",
+    ".npz": "attnviz.render_data",
 }
 
 
@@ -42,18 +44,9 @@ def draw(report: "Report", suffix: str) -> bytes:
 
 
 def max_cells(suffix: str, look: "Look") -> int:
-    """The most rows or columns of one map that such a file can show."""
+    """The most rows or columns of one map that such a file can show; 0 where it takes the numbers themselves."""
     cells: int = import_module(_renderer(suffix)).max_cells(look)
     return cells
-
-
-def thumbnail_cells(suffix: str, look: "Look") -> int:
-    """The most rows or columns of one head among many in such a file."""
-    if suffix != TERMINAL:
-        return FIGURE_THUMBNAIL
-    from attnviz.render_terminal import thumbnail_cells
-
-    return thumbnail_cells(look)
 
 
 def suffix_of(path: Path) -> str:

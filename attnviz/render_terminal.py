@@ -36,7 +36,6 @@ class Span:
 
 
 Line = list[Span]
-SMALLEST_THUMBNAIL, LARGEST_THUMBNAIL = 8, 16  # columns
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,6 @@ class Grid:
     across: int = 1
 
 
-THUMBNAIL_GRID = Grid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
-
-
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as text: UTF-8 with the escapes of as many colours as the look allows, or plain ASCII."""
     look = report.look
@@ -79,25 +75,16 @@ def max_cells(look: Look) -> int:
     return max(8, min(look.width - MARGIN, MOST_CELLS))
 
 
-def thumbnail_cells(look: Look) -> int:
-    """The most rows or columns of one of many heads: twelve side by side where the terminal is wide, else six."""
-    across = 12 if look.width >= 12 * (SMALLEST_THUMBNAIL + 1) else 6
-    return min(max((look.width + 1) // across - 1, SMALLEST_THUMBNAIL), LARGEST_THUMBNAIL)
-
-
 def report_lines(report: Report) -> list[Line]:
     """The whole picture, line by line, none wider than the look's width."""
     width = report.look.width
     if report.look.ascii:
         report = replace(report, panels=tuple(_ascii_labels(panel) for panel in report.panels))
-    grid = THUMBNAIL_GRID if report.style == "overview" else choose_grid(report)
+    grid = choose_grid(report)
+    panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, width)]
     lines = [[Span(fit(report.title, width).rstrip(), style="bold")], []]
-    if report.style == "overview":
-        lines += _thumbnails(report)
-    else:
-        panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, width)]
-        for start in range(0, len(panels), grid.across):
-            lines += [*_band(panels[start : start + grid.across], grid, report.look), []]
+    for start in range(0, len(panels), grid.across):
+        lines += [*_band(panels[start : start + grid.across], grid, report.look), []]
     shaded = not grid.numbers or report.look.colors > 0
     scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
     if shaded:
@@ -134,36 +121,6 @@ def choose_grid(report: Report) -> Grid:
             if labels + 1 + wanted * (columns * grid.cell + GAP) - GAP <= width:
                 return replace(grid, across=_across(grid, columns, len(panels), report.across, width))
     return grids[-1]
-
-
-def _thumbnails(report: Report) -> Iterator[Line]:
-    """The panels of each group side by side, evenly over as few bands as the width allows."""
-    side = max(len(panel.columns.labels) for panel in report.panels)
-    most = max(1, (report.look.width + 1) // (max(side, SMALLEST_THUMBNAIL) + 1))
-    for _, group in groupby(report.panels, lambda panel: panel.group):
-        panels = list(group)
-        across = -(-len(panels) // -(-len(panels) // most))
-        for start in range(0, len(panels), across):
-            yield from _thumbnail_band(panels[start : start + across], report.look)
-
-
-def _thumbnail_band(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Thumbnails side by side, each under its number."""
-    half = look.colors > 0 and not look.ascii
-    draw_row = _half_cells if half else _block_cells
-    widths = [max(len(panel.columns.labels), SMALLEST_THUMBNAIL) for panel in panels]
-    yield [
-        part
-        for panel, width in zip(panels, widths, strict=True)
-        for part in (Span(fit(panel.title, width), style="bold"), Span(" "))
-    ][:-1]
-    for row in range(0, max(len(panel.values) for panel in panels), 1 + half):
-        line: Line = []
-        for panel, width in zip(panels, widths, strict=True):
-            drawn = list(draw_row(panel, row, THUMBNAIL_GRID, look)) if row < len(panel.values) else []
-            line += [*drawn, Span(" " * (width + 1 - sum(cell_len(span.text) for span in drawn)))]
-        yield line[:-1]
-    yield []
 
 
 def fit(text: str, width: int) -> str:

@@ -1,12 +1,12 @@
 """A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from attnviz.cells import QUANTITIES, HeadCells, Numbers, origin
 from attnviz.colors import DIVERGING, SEQUENTIAL, ColorScale
 from attnviz.errors import AttnvizError, number_ranges
 from attnviz.look import Look
@@ -14,9 +14,8 @@ from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edge
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.tokens import Tokens
 
-Style = Literal["map", "table", "overview"]
+Style = Literal["map", "table"]
 TABLES = ("scores", "weights", "both")
-MOST_MAPS = 16  # heads drawn as maps with labels; where more are there and none was chosen, all become thumbnails
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,14 @@ class ReportOptions:
     Attributes:
         selection: which layers, heads, queries and keys.
         table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
-        max_cells: the most rows or columns that the medium can draw; longer maps are pooled.
-        thumbnail: the most rows or columns of each head where many are drawn as an overview.
+        max_cells: the most rows or columns that the medium can draw; longer maps are pooled. 0 draws no panels,
+            for a medium that takes the numbers themselves.
         look: how it is drawn.
     """
 
     selection: Selection = field(default_factory=Selection)
     table: str | None = None
     max_cells: int = 1024
-    thumbnail: int = 64
     look: Look = field(default_factory=Look)
 
     def __post_init__(self) -> None:
@@ -101,7 +99,6 @@ class Panel:
         columns: the keys.
         quantity: what the values are.
         scale: their colours; panels that share a scale have equal ones.
-        group: what an overview draws in one row, such as ``layer 2``; empty elsewhere.
     """
 
     title: str
@@ -111,7 +108,6 @@ class Panel:
     columns: Axis
     quantity: Quantity
     scale: ColorScale
-    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,11 +127,11 @@ class Report:
         panels: in the order in which they are drawn.
         caption: the picture in one sentence.
         remarks: what was pooled, cut or masked, and what else a reader must know.
-        style: ``map`` (coloured cells), ``table`` (every number written out), or ``overview`` (thumbnails without
-            labels, titled ``layer.head``, those of a ``group`` in one row).
-        across: how many panels belong side by side; ``None`` where any number may; of an overview, the most of a group.
+        style: ``map`` (coloured cells) or ``table`` (every number written out).
+        across: how many panels belong side by side; ``None`` where any number may.
         summary: a table under the panels, if there is one.
         look: how it is drawn.
+        numbers: the exact numbers, for a medium that takes them instead of a picture.
     """
 
     title: str
@@ -146,6 +142,7 @@ class Report:
     across: int | None = None
     summary: Summary | None = None
     look: Look = field(default_factory=Look)
+    numbers: Numbers | None = None
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:
@@ -155,51 +152,21 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         AttnvizError: if the selection names what is not there.
     """
     heads = select_heads(recording, options.selection)
-    if is_overview(heads, options):
-        return overview_report(recording, heads, options)
+    cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
     quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
     panels = [
         panel
-        for maps, head in heads
+        for maps, head in (heads if options.max_cells else ())
         for panel in head_panels(maps, head, quantities, options, _head_title(recording, maps, head))
     ]
     return Report(
         title=options.look.title or text_title(recording),
         panels=share_scales(panels),
-        caption=_caption(recording, heads, panels),
+        caption=_caption(recording, cells, panels),
         remarks=(*panel_remarks(panels), *recording_remarks(recording)),
         style="map" if options.table is None else "table",
         look=options.look,
-    )
-
-
-def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> bool:
-    """Whether these heads are too many to draw as maps with labels, and nobody chose them one by one."""
-    chosen = options.selection.heads is not None or options.selection.pairs is not None
-    return options.table is None and not chosen and len(heads) > MOST_MAPS
-
-
-def overview_report(recording: Recording, heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> Report:
-    """The report of many heads as thumbnails, a row for each layer."""
-    small = replace(options, max_cells=min(options.max_cells, options.thumbnail))
-    panels = [
-        replace(panel, group=_group_title(recording, maps))
-        for maps, head in heads
-        for panel in head_panels(maps, head, [PERCENT], small, head_name(maps, head))
-    ]
-    example = max(panels, key=_peak).title
-    return Report(
-        title=options.look.title or text_title(recording),
-        panels=share_scales(panels),
-        caption=_caption(recording, heads, panels),
-        remarks=(
-            f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
-            *panel_remarks(panels),
-            *recording_remarks(recording),
-        ),
-        style="overview",
-        across=max(Counter(panel.group for panel in panels).values()),
-        look=options.look,
+        numbers=Numbers({"recording": origin(recording)}, cells),
     )
 
 
@@ -217,6 +184,19 @@ def select_heads(recording: Recording, selection: Selection) -> list[tuple[Layer
     pairs = [(maps, head) for maps in chosen for head in selection.heads_of(maps.layer) or maps.heads]
     order = {pair: place for place, pair in enumerate(selection.pairs or ())}
     return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))
+
+
+def head_cells(sides: dict[str, LayerMaps], head: int, options: ReportOptions, **rest: Any) -> HeadCells:
+    """The exact numbers of the chosen queries and keys of a head, of the chosen quantities."""
+    maps = next(iter(sides.values()))
+    return HeadCells(
+        head=head,
+        sides=sides,
+        queries=resolve_span(options.selection.queries, len(maps.query_tokens), "queries"),
+        keys=resolve_span(options.selection.keys, len(maps.key_tokens), "keys"),
+        quantities={"scores": ("score",), "weights": ("weight",)}.get(options.table or "", QUANTITIES),
+        **rest,
+    )
 
 
 def head_panels(
@@ -321,31 +301,23 @@ def model_name(recording: Recording) -> str:
 
 
 def _head_title(recording: Recording, maps: LayerMaps, head: int) -> str:
-    return f"head {head_name(maps, head)}{_which(recording, maps)}"
-
-
-def _group_title(recording: Recording, maps: LayerMaps) -> str:
-    return f"layer {maps.layer}{_which(recording, maps)}"
-
-
-def _which(recording: Recording, maps: LayerMaps) -> str:
-    """What tells these maps from others of the same layer: cross-attention, which text of a batch."""
     batch = len({maps.item for maps in recording.maps}) > 1
-    return (" cross" if maps.kind == "cross" else "") + (f", text {maps.item}" if batch else "")
+    cross = " cross" if maps.kind == "cross" else ""
+    return f"head {head_name(maps, head)}{cross}" + (f", text {maps.item}" if batch else "")
 
 
-def _caption(recording: Recording, heads: list[tuple[LayerMaps, int]], panels: list[Panel]) -> str:
-    count = len({(maps.layer, head) for maps, head in heads})
-    which = f"head {head_name(*heads[0])}" if count == 1 else f"{count} heads of {_layers_named(heads)}"
-    rows, columns = panels[0].rows, panels[0].columns
-    spans = (f"{axis.edges[-1] - axis.edges[0]} {axis.name}" for axis in (rows, columns))
+def _caption(recording: Recording, heads: tuple[HeadCells, ...], panels: list[Panel]) -> str:
+    first = heads[0]
+    count = len({(one.maps.layer, one.head) for one in heads})
+    which = f"head {head_name(first.maps, first.head)}" if count == 1 else f"{count} heads of {_layers_named(heads)}"
+    spans = (f"{span.stop - span.start} {name}" for name, span in (("queries", first.queries), ("keys", first.keys)))
     return (
         f"Attention of {which} in {model_name(recording)}, {' (rows) over '.join(spans)} (columns){_strongest(panels)}."
     )
 
 
-def _layers_named(heads: list[tuple[LayerMaps, int]]) -> str:
-    layers = {maps.layer for maps, _ in heads}
+def _layers_named(heads: tuple[HeadCells, ...]) -> str:
+    layers = {one.maps.layer for one in heads}
     return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
 
 

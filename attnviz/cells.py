@@ -1,0 +1,99 @@
+"""The exact numbers of chosen heads, cell by cell, read in blocks that stay small whatever the length."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.maps import LayerMaps, Recording
+
+CELLS = 16_384  # of a block of several queries; a block of one may hold more
+QUANTITIES = ("score", "weight")
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The cells of some queries and all chosen keys of a head.
+
+    Attributes:
+        queries: the first query and the one after the last.
+        fields: each ``(queries, keys)`` by its name; a number of a cell that is not visible is masked.
+    """
+
+    queries: slice
+    fields: dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadCells:
+    """Every chosen number of one head, or of the same head in two recordings.
+
+    Attributes:
+        head: its own number.
+        sides: the maps by the ending of their fields' names: ``""`` for one recording, ``_a`` and ``_b`` for two.
+        queries: the first query and the one after the last.
+        keys: the same for keys.
+        quantities: which of ``score`` and ``weight`` are given.
+        change: how much the head changed from A to B, by name.
+    """
+
+    head: int
+    sides: dict[str, LayerMaps]
+    queries: slice
+    keys: slice
+    quantities: tuple[str, ...] = QUANTITIES
+    change: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def maps(self) -> LayerMaps:
+        """The maps of the first side."""
+        return next(iter(self.sides.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields of a block, in order."""
+        each = [f"{name}{side}" for side in self.sides for name in ("visible", *self.quantities)]
+        return (*each, "weight_change") if len(self.sides) > 1 else tuple(each)
+
+    def blocks(self) -> Iterator[Block]:
+        """The head's cells, query after query."""
+        step = max(1, CELLS // (self.keys.stop - self.keys.start))
+        for start in range(self.queries.start, self.queries.stop, step):
+            queries = slice(start, min(start + step, self.queries.stop))
+            yield Block(queries, self._fields(queries))
+
+    def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
+        fields: dict[str, NDArray[Any]] = {}
+        for side, maps in self.sides.items():
+            window = maps.window((self.head,), queries, self.keys)
+            numbers = {"score": window.scores[0], "weight": window.weights[0]}
+            fields[f"visible{side}"] = window.visible
+            fields |= {
+                f"{name}{side}": np.ma.masked_array(numbers[name], mask=~window.visible) for name in self.quantities
+            }
+        if len(self.sides) > 1:
+            seen_a, seen_b = (fields[f"visible{side}"] for side in self.sides)
+            weights_a, weights_b = (np.ma.filled(fields[f"weight{side}"], 0) for side in self.sides)
+            fields["weight_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(seen_a | seen_b))
+        return fields
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """The exact numbers that a report is about.
+
+    Attributes:
+        about: where they came from, as JSON values.
+        heads: in the order in which they were chosen; all with the same fields.
+    """
+
+    about: dict[str, Any]
+    heads: tuple[HeadCells, ...]
+
+
+def origin(recording: Recording) -> dict[str, Any]:
+    """Where the numbers of a recording came from, as JSON values."""
+    names = ("model", "text", "untrained", "seed", "settings", "version")
+    return {name: getattr(recording, name) for name in names} | {"remarks": list(recording.remarks)}
