@@ -1,0 +1,172 @@
+"""Maps of any length, held as the factors they are computed from: size grows with the tokens, not their square."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from attnviz.bias import Bias
+from attnviz.errors import AttnvizError
+from attnviz.maps import FloatArray, LayerMaps, Overview, Window
+from attnviz.masks import Mask
+from attnviz.tiles import Axis, Tile
+
+ROWS, COLUMNS, LONGEST = 512, 512, 32  # tokens of a tile, and of the runs that are reduced in it: they fit the cache
+
+
+class FactorArray(Protocol):
+    """An array that is cut before it is read: one in memory, or a part of a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its axes."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """The part of it."""
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FactoredMaps(LayerMaps):
+    """Queries, keys and the rules of one attention call; any window of its maps is computed when it is asked for.
+
+    A score is ``q·k · scale``, then ``softcap · tanh(score / softcap)``, then the bias added. A weight is
+    ``exp(score − logsumexp)`` where the mask shows the cell. Both are computed in float32 from what is held, so that
+    a score of size s may differ by about s · 1e-7 from another order of the same sum.
+
+    Attributes:
+        queries: ``(heads, queries, features)``.
+        keys: ``(key heads, keys, features)``; grouped queries share one and are never expanded.
+        key_heads: ``(heads,)``, which of the key heads each head reads.
+        mask: which cells are visible.
+        bias: what is added to the scores.
+        softcap: the soft limit of the scores; ``None`` for none.
+        logsumexp: ``(heads, queries)``, natural logarithm of the softmax's denominator, the sink included;
+            −inf where a query sees nothing.
+        sink: ``(heads,)``, a score beside every row that takes weight and is no key; ``None`` for none.
+        rounding: the largest relative rounding of the numbers held, such as 2**-9 for bfloat16; 0 where exact.
+    """
+
+    queries: FactorArray
+    keys: FactorArray
+    key_heads: tuple[int, ...]
+    logsumexp: FactorArray
+    mask: Mask = field(default_factory=Mask)
+    bias: Bias = field(default_factory=Bias)
+    softcap: float | None = None
+    sink: FloatArray | None = None
+    rounding: float = 0.0
+
+    def __post_init__(self) -> None:
+        heads, queries, keys = len(self.heads), len(self.query_tokens), len(self.key_tokens)
+        features = self.queries.shape[-1]
+        key_heads = 1 + max(self.key_heads, default=-1)
+        for name, expected in (
+            ("queries", (heads, queries, features)),
+            ("keys", (max(key_heads, self.keys.shape[0]), keys, features)),
+            ("logsumexp", (heads, queries)),
+        ):
+            shape = tuple(getattr(self, name).shape)
+            if shape != expected:
+                raise AttnvizError(f"layer {self.layer}: {name} of shape {shape}, expected {expected}")
+        if len(self.key_heads) != heads or self.scale is None:
+            raise AttnvizError(f"layer {self.layer}: {heads} heads need as many key heads and a scale")
+        self.bias.refuse_unlike(heads, queries, keys)
+        for array in (self.queries, self.keys, self.logsumexp, self.sink):
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block, computed exactly: a cell takes as many products as a head has features."""
+        held = self.positions(heads)
+        queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+        visible = self.mask.visible(queries, keys)
+        scores = np.stack([self._scores(place, queries, keys) for place in held])
+        weights = np.stack(
+            [_weights(rows, self._reference(place, queries)) for place, rows in zip(held, scores, strict=True)]
+        )
+        return Window(scores=scores, weights=np.where(visible, weights, np.float32(0)), visible=visible)
+
+    def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
+        """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers."""
+        queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+        rows, columns = Axis.of(queries, height, ROWS), Axis.of(keys, width, LONGEST)
+        counts = self.mask.counts(rows.edges[:: rows.parts], columns.edges[:: columns.parts])
+        total = np.zeros((len(heads), height, width), dtype=np.float64)
+        highest = np.zeros((len(heads), height, width), dtype=np.float32)
+        for row in rows.tiles(ROWS):
+            for column in columns.tiles(COLUMNS):
+                if self.mask.coverage(row.tokens, column.tokens) is not False:
+                    for index, place in enumerate(self.positions(heads)):
+                        cells = self._cells(place, row, column)
+                        _pool_into(total[index], highest[index], cells, row, column, (rows.parts, columns.parts))
+        mean = total / np.maximum(counts, 1)
+        return Overview(mean=mean.astype(np.float32), maximum=highest, visible=counts > 0)
+
+    def bands(self, cells: int = 4_000_000) -> Iterator[slice]:
+        """The queries in runs, each with all keys and heads at most about ``cells`` cells."""
+        count = len(self.query_tokens)
+        step = max(1, cells // (len(self.key_tokens) * len(self.heads)))
+        return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+    def _scores(self, place: int, queries: slice, keys: slice) -> FloatArray:
+        """The scores of one head, ``(queries, keys)``."""
+        products = self._products(self.queries[place, queries], self.keys[self.key_heads[place], keys])
+        return products + self.bias.block([place], queries, keys)[0] if self.bias else products
+
+    def _products(self, queries: FloatArray, keys: FloatArray) -> FloatArray:
+        """``q·k · scale`` under the soft cap, ``(queries, keys)``."""
+        products: FloatArray = (np.asarray(queries) * np.float32(self.scale or 0)) @ np.asarray(keys).T
+        if self.softcap is not None:
+            products = np.asarray(np.tanh(products / self.softcap) * self.softcap, dtype=np.float32)
+        return products
+
+    def _reference(self, place: int, queries: slice) -> FloatArray:
+        """The log-sum-exp of each query, ``(queries, 1)``; +inf where it sees nothing, so that its weights are 0."""
+        held = np.asarray(self.logsumexp[place, queries], dtype=np.float32)
+        return np.where(np.isneginf(held), np.float32(np.inf), held).astype(np.float32)[:, None]
+
+    def _cells(self, place: int, row: Tile, column: Tile) -> FloatArray:
+        """The weights of a tile, its keys interleaved, ``(queries, longest, blocks)``; 0 where absent or repeated."""
+        order = column.interleaved - column.tokens.start
+        keys = np.asarray(self.keys[self.key_heads[place], column.tokens])[order]
+        scores = self._products(self.queries[place, row.tokens], keys)
+        if self.bias:
+            scores += self.bias.block([place], row.tokens, column.tokens)[0][:, order]
+        weights = _weights(scores, self._reference(place, row.tokens))
+        if self.mask.coverage(row.tokens, column.tokens) is None:
+            weights *= self.mask.visible(row.tokens, column.tokens)[:, order]
+        cells = weights.reshape(len(weights), column.longest, column.count)
+        if column.repeats is not None:
+            cells[:, -1] *= ~column.repeats
+        return cells
+
+
+def _weights(scores: FloatArray, reference: FloatArray) -> FloatArray:
+    """``exp(score − reference)``, at most 1: a hidden cell may hold any score."""
+    return np.asarray(np.exp(np.minimum(scores - reference, 0)))
+
+
+def _bounded(span: slice, count: int) -> slice:
+    """The span with both ends, within ``count`` tokens."""
+    start, stop, _ = span.indices(count)
+    return slice(start, stop)
+
+
+def _pool_into(
+    total: np.ndarray[Any, Any],
+    highest: FloatArray,
+    cells: FloatArray,
+    row: Tile,
+    column: Tile,
+    parts: tuple[int, int],
+) -> None:
+    """Adds a tile's weights to the pixels that they fall in."""
+    starts = row.grid[:, 0] - row.tokens.start
+    pixels = np.ix_(
+        np.arange(row.blocks.start, row.blocks.stop) // parts[0],
+        np.arange(column.blocks.start, column.blocks.stop) // parts[1],
+    )
+    np.add.at(total, pixels, np.add.reduceat(cells.sum(axis=1), starts, axis=0))
+    np.maximum.at(highest, pixels, np.maximum.reduceat(cells.max(axis=1), starts, axis=0))

@@ -1,0 +1,84 @@
+"""The blocks of an axis in tiles, each in an order in which reducing its blocks is fast."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.maps import block_edges
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """Neighbouring blocks of an axis, computed at once.
+
+    Blocks differ in length by one token at most; the shorter repeat their last token to be as long as the others.
+
+    Attributes:
+        blocks: which blocks.
+        tokens: which tokens they hold.
+        grid: ``(blocks, longest)``, the tokens of each block.
+        repeats: ``(blocks,)``, true where the last entry of a block repeats the one before; ``None`` where none does.
+    """
+
+    blocks: slice
+    tokens: slice
+    grid: IntArray
+    repeats: BoolArray | None
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are."""
+        return len(self.grid)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest block."""
+        return len(self.grid[0])
+
+    @property
+    def interleaved(self) -> IntArray:
+        """First tokens of all blocks, then second tokens, and so on: reducing a block leaves adjacent blocks apart."""
+        return self.grid.T.ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """An axis cut into blocks, and each of these into ``parts``, none of them longer than asked for.
+
+    Attributes:
+        edges: ``(blocks * parts + 1,)``, where each part begins, and the end.
+        parts: how many parts make a block.
+    """
+
+    edges: IntArray
+    parts: int
+
+    @classmethod
+    def of(cls, span: slice, blocks: int, longest: int) -> "Axis":
+        """The axis over a span of tokens; ``blocks`` are at most as many as the tokens."""
+        count = span.stop - span.start
+        parts = max(1, min(-(-count // (blocks * longest)), count // blocks))
+        return cls(span.start + block_edges(count, blocks * parts), parts)
+
+    def tiles(self, size: int) -> Iterator[Tile]:
+        """The parts in tiles of about ``size`` tokens."""
+        lengths = np.diff(self.edges)
+        longest = int(lengths.max())
+        step = max(1, size // longest)
+        for first in range(0, len(lengths), step):
+            last = min(first + step, len(lengths))
+            grid = np.minimum(
+                self.edges[first:last, None] + np.arange(longest), self.edges[first + 1 : last + 1, None] - 1
+            )
+            repeats = lengths[first:last] < longest
+            yield Tile(
+                blocks=slice(first, last),
+                tokens=slice(int(self.edges[first]), int(self.edges[last])),
+                grid=grid,
+                repeats=repeats if repeats.any() else None,
+            )
