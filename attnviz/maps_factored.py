@@ -117,10 +117,10 @@ class FactoredMaps(LayerMaps):
 
     def _products(self, queries: FloatArray, keys: FloatArray) -> FloatArray:
         """``q·k · scale`` under the soft cap, ``(queries, keys)``."""
-        products: FloatArray = (np.asarray(queries) * np.float32(self.scale or 0)) @ np.asarray(keys).T
+        products = (np.asarray(queries) * np.float32(self.scale or 0)) @ np.asarray(keys).T
         if self.softcap is not None:
-            products = np.asarray(np.tanh(products / self.softcap) * self.softcap, dtype=np.float32)
-        return products
+            products = np.tanh(products / np.float32(self.softcap)) * np.float32(self.softcap)
+        return np.asarray(products, dtype=np.float32)
 
     def _reference(self, place: int, queries: slice) -> FloatArray:
         """The log-sum-exp of each query, ``(queries, 1)``; +inf where it sees nothing, so that its weights are 0."""
