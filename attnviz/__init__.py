@@ -11,6 +11,8 @@ EXPORTS = {
     "Recording": "attnviz.maps",
     "ReportOptions": "attnviz.report",
     "Selection": "attnviz.selection",
+    "SelfAttention": "attnviz.attention",
+    "SeparateHeads": "attnviz.attention",
     "build_report": "attnviz.report",
     "load": "attnviz.files",
     "save": "attnviz.files",

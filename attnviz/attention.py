@@ -1,74 +1,193 @@
-"""Multi-head attention in torch, on one page, handing back its scores and weights beside its output.
+"""Attention in torch on two pages, handing back every step of it: one head, heads by splitting, heads apart.
 
-Attention(Q, K, V) = softmax(Q Kᵀ · scale) V, in several heads at once
-(Vaswani et al. 2017, "Attention Is All You Need", equations 1 and 2 and section 3.2.2).
+Attention(Q, K, V) = softmax(Q Kᵀ · scale) V, in one head or in several at once
+(Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypedDict, Unpack
 
+import torch
 from torch import Tensor, nn
 
 from attnviz.errors import AttnvizError
+from attnviz.projections import Bias, Init, draw_linear, has_bias, refuse_indivisible, refuse_not_positive
+from attnviz.softmax import combine_masks, masked_softmax
 
 
 class Attended(NamedTuple):
-    """What attention computes: ``output`` is the module's, ``scores`` and ``weights`` show how it came about.
+    """What attention computes: ``output`` is the module's, the rest shows how it came about.
 
     Attributes:
-        output: ``(batch, queries, features)``.
+        output: ``(batch, queries, features)``; ``(queries, batch, features)`` where not ``batch_first``.
         scores: ``(batch, heads, queries, keys)``, scaled, before the mask.
         weights: ``(batch, heads, queries, keys)``, after the softmax, before dropout.
+        dropped: the weights after dropout, those that were kept divided by 1 - dropout.
+        queries: ``(batch, heads, queries, features of a head)``.
+        keys: ``(batch, heads, keys, features of a head)``.
+        values: ``(batch, heads, keys, value features of a head)``.
+        context: ``(batch, heads, queries, value features of a head)``, the weighted sum of the values.
     """
 
     output: Tensor
     scores: Tensor
     weights: Tensor
+    dropped: Tensor
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    context: Tensor
+
+    @property
+    def folded_weights(self) -> Tensor:
+        """The weights as ``(batch * heads, queries, keys)``, the heads of one text together."""
+        return self.weights.flatten(0, 1)
+
+
+class How(TypedDict, total=False):
+    """How attention is computed, the same for every module here.
+
+    Attributes:
+        dropout: the share of weights set to zero while training, 0 to 1; the others are divided by 1 - dropout.
+        causal: a query sees only keys up to its own position.
+        scale: what the dot products are multiplied by; ``None`` for 1 / sqrt(width of a query).
+        temperature: what the scores are then divided by: below 1 sharpens the weights, above 1 flattens them.
+        score: queries and keys to unscaled scores ``(batch, heads, queries, keys)``.
+        normalize: scores and what is visible to weights, rows summing to 1.
+        batch_first: inputs and output are ``(batch, tokens, features)``, else ``(tokens, batch, features)``.
+    """
+
+    dropout: float
+    causal: bool
+    scale: float | None
+    temperature: float
+    score: Callable[[Tensor, Tensor], Tensor]
+    normalize: Callable[[Tensor, Tensor | None], Tensor]
+    batch_first: bool
+
+
+def dot_product(queries: Tensor, keys: Tensor) -> Tensor:
+    """Q Kᵀ: ``(..., queries, features)`` and ``(..., keys, features)`` to ``(..., queries, keys)``."""
+    return queries @ keys.transpose(-2, -1)
 
 
 class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention in ``num_heads`` heads, each ``embed_dim / num_heads`` wide.
+    """Scaled dot-product attention in ``num_heads`` heads, made by splitting wide projections.
 
     Args:
         embed_dim: features of a token, in and out.
         num_heads: how many heads share them.
-        dropout: the share of weights set to zero while training, 0 to 1.
-        bias: whether the four projections add a bias.
-        scale: what the dot products are multiplied by; ``None`` for 1 / sqrt(width of a head).
+        qk_dim: width of a query and a key in each head; ``None`` for embed_dim / num_heads.
+        value_dim: width of a value in each head; ``None`` for embed_dim / num_heads.
+        output_dim: features of the output; ``None`` for embed_dim.
+        bias: which projections add a bias: all, none, or the named ones of query, key, value and output.
+        output_projection: whether the joined heads are mixed by a last projection.
+        init: ``linear`` draws weights as ``nn.Linear`` does; ``uniform`` from 0 to 1, with biases of zero.
+        how: see ``How``.
 
     Raises:
-        AttnvizError: if the heads do not divide the width, or dropout is not in [0, 1).
+        AttnvizError: if the heads do not divide the width, or a number is out of range.
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, dropout: float = 0.0, bias: bool = True, scale: float | None = None
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        qk_dim: int | None = None,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        bias: Bias = True,
+        output_projection: bool = True,
+        init: Init = "linear",
+        **how: Unpack[How],
     ) -> None:
         super().__init__()
-        if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
-            raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
-        if not 0 <= dropout < 1:
-            raise AttnvizError(f"dropout {dropout} is not in [0, 1)")
+        if qk_dim is None or value_dim is None:
+            refuse_indivisible(embed_dim, num_heads)
         self.num_heads = num_heads
-        self.scale = (embed_dim // num_heads) ** -0.5 if scale is None else scale
-        self.query = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.key = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.value = nn.Linear(embed_dim, embed_dim, bias=bias)
-        self.output = nn.Linear(embed_dim, embed_dim, bias=bias)
+        qk_dim, value_dim = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
+        refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads, qk_dim=qk_dim, value_dim=value_dim)
+        self.query = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "query"), init)
+        self.key = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "key"), init)
+        self.value = draw_linear(embed_dim, num_heads * value_dim, has_bias(bias, "value"), init)
+        self.output: nn.Module = nn.Identity()
+        if output_projection:
+            self.output = draw_linear(num_heads * value_dim, output_dim or embed_dim, has_bias(bias, "output"), init)
+        self._settle(qk_dim, **how)
+
+    def _settle(
+        self,
+        width: int,
+        *,
+        dropout: float = 0.0,
+        causal: bool = False,
+        scale: float | None = None,
+        temperature: float = 1.0,
+        score: Callable[[Tensor, Tensor], Tensor] = dot_product,
+        normalize: Callable[[Tensor, Tensor | None], Tensor] = masked_softmax,
+        batch_first: bool = True,
+    ) -> None:
+        if not 0 <= dropout < 1:
+            raise AttnvizError(f"dropout {dropout} is out of range; from 0 to below 1 works")
+        if not 0 < temperature < float("inf"):
+            raise AttnvizError(f"temperature {temperature} is out of range; above 0 works, and 1 changes nothing")
+        self.scale = (width**-0.5 if scale is None else scale) / temperature
+        self.causal, self.batch_first = causal, batch_first
+        self.score, self.normalize = score, normalize
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, tokens: Tensor, visible: Tensor | None = None) -> Attended:
+    def forward(
+        self,
+        tokens: Tensor,
+        visible: Tensor | None = None,
+        *,
+        context: Tensor | None = None,
+        value_tokens: Tensor | None = None,
+        padding: Tensor | None = None,
+    ) -> Attended:
         """Attends from every token to every visible one.
 
         Args:
             tokens: ``(batch, queries, features)``.
-            visible: bool, broadcast to ``(batch, heads, queries, keys)``; ``None`` where all are.
+            visible: bool or 0 and 1, ``(queries, keys)`` or broadcast to ``(batch, heads, queries, keys)``; where
+                not ``batch_first`` also ``(queries, keys, batch)``. ``None`` where every key is visible.
+            context: ``(batch, keys, features)``, what keys and values come from; ``None`` for the tokens.
+            value_tokens: ``(batch, keys, features)``, what values alone come from; ``None`` for the context.
+            padding: bool, ``(batch, keys)``, true where the key is real.
+
+        Raises:
+            AttnvizError: if a shape does not fit, the context is empty, or half precision overflows.
         """
-        queries = self.split_heads(self.query(tokens))
-        keys = self.split_heads(self.key(tokens))
-        values = self.split_heads(self.value(tokens))
-        scores = queries @ keys.transpose(-2, -1) * self.scale  # (batch, heads, queries, keys)
-        weights = masked_softmax(scores, visible)
-        context = self.dropout(weights) @ values  # (batch, heads, queries, features of a head)
-        return Attended(self.output(self.join_heads(context)), scores, weights)
+        context = tokens if context is None else context
+        value_tokens = context if value_tokens is None else value_tokens
+        if not self.batch_first:
+            tokens, context, value_tokens = (each.transpose(0, 1) for each in (tokens, context, value_tokens))
+        refuse_shapes(self.query.in_features, tokens, context, value_tokens)
+        queries = self.split_heads(self.query(tokens))  # (batch, heads, queries, features of a head)
+        keys = self.split_heads(self.key(context))  # (batch, heads, keys, features of a head)
+        values = self.split_heads(self.value(value_tokens))  # (batch, heads, keys, value features of a head)
+        scores = self.compute_scores(queries, keys)  # (batch, heads, queries, keys)
+        allowed = combine_masks(scores, self.batched(visible), padding, self.causal)
+        weights = self.normalize(scores, allowed)  # (batch, heads, queries, keys)
+        dropped = self.dropout(weights) if self.dropout.p else weights  # (batch, heads, queries, keys)
+        mixed = dropped @ values  # (batch, heads, queries, value features of a head)
+        output = self.output(self.join_heads(mixed))  # (batch, queries, features)
+        output = output if self.batch_first else output.transpose(0, 1)  # (queries, batch, features)
+        return Attended(output, scores, weights, dropped, queries, keys, values, mixed)
+
+    def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """The scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""
+        scores = self.score(queries, keys) * self.scale
+        if scores.dtype in (torch.float16, torch.bfloat16) and not scores.isfinite().all():
+            raise AttnvizError(f"scores overflow in {str(scores.dtype).removeprefix('torch.')}; float32 works")
+        return scores
+
+    def batched(self, visible: Tensor | None) -> Tensor | None:
+        """A mask ``(queries, keys, batch)``, where not ``batch_first``, as ``(batch, 1, queries, keys)``."""
+        if self.batch_first or visible is None or visible.ndim != 3:
+            return visible
+        return visible.permute(2, 0, 1).unsqueeze(1)
 
     def split_heads(self, features: Tensor) -> Tensor:
         """``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
@@ -81,9 +200,105 @@ class MultiHeadAttention(nn.Module):
         return context.transpose(1, 2).flatten(2)
 
 
-def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over the visible keys, ``(..., queries, keys)``; a row that sees nothing is all zero."""
-    if visible is None:
-        return scores.softmax(dim=-1)
-    weights = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
-    return weights.masked_fill(~visible, 0.0)
+class SelfAttention(MultiHeadAttention):
+    """Attention in a single head, without an output projection: the output is the weighted sum of the values.
+
+    Args:
+        embed_dim: features of a token.
+        qk_dim: width of a query and a key; ``None`` for embed_dim.
+        value_dim: width of a value, and so of the output; ``None`` for ``qk_dim``.
+        bias: which of the projections query, key and value add a bias.
+        init: ``linear`` or ``uniform``, see ``MultiHeadAttention``.
+        how: see ``How``.
+
+    Raises:
+        AttnvizError: if a number is out of range.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        qk_dim: int | None = None,
+        value_dim: int | None = None,
+        *,
+        bias: Bias = True,
+        init: Init = "linear",
+        **how: Unpack[How],
+    ) -> None:
+        qk_dim = embed_dim if qk_dim is None else qk_dim
+        super().__init__(
+            embed_dim,
+            1,
+            qk_dim=qk_dim,
+            value_dim=qk_dim if value_dim is None else value_dim,
+            bias=bias,
+            output_projection=False,
+            init=init,
+            **how,
+        )
+
+
+class SeparateHeads(nn.Module):
+    """Multi-head attention as ``num_heads`` single heads side by side, their outputs joined.
+
+    The same function as ``MultiHeadAttention``, which computes all heads in one product; the weights are drawn head
+    by head. Takes the same arguments.
+
+    Raises:
+        AttnvizError: if the heads do not divide the width, or a number is out of range.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        qk_dim: int | None = None,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        bias: Bias = True,
+        output_projection: bool = True,
+        init: Init = "linear",
+        **how: Unpack[How],
+    ) -> None:
+        super().__init__()
+        if qk_dim is None or value_dim is None:
+            refuse_indivisible(embed_dim, num_heads)
+        qk_dim, value_dim = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
+        refuse_not_positive(num_heads=num_heads)
+        heads = [SelfAttention(embed_dim, qk_dim, value_dim, bias=bias, init=init, **how) for _ in range(num_heads)]
+        self.heads = nn.ModuleList(heads)
+        self.output: nn.Module = nn.Identity()
+        if output_projection:
+            self.output = draw_linear(num_heads * value_dim, output_dim or embed_dim, has_bias(bias, "output"), init)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        visible: Tensor | None = None,
+        *,
+        context: Tensor | None = None,
+        value_tokens: Tensor | None = None,
+        padding: Tensor | None = None,
+    ) -> Attended:
+        """Attends in every head; arguments and errors are those of ``MultiHeadAttention``."""
+        calls = [
+            head(tokens, visible, context=context, value_tokens=value_tokens, padding=padding) for head in self.heads
+        ]
+        output = self.output(torch.cat([call.output for call in calls], dim=-1))  # (batch, queries, features)
+        steps = [torch.cat(parts, dim=1) for parts in zip(*(call[1:] for call in calls), strict=True)]
+        return Attended(output, *steps)  # each (batch, 1, ...) of a head -> (batch, heads, ...)
+
+
+def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
+    """Raises AttnvizError where an input is not ``(batch, tokens, features)``, is empty, or fits not the others."""
+    for name, given in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
+        shape = tuple(given.shape)
+        if len(shape) != 3 or shape[2] != features:
+            raise AttnvizError(f"{name} of shape {shape}; (batch, tokens, {features}) works")
+        if shape[1] == 0:
+            raise AttnvizError(f"{name} of shape {shape} hold no tokens; at least one works")
+        if shape[0] != tokens.shape[0]:
+            raise AttnvizError(f"{name} of a batch of {shape[0]}, but queries of {tokens.shape[0]}; as many work")
+    if context.shape[1] != value_tokens.shape[1]:
+        raise AttnvizError(f"{context.shape[1]} keys but {value_tokens.shape[1]} values; as many work")

@@ -1,0 +1,50 @@
+"""The linear projections of attention: their weights drawn from a seed, their widths checked."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from attnviz.errors import AttnvizError, known_names
+
+PROJECTIONS = ("query", "key", "value", "output")
+Bias = bool | tuple[str, ...]
+Init = Literal["linear", "uniform"]
+
+
+def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
+    """A projection of ``(..., features)`` to ``(..., width)`` whose weights are drawn from torch's random state."""
+    if init == "linear":
+        return nn.Linear(features, width, bias=bias)
+    if init != "uniform":
+        raise AttnvizError(f"unknown init {init!r}; linear or uniform works")
+    linear = nn.Linear(features, width, bias=bias, device="meta").to_empty(device="cpu")  # draws nothing
+    with torch.no_grad():
+        linear.weight.copy_(torch.rand(features, width).T)  # (features, width) -> (width, features)
+        if bias:
+            linear.bias.zero_()
+    return linear
+
+
+def has_bias(bias: Bias, projection: str) -> bool:
+    """Whether that projection adds a bias; refuses names that are no projection."""
+    if isinstance(bias, bool):
+        return bias
+    unknown = [name for name in bias if name not in PROJECTIONS]
+    if unknown:
+        raise AttnvizError(f"no projection {unknown[0]!r} to give a bias to; {known_names(PROJECTIONS)} works")
+    return projection in bias
+
+
+def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
+    """Raises AttnvizError where the heads cannot share the features equally."""
+    if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
+        near = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
+        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; {near} would be")
+
+
+def refuse_not_positive(**widths: int) -> None:
+    """Raises AttnvizError where a width or a count is below 1."""
+    for name, width in widths.items():
+        if width < 1:
+            raise AttnvizError(f"{name} {width} is out of range; 1 or more works")

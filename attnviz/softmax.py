@@ -1,0 +1,72 @@
+"""Scores to weights in torch, over the visible keys alone: the mask before the softmax, or after it."""
+
+import torch
+from torch import Tensor
+
+from attnviz.errors import AttnvizError
+
+
+def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """Softmax over the visible keys, ``(..., queries, keys)``, scores of hidden keys set to −∞ before it.
+
+    A row that sees nothing is all zero. Source: Vaswani et al. 2017, section 3.2.3.
+    """
+    if visible is None:
+        return scores.softmax(dim=-1)
+    weights = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
+    return weights.masked_fill(~visible, 0.0)
+
+
+def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """Softmax over all keys, then hidden weights multiplied by 0 and each row divided by its sum.
+
+    Equal to ``masked_softmax``, since the softmax's own denominator cancels; a row that sees nothing is all zero.
+    """
+    weights = scores.softmax(dim=-1)
+    if visible is None:
+        return weights
+    kept = weights * visible
+    total = kept.sum(dim=-1, keepdim=True)
+    return kept / total.masked_fill(total == 0, 1.0)
+
+
+def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor | None:
+    """What every rule allows, bool, broadcast to ``(batch, heads, queries, keys)``; ``None`` where that is all.
+
+    Args:
+        scores: ``(batch, heads, queries, keys)``.
+        visible: ``(queries, keys)``, or what broadcasts to the scores.
+        padding: ``(batch, keys)``, true where the key is real.
+        causal: whether a query sees only keys up to its own position.
+
+    Raises:
+        AttnvizError: if a mask does not fit the scores.
+    """
+    batch, _, queries, keys = scores.shape
+    rules = []
+    if visible is not None:
+        refuse_mask(visible, scores)
+        rules.append(visible.to(scores.device).bool())
+    if padding is not None:
+        if padding.shape != (batch, keys):
+            raise AttnvizError(f"padding of shape {tuple(padding.shape)}; {(batch, keys)}, (batch, keys), works")
+        rules.append(padding.to(scores.device).bool()[:, None, None, :])  # (batch, 1, 1, keys)
+    if causal:
+        rules.append(torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril())
+    allowed: Tensor | None = None
+    for rule in rules:
+        allowed = rule if allowed is None else allowed & rule
+    return allowed
+
+
+def refuse_mask(visible: Tensor, scores: Tensor) -> None:
+    """Raises AttnvizError where the mask does not broadcast to the scores."""
+    shape, expected = tuple(visible.shape), tuple(scores.shape)
+    fits = len(shape) in (2, 4) and all(
+        size in (1, wanted) for size, wanted in zip(shape[::-1], expected[::-1], strict=False)
+    )
+    if not fits:
+        raise AttnvizError(
+            f"a mask of shape {shape} for scores of {expected}; (queries, keys), {expected[-2:]}, or what broadcasts "
+            "to (batch, heads, queries, keys) works"
+        )
