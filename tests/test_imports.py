@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attnviz"
-# From the bottom up; a module may import those of the lines above its own, and those before it in its line.
-LAYERS = """
+# From the bottom up; a module may import those before it.
+ORDER = """
 version errors
-tokens selection masks look maps colors devices samples
-metrics cells files attention
-streaming report explain compare source
+tokens selection masks bias look maps tiles maps_factored colors devices samples
+rows metrics patterns reduce cells files projections softmax attention
+streaming report atlas explain compare source training
 capture source_* render_*
 render browse*
 options
 __init__
 cli
 __main__
-""".split("\n")[1:-1]
-ORDER = [name for line in LAYERS for name in line.split()]
+""".split()
 HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 
 
 def rank(module: str) -> int:
     prefixes = [name for name in ORDER if name.endswith("*") and module.startswith(name[:-1])]
+    assert module in ORDER or prefixes, f"say in ORDER where {module} stands"
     return ORDER.index(module if module in ORDER else prefixes[0])
 
 
