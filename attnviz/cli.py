@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-CHANGES = ("causal", "scale", "seed", "dropout")
+CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
 @app.command()
@@ -44,12 +44,19 @@ def show(
         str | None,
         typer.Option(help="Print the numbers: scores, weights or both.", rich_help_panel="Look", show_default=False),
     ] = None,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help="Attend to each line of this file, as one batch.", rich_help_panel="Input"),
+    ] = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
     refuse_output(output)
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
-    recording = record(read_input(input), settings, selection)
+    if batch is None:
+        recording = record(read_input(input), settings, selection)
+    else:
+        recording = record_batch(read_batch(batch, input), settings, selection)
     from attnviz.report import build_report
 
     deliver(build_report(recording, report_options(selection, drawn_look, output, table)), output)
@@ -125,6 +132,13 @@ def record(text: str, settings: "ModelSettings", selection: Selection) -> "Recor
     return open_source(settings).record(text, selection)
 
 
+def record_batch(texts: list[str], settings: "ModelSettings", selection: Selection) -> "Recording":
+    """The recording of several texts, run together."""
+    from attnviz.source import open_source
+
+    return open_source(settings).record_batch(texts, selection)
+
+
 def record_both(
     text: str, other: str | None, settings: "ModelSettings", selection: Selection
 ) -> tuple["Recording", "Recording", str]:
@@ -148,7 +162,7 @@ def model_settings(input: Input, model: Model) -> "ModelSettings":
     """The settings that the options give."""
     from attnviz.source import ModelSettings
 
-    return ModelSettings(tokenizer=input.tokenizer, **vars(model))
+    return ModelSettings(tokenizer=input.tokenizer, context=input.context, **vars(model))
 
 
 def report_options(
@@ -208,6 +222,19 @@ def read_input(input: Input) -> str:
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return read_sample(first)
+
+
+def read_batch(path: Path, input: Input) -> list[str]:
+    """The texts of a file, one a line; blank lines are left out."""
+    from attnviz.files import read_text
+
+    given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
+    if given:
+        raise AttnvizError(f"{given[0]} and --batch both give a text; one of them works")
+    texts = [line for line in read_text(path).splitlines() if line.strip()]
+    if not texts:
+        raise AttnvizError(f"no texts in {str(path)!r}; one text a line works")
+    return texts
 
 
 def refuse_blank(text: str, tokenizer: str) -> str:

@@ -286,6 +286,8 @@ def panel_remarks(panels: list[Panel]) -> tuple[str, ...]:
         )
     if not all(panel.visible.all() for panel in panels):
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
+    if not all(panel.visible.any(axis=1).all() for panel in panels):
+        remarks.append("Rows that are absent as a whole see no key: all their weights are zero.")
     return tuple(remarks)
 
 
