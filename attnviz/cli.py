@@ -74,15 +74,38 @@ def compare(
         str | None,
         typer.Option("--with", help="Compare with this text, of as many tokens.", rich_help_panel="Input"),
     ] = None,
+    second: Annotated[
+        str | None,
+        typer.Argument(help="A saved recording to compare the first with.", show_default=False),
+    ] = None,
 ) -> None:
-    """Draw what changes in each head with --causal, --scale, --seed, --dropout or another text."""
+    """Draw what changes in each head with --causal, --scale, --seed, --dropout, another text or recording."""
     refuse_output(output)
+    if second is not None and (other is not None or not is_recording(second)):
+        raise AttnvizError(f"{second!r} is no recording beside the first; --with TEXT compares with another text")
+    other = other if second is None else second
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
     before, after, change = record_both(read_input(input), other, settings, selection)
     from attnviz.compare import comparison_report
 
     deliver(comparison_report(before, after, change, report_options(selection, drawn_look, output)), output)
+
+
+@app.command("record")
+@spread_options
+def record_command(input: Input, model: Model, select: Select, output: Output) -> None:
+    """Save the attention over a text, to show and compare later without the model."""
+    from attnviz.files import save
+
+    path, selection = recording_path(output), Selection.parse(**vars(select))
+    if select.queries is not None or select.keys is not None:
+        raise AttnvizError("a recording holds every query and key; --queries and --keys choose when it is shown")
+    text = read_input(input)
+    if is_recording(text):
+        raise AttnvizError(f"{text!r} is a recording already; attnviz show {text} draws it")
+    save(record(text, model_settings(input, model), selection), path, output.force)
+    write(f"{path}\n".encode(errors="surrogateescape"))
 
 
 @app.command()
@@ -143,6 +166,8 @@ def record_both(
     text: str, other: str | None, settings: "ModelSettings", selection: Selection
 ) -> tuple["Recording", "Recording", str]:
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
+    if is_recording(text) or (other is not None and is_recording(other)):
+        return record_each(text, other, settings, selection)
     from attnviz.source import ModelSettings, option
     from attnviz.source_seeded import SeededSource
 
@@ -156,6 +181,15 @@ def record_both(
     recording_b = after.record(text if other is None else other, selection)
     words = [option(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
+
+
+def record_each(
+    text: str, other: str | None, settings: "ModelSettings", selection: Selection
+) -> tuple["Recording", "Recording", str]:
+    """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
+    if other is None:
+        raise AttnvizError(f"nothing to compare {text} with; a second recording after it works, or --with TEXT")
+    return record(text, settings, selection), record(other, settings, selection), f"the change to {other}"
 
 
 def model_settings(input: Input, model: Model) -> "ModelSettings":
@@ -280,6 +314,20 @@ def medium(output: Output) -> str:
     if output.json:
         raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; one of them works")
     return suffix_of(output.output)
+
+
+def recording_path(output: Output) -> Path:
+    """Where a recording is to be written.
+
+    Raises:
+        AttnvizError: if no file of that kind is named, or it cannot be written.
+    """
+    from attnviz.files import SUFFIX, refuse_target
+
+    if output.output is None or output.output.suffix.lower() != SUFFIX or output.json:
+        raise AttnvizError(f"a recording is written to a file; -o run{SUFFIX} works")
+    refuse_target(output.output, output.force)
+    return output.output
 
 
 def deliver(report: "Report", output: Output) -> None:

@@ -1,5 +1,6 @@
 """A Report as a figure for a slide or a paper: PNG, SVG or PDF, through matplotlib without pyplot."""
 
+import io
 import math
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -69,7 +70,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     }
     with matplotlib.rc_context(settings):
         drawn = figure(report)
-        drawn.savefig(file, format=suffix[1:], dpi=report.look.dpi, metadata=_metadata(report, suffix))
+        whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
+        drawn.savefig(whole, format=suffix[1:], dpi=report.look.dpi, metadata=_metadata(report, suffix))
+    file.write(whole.getvalue())
 
 
 def max_cells(look: Look) -> int:

@@ -139,6 +139,11 @@ def visible_label(piece: str) -> str:
     return DOTTED_CIRCLE + shown if starts_combining else shown
 
 
+def is_printable(text: str) -> bool:
+    """Whether showing the text does nothing else: no control characters, and of spaces only the plain one."""
+    return text.isprintable() or all(character.isprintable() or character in JOINERS for character in text)
+
+
 def refuse_surrogates(text: str) -> None:
     """Raises AttnvizError where the text holds bytes that were not UTF-8."""
     if re.search("[\ud800-\udfff]", text):
