@@ -402,8 +402,8 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
     [
         ("record abc", "a recording is written to a file; -o run.safetensors works"),
         ("record abc -o run.csv", "-o run.safetensors works"),
-        ("record abc -o run.safetensors --queries :1", "--queries and --keys choose when it is shown"),
-        ("record {file} -o run.safetensors", "is a recording already"),
+        ("record abc -o new.safetensors --queries :1", "--queries and --keys choose when it is shown"),
+        ("record {file} -o new.safetensors", "is a recording already"),
         ("compare {file}", "nothing to compare"),
         ("compare {file} abc", "'abc' is no recording beside the first"),
         ("show {file} --layers 2", "no layer 2; there are 0-1"),
