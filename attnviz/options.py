@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Option
+from typer.models import OptionInfo
 
 from attnviz.source import ModelSettings
 
@@ -127,7 +128,8 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 def _options_of(group: type) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for hint in hints.values():
-        hint.__metadata__[0].rich_help_panel = group.__name__
+        if isinstance(hint.__metadata__[0], OptionInfo):
+            hint.__metadata__[0].rich_help_panel = group.__name__
     return [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
         for each in fields(group)
