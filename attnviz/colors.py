@@ -19,6 +19,7 @@ SAMPLES = {
 }
 SEQUENTIAL = "viridis"
 DIVERGING = "RdBu_r"
+NAN = (255, 0, 200)
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,20 @@ class ColorScale:
         return np.clip(fraction, 0.0, 1.0)
 
     def rgb(self, values: ArrayLike) -> ByteArray:
-        """The colour of each value, ``(..., 3)``."""
-        index = np.nan_to_num(np.rint(self.fraction(values) * 255)).astype(np.intp)
-        return np.asarray(colormap(self.colormap)[index])
+        """The colour of each value, ``(..., 3)``; NaN has one of its own, which is in no colormap."""
+        fraction = self.fraction(values)
+        index = np.nan_to_num(np.rint(fraction * 255)).astype(np.intp)
+        colors = np.asarray(colormap(self.colormap)[index])
+        return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
+
+    def ticks(self, most: int = 6) -> tuple[float, ...]:
+        """Round numbers within the limits, 2 to ``most`` of them, evenly spaced."""
+        span = self.high - self.low
+        power = 10.0 ** np.floor(np.log10(span / most))
+        step = next(size * power for size in (1, 2, 5, 10, 20) if span / (size * power) <= most - 1)
+        first, last = np.ceil(self.low / step - 1e-9), np.floor(self.high / step + 1e-9)
+        ticks = [float(number * step) for number in np.arange(first, last + 1)]
+        return tuple(ticks) if len(ticks) > 1 else (self.low, self.high)
 
 
 @cache

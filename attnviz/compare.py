@@ -23,6 +23,7 @@ from attnviz.report import (
     panel_remarks,
     recording_remarks,
     select_heads,
+    share_page,
     share_scales,
     text_title,
 )
@@ -72,13 +73,12 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     """
     changes = {one.head: one for one in compare(a, b)}
     heads_a, heads_b = select_heads(a, options.selection), select_heads(b, options.selection)
+    options = share_page(options, 3 * len(heads_a))
     pairs = [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in zip(heads_a, heads_b, strict=True)]
     panels = share_scales(panel for pair in (pairs if options.max_cells else ()) for panel in _triple(*pair, options))
     chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
-    remarks = dict.fromkeys(
-        (*_dropout_remarks(a, b), *panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b))
-    )
+    remarks = dict.fromkeys((*panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b)))
     return Report(
         title=options.look.title or text_title(a),
         panels=panels,
@@ -173,13 +173,6 @@ def _summary(changes: list[HeadChange]) -> Summary:
         for one in changes
     ]
     return Summary(header, tuple(rows))
-
-
-def _dropout_remarks(a: Recording, b: Recording) -> tuple[str, ...]:
-    """Why dropout leaves the first layer as it is."""
-    if a.settings.get("dropout") == b.settings.get("dropout"):
-        return ()
-    return ("Dropout comes after the weights: it changes what later layers attend to; --num-layers 2 shows it.",)
 
 
 def _caption(a: Recording, changes: list[HeadChange], change: str) -> str:

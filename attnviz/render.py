@@ -21,6 +21,7 @@ RENDERERS = {
     JSON: "attnviz.render_data",
     ".npz": "attnviz.render_data",
 }
+ONE_PAGE = (".png", ".svg", ".pdf")  # all panels share one picture
 
 
 def write(report: "Report", suffix: str, file: IO[bytes]) -> None:

@@ -1,5 +1,6 @@
 """A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.tokens import Tokens
 
 Style = Literal["map", "table"]
+SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 TABLES = ("scores", "weights", "both")
 
 
@@ -38,6 +40,13 @@ class Quantity:
         """The value as a cell shows it, without a unit."""
         return "NaN" if np.isnan(value) else format(value, self.spec).rstrip("%")
 
+    def tick(self, value: float, step: float) -> str:
+        """The value as a scale shows it beside others a step away: with as many decimals as tell them apart."""
+        percent = "%" if self.spec.endswith("%") else "f"
+        decimals = max(0, math.ceil(-math.log10(step * (100 if percent == "%" else 1)) - 1e-9))
+        sign = "+" if self.spec.startswith("+") and value > 0 else ""
+        return f"{value + 0.0:{sign}.{decimals}{percent}}"
+
 
 PERCENT = Quantity("attention weight", ".0%")
 WEIGHT = Quantity("attention weight", ".4f")
@@ -54,12 +63,14 @@ class ReportOptions:
         table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
         max_cells: the most rows or columns that the medium can draw; longer maps are pooled. 0 draws no panels,
             for a medium that takes the numbers themselves.
+        one_page: whether all panels share that room.
         look: how it is drawn.
     """
 
     selection: Selection = field(default_factory=Selection)
     table: str | None = None
     max_cells: int = 1024
+    one_page: bool = False
     look: Look = field(default_factory=Look)
 
     def __post_init__(self) -> None:
@@ -153,6 +164,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     """
     heads = select_heads(recording, options.selection)
     cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
+    options = share_page(options, len(heads) * (2 if options.table == "both" else 1))
     quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
     panels = [
         panel
@@ -163,11 +175,19 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         title=options.look.title or text_title(recording),
         panels=share_scales(panels),
         caption=_caption(recording, cells, panels),
-        remarks=(*_cut_remarks(cells[0], panels), *panel_remarks(panels), *recording_remarks(recording)),
+        remarks=(*panel_remarks(panels), *recording_remarks(recording)),
         style="map" if options.table is None else "table",
+        across=2 if options.table == "both" else None,
         look=options.look,
         numbers=Numbers({"recording": origin(recording)}, cells),
     )
+
+
+def share_page(options: ReportOptions, panels: int) -> ReportOptions:
+    """The options with as many cells as each of so many panels has room for."""
+    if not options.one_page:
+        return options
+    return replace(options, max_cells=max(options.max_cells // math.ceil(math.sqrt(panels)), SMALLEST_MAP))
 
 
 def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
@@ -203,8 +223,8 @@ def head_panels(
     maps: LayerMaps, head: int, quantities: list[Quantity], options: ReportOptions, title: str
 ) -> list[Panel]:
     """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
-    queries = _shown(resolve_span(options.selection.queries, len(maps.query_tokens), "queries"), options)
-    keys = _shown(resolve_span(options.selection.keys, len(maps.key_tokens), "keys"), options)
+    queries = resolve_span(options.selection.queries, len(maps.query_tokens), "queries")
+    keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
     rows = token_axis("queries", maps.query_tokens, queries, options.max_cells)
     columns = token_axis("keys", maps.key_tokens, keys, options.max_cells)
     if rows.pooled or columns.pooled:
@@ -226,11 +246,6 @@ def head_panels(
         )
         for quantity in quantities
     ]
-
-
-def _shown(span: slice, options: ReportOptions) -> slice:
-    """The span, cut to the medium's cells in a table, whose numbers cannot be pooled."""
-    return span if options.table is None else slice(span.start, min(span.stop, span.start + options.max_cells))
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int) -> Axis:
@@ -286,23 +301,7 @@ def panel_remarks(panels: list[Panel]) -> tuple[str, ...]:
         )
     if not all(panel.visible.all() for panel in panels):
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
-    if not all(panel.visible.any(axis=1).all() for panel in panels):
-        remarks.append("Rows that are absent as a whole see no key: all their weights are zero.")
     return tuple(remarks)
-
-
-def _cut_remarks(cells: HeadCells, panels: list[Panel]) -> tuple[str, ...]:
-    """What a table leaves out of the queries and keys chosen."""
-    if not panels:
-        return ()
-    chosen, axes = (cells.queries, cells.keys), (panels[0].rows, panels[0].columns)
-    cut = [
-        f"{axis.name} {axis.edges[0]}:{axis.edges[-1]} of {span.start}:{span.stop}"
-        for span, axis in zip(chosen, axes, strict=True)
-        if axis.edges[-1] < span.stop
-    ]
-    advice = "--queries and --keys show others, -o numbers.csv holds all."
-    return (f"Cut: {' and '.join(cut)}; {advice}",) if cut else ()
 
 
 def recording_remarks(recording: Recording) -> tuple[str, ...]:

@@ -1,0 +1,205 @@
+"""Panels to a grid: how many side by side, how large their cells, and how their tokens are labelled."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from attnviz.figure_labels import Labelling, fits, room, skipped
+from attnviz.figure_text import LINE, POINTS, Ruler
+from attnviz.report import Axis, Panel, Report
+
+GAP = 0.28  # inches here and below are those of a slide
+GROUP_GAP = 0.6
+PAD = 0.06  # between cells and labels, and between labels and the axis's name
+SMALL = 12.0  # points, of the names of axes and colour bars
+PANEL_TITLE = 14.0
+LABELS = (18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0)
+LEGIBLE = 6.0  # points, on a page of any size
+FLAT = 12.0  # labels of keys are turned before they become smaller than this
+LONGEST_LABEL = 1.7
+LARGEST_CELL = 1.5
+LONGEST_STRIP = 4.0  # a map of few queries and many keys is stretched until it is only so many times longer
+TALLER = 1.9  # times the height of a number, the height of a cell that holds one
+
+
+@dataclass(frozen=True)
+class Area:
+    """The room that the panels have.
+
+    Attributes:
+        width: inches.
+        height: inches.
+        scale: how many times larger than a slide's the fonts are.
+        dpi: pixels an inch.
+        fixed: whether it must be filled; if not, cells have a largest size.
+    """
+
+    width: float
+    height: float
+    scale: float
+    dpi: int
+    fixed: bool
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Panels in rows and columns, in inches.
+
+    Attributes:
+        across: panels side by side.
+        labelling: how tokens are written.
+        lefts: room for the queries' labels, a column.
+        bottoms: room for the keys' labels, a row.
+        columns: cells of the widest panel, a column.
+        rows: cells of the tallest panel, a row.
+        gaps: before each column.
+        title: room above each row.
+        cell: width and height.
+    """
+
+    across: int
+    labelling: Labelling
+    lefts: tuple[float, ...]
+    bottoms: tuple[float, ...]
+    columns: tuple[int, ...]
+    rows: tuple[int, ...]
+    gaps: tuple[float, ...]
+    title: float
+    cell: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def width(self) -> float:
+        """Of all panels with their labels."""
+        return sum(self.lefts) + sum(self.gaps) + self.cell[0] * sum(self.columns)
+
+    @property
+    def height(self) -> float:
+        """Of all panels with their labels and titles."""
+        return sum(self.bottoms) + self.title * len(self.rows) + self.cell[1] * sum(self.rows)
+
+
+def fit_grid(report: Report, area: Area, ruler: Ruler) -> Grid:
+    """The grid with the largest cells; panels that belong side by side stay so."""
+    count, group = len(report.panels), report.across or 1
+    candidates = [_labelled(report, area, across, ruler) for across in range(group, count + group, group)]
+    return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
+
+
+def shows_rows(panels: tuple[Panel, ...], number: int, across: int) -> bool:
+    """Whether a panel carries its queries' labels: the one at its left does not."""
+    return number % across == 0 or panels[number - 1].rows.labels != panels[number].rows.labels
+
+
+def shows_columns(panels: tuple[Panel, ...], number: int, across: int) -> bool:
+    """Whether a panel carries its keys' labels: the one below does not."""
+    below = number + across
+    return below >= len(panels) or panels[below].columns.labels != panels[number].columns.labels
+
+
+def axis_room(labels: float, scale: float) -> float:
+    """Inches of labels that take ``labels``, and of the axis's name beyond them."""
+    return labels + (2 * PAD + SMALL * LINE / POINTS) * scale
+
+
+def _labelled(report: Report, area: Area, across: int, ruler: Ruler) -> Grid:
+    """The grid with the largest labels that all fit, or with as many of them as fit."""
+    for labelling in _labellings(area):
+        grid = _sized(report, area, across, labelling, ruler)
+        if _all_fit(report, grid, ruler):
+            return grid
+    return _sized(report, area, across, _thinned(report, grid, area, ruler), ruler)
+
+
+def _labellings(area: Area) -> Iterator[Labelling]:
+    limit = min(LONGEST_LABEL * area.scale, 0.22 * area.width)
+    for turned in (False, True):
+        for points in LABELS:
+            if (turned or points >= FLAT) and points * area.scale >= LEGIBLE:
+                yield Labelling(points * area.scale, turned, limit)
+
+
+def _all_fit(report: Report, grid: Grid, ruler: Ruler) -> bool:
+    axes = {id(axis): (axis, size) for panel in report.panels for axis, size in _sides(panel, grid)}
+    return all(fits(axis, grid.labelling, size, ruler) for axis, size in axes.values())
+
+
+def _thinned(report: Report, grid: Grid, area: Area, ruler: Ruler) -> Labelling:
+    """The grid's labelling, with positions on the axes that could label few tokens."""
+    counted = {
+        axis.name
+        for panel in report.panels
+        for axis, size in _sides(panel, grid)
+        if skipped(axis, grid.labelling, size, ruler)
+    }
+    larger = max(grid.labelling.points, FLAT * area.scale) if len(counted) == 2 else grid.labelling.points
+    return replace(grid.labelling, counted=frozenset(counted), points=larger)
+
+
+def _sides(panel: Panel, grid: Grid) -> list[tuple[Axis, float]]:
+    return [(panel.rows, grid.cell[1]), (panel.columns, grid.cell[0])]
+
+
+def _sized(report: Report, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> Grid:
+    """The grid of so many panels side by side, its cells as large as the area allows."""
+    panels, scale = report.panels, area.scale
+    across = min(across, len(panels))
+    places = [divmod(number, across) for number in range(len(panels))]
+    lefts, columns = [0.0] * across, [1] * across
+    bottoms, rows = [0.0] * (places[-1][0] + 1), [1] * (places[-1][0] + 1)
+    for number, (panel, (row, column)) in enumerate(zip(panels, places, strict=True)):
+        columns[column] = max(columns[column], len(panel.columns.labels))
+        rows[row] = max(rows[row], len(panel.rows.labels))
+        if shows_rows(panels, number, across):
+            lefts[column] = max(lefts[column], axis_room(room(panel.rows, labelling, ruler), scale))
+        if shows_columns(panels, number, across):
+            bottoms[row] = max(bottoms[row], axis_room(room(panel.columns, labelling, ruler), scale))
+    group = report.across or 1
+    gaps = [GROUP_GAP if group > 1 and column % group == 0 else GAP for column in range(across)]
+    grid = Grid(
+        across=across,
+        labelling=labelling,
+        lefts=tuple(lefts),
+        bottoms=tuple(bottoms),
+        columns=tuple(columns),
+        rows=tuple(rows),
+        gaps=(0.0, *(gap * scale for gap in gaps[1:])),
+        title=(PANEL_TITLE * LINE / POINTS + GAP / 2) * scale,
+    )
+    return replace(grid, cell=_cell(report, area, grid, ruler))
+
+
+def _cell(report: Report, area: Area, grid: Grid, ruler: Ruler) -> tuple[float, float]:
+    """Width and height of a cell, whole pixels where it has any."""
+    ratio = cell_ratio(report, ruler)
+    width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
+    height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
+    height = min(height, width / ratio)
+    if not area.fixed:
+        height = min(height, LARGEST_CELL * area.scale / max(ratio, 1.0))
+    return _whole_pixels(height * ratio, area.dpi), _whole_pixels(height, area.dpi)
+
+
+def cell_ratio(report: Report, ruler: Ruler) -> float:
+    """How many times wider than high a cell is: square, but for numbers and for very long maps."""
+    if report.style == "table":
+        return max((longest_number(report, ruler) + 0.8 / POINTS) / (TALLER / POINTS), 1.0)
+    rows = max(len(panel.rows.labels) for panel in report.panels)
+    columns = max(len(panel.columns.labels) for panel in report.panels)
+    strip = max(rows / columns, columns / rows, LONGEST_STRIP) / LONGEST_STRIP
+    return strip if rows > columns else 1 / strip
+
+
+def longest_number(report: Report, ruler: Ruler) -> float:
+    """Inches that the longest number in a cell takes, for each point of its font's size."""
+    texts = {
+        panel.quantity.cell(extreme)
+        for panel in report.panels
+        if panel.visible.any()
+        for extreme in (float(panel.values[panel.visible].min()), float(panel.values[panel.visible].max()))
+    }
+    return max((ruler.width(text, 1.0) for text in texts), default=1.0 / POINTS)
+
+
+def _whole_pixels(inches: float, dpi: int) -> float:
+    pixels = inches * dpi
+    return math.floor(pixels) / dpi if pixels >= 2 else inches

@@ -1,0 +1,307 @@
+"""A Report to a Layout: where everything stands on the page, in inches, so that nothing overlaps or runs out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from attnviz.colors import ColorScale
+from attnviz.figure_grid import (
+    PAD,
+    PANEL_TITLE,
+    SMALL,
+    TALLER,
+    Area,
+    Grid,
+    axis_room,
+    fit_grid,
+    longest_number,
+    shows_columns,
+    shows_rows,
+)
+from attnviz.figure_labels import Labels, label_axis
+from attnviz.figure_text import LINE, POINTS, Ruler
+from attnviz.report import Axis, Panel, Quantity, Report
+
+PAGE = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
+PAGES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
+SCALES = (0.5, 6.0)  # how far fonts follow the page's size
+MARGIN = 0.35  # inches here and below are those of a slide
+NARROWEST, LOWEST = 5.0, 2.5
+BAR, BAR_GAP, TALLEST_BAR, LOWEST_BAR = 0.22, 0.4, 4.0, 1.6
+BAR_NAME = 1.1
+TITLES = (22.0, 20.0, 18.0, 16.0)  # points
+SMALLEST_TITLE = 9.0  # of a panel
+REMARK = 10.0
+LARGEST_NUMBER, WANTED_NUMBER, LEGIBLE = 14.0, 8.0, 5.0
+FOOT = 0.25  # the share of a page that remarks may take
+MOST_SUMMARY = 8  # rows
+NO_NUMBERS = "The cells are too small for numbers; fewer tokens or heads, or a larger --size, shows them."
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle in inches from the page's lower left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text, its upper left corner in inches from the page's lower left corner."""
+
+    x: float
+    y: float
+    text: str
+    points: float
+    bold: bool = False
+    faint: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one panel's cells stand, and the labels that it carries: ``None`` where a neighbour does.
+
+    Attributes:
+        panel: what is drawn.
+        box: of its cells.
+        title: over it, cut to it.
+        rows: labels of the queries.
+        columns: labels of the keys.
+        reach: inches from the cells to the names of the queries and the keys.
+    """
+
+    panel: Panel
+    box: Box
+    title: str
+    rows: Labels | None
+    columns: Labels | None
+    reach: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A colour bar: its place, its name in lines, and the numbers beside it."""
+
+    box: Box
+    scale: ColorScale
+    name: tuple[str, ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything stands, in inches, and how large letters are, in points.
+
+    Attributes:
+        width: of the page.
+        height: of the page.
+        scale: how many times larger than a slide's the fonts are.
+        places: one a panel.
+        bars: one a colour scale.
+        lines: of the title, the summary and the remarks.
+        labels: size of token labels.
+        titles: size of the panels' titles.
+        numbers: size of the numbers in cells; 0 where there are none.
+    """
+
+    width: float
+    height: float
+    scale: float
+    places: tuple[Place, ...]
+    bars: tuple[Bar, ...]
+    lines: tuple[Line, ...]
+    labels: float
+    titles: float
+    numbers: float
+
+
+def arrange(report: Report, ruler: Ruler) -> Layout:
+    """The layout of the report on a page of its size, or on one as large as it needs."""
+    table = report.style == "table"
+    for factor in PAGES if table and report.look.size is None else PAGES[:1]:
+        layout = _arranged(report, factor, ruler)
+        if layout.numbers >= WANTED_NUMBER:
+            break
+    if table and layout.numbers < LEGIBLE * layout.scale:
+        return arrange(replace(report, style="map", remarks=(*report.remarks, NO_NUMBERS)), ruler)
+    return layout
+
+
+def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
+    size = report.look.size
+    wide, high = size or (PAGE[0] * factor, PAGE[1] * factor)
+    scale = min(max(min(wide / 10, high / 7.5), SCALES[0]), SCALES[1]) if size else 1.0
+    margin = MARGIN * scale
+    bars = _plain_bars(report, scale, ruler)
+    beside = max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
+    head = _head(report, wide - 2 * margin, scale, ruler)
+    foot = _foot(report, wide - 2 * margin, scale, ruler, FOOT * high)
+    area = Area(
+        wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height, scale, report.look.dpi, bool(size)
+    )
+    grid = fit_grid(report, area, ruler)
+    if size is None:
+        title = min(ruler.width(report.title, TITLES[-1], bold=True), PAGE[0] * 0.7)
+        wide = max(grid.width + beside, title, NARROWEST) + 2 * margin
+        head = _head(report, wide - 2 * margin, scale, ruler)
+        foot = _foot(report, wide - 2 * margin, scale, ruler, high)
+        inner = max(grid.height, LOWEST_BAR * len(bars))
+        high = inner + head.height + foot.height + 2 * margin
+    inner = high - 2 * margin - head.height - foot.height
+    left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
+    top = high - margin - head.height - max(inner - grid.height, 0) / 2
+    titles = _title_points(report, grid, scale, ruler)
+    places = tuple(_places(report, grid, left, top, scale, titles, ruler))
+    return Layout(
+        width=wide,
+        height=high,
+        scale=scale,
+        places=places,
+        bars=_stacked(bars, places, left + grid.width + BAR_GAP * scale, margin + foot.height, scale),
+        lines=(*head.at(margin, high - margin), *foot.at(margin, margin + foot.height)),
+        labels=grid.labelling.points,
+        titles=titles,
+        numbers=_number_points(report, grid, scale, ruler) if report.style == "table" else 0.0,
+    )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines of text below each other, and the height that they take."""
+
+    lines: tuple[Line, ...]
+    height: float
+
+    def at(self, x: float, y: float) -> tuple[Line, ...]:
+        """The lines with the block's upper left corner at a point."""
+        return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
+
+
+def _head(report: Report, width: float, scale: float, ruler: Ruler) -> Block:
+    """The title: smaller where it is long, on two lines where it is longer, else cut."""
+    sizes = [points * scale for points in TITLES]
+    points = next((size for size in sizes if ruler.width(report.title, size, bold=True) <= width), sizes[-1])
+    texts = ruler.clamp(report.title, points, width, 2, bold=True)
+    line = points * LINE / POINTS
+    lines = (Line(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
+    return Block(tuple(lines), len(texts) * line + PAD * scale)
+
+
+def _foot(report: Report, width: float, scale: float, ruler: Ruler, most: float) -> Block:
+    """The summary and the remarks, in at most ``most`` inches."""
+    points = REMARK * scale
+    line = points * LINE / POINTS
+    table, left_out = _summary(report, width, points * 1.15, ruler)
+    start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
+    text = " ".join((*left_out, *report.remarks))
+    texts = ruler.clamp(text, points, width, max(int((most - start) / line), 1))
+    lines = (Line(0, -start - number * line, text, points) for number, text in enumerate(texts))
+    return Block((*table, *lines), start + len(texts) * line if table or texts else 0.0)
+
+
+def _summary(report: Report, width: float, points: float, ruler: Ruler) -> tuple[list[Line], list[str]]:
+    """The summary's cells, or a sentence saying that it is left out."""
+    if report.summary is None:
+        return [], []
+    rows = (report.summary.header, *report.summary.rows)
+    if len(rows) > MOST_SUMMARY + 1:
+        return [], [f"The table of {len(rows) - 1} heads is left out here."]
+    gap = 2 * points / POINTS
+    widths = [ruler.longest(column, points) + gap for column in zip(*rows, strict=True)]
+    points *= min(1.0, width / sum(widths))
+    lefts = [0.0, *accumulate(wide * min(1.0, width / sum(widths)) for wide in widths)]
+    line = points * LINE / POINTS
+    cells = [
+        Line(left, -(row + 0.5) * line, text, points, faint=row == 0)
+        for row, texts in enumerate(rows)
+        for left, text in zip(lefts, texts, strict=False)
+    ]
+    return cells, []
+
+
+def _title_points(report: Report, grid: Grid, scale: float, ruler: Ruler) -> float:
+    """The largest size at which each panel's title is no wider than the panel, or the smallest that is legible."""
+    shares = (
+        grid.cell[0] * len(panel.columns.labels) / max(ruler.width(panel.title, 1.0), 1e-6) for panel in report.panels
+    )
+    return max(min(PANEL_TITLE * scale, *shares), SMALLEST_TITLE * scale)
+
+
+def _places(
+    report: Report, grid: Grid, left: float, top: float, scale: float, titles: float, ruler: Ruler
+) -> Iterator[Place]:
+    wide, high = grid.cell
+    pixel = report.look.dpi
+    for number, panel in enumerate(report.panels):
+        row, column = divmod(number, grid.across)
+        x = left + sum(grid.gaps[: column + 1]) + sum(grid.lefts[: column + 1]) + wide * sum(grid.columns[:column])
+        y = top - grid.title * (row + 1) - high * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
+        width, height = wide * len(panel.columns.labels), high * len(panel.rows.labels)
+        box = Box(round(x * pixel) / pixel, round((y - height) * pixel) / pixel, width, height)
+        shown_rows = shows_rows(report.panels, number, grid.across)
+        shown_columns = shows_columns(report.panels, number, grid.across)
+        rows = _named(panel.rows, grid, high, height, scale, ruler) if shown_rows else None
+        columns = _named(panel.columns, grid, wide, width, scale, ruler) if shown_columns else None
+        yield Place(
+            panel=panel,
+            box=box,
+            title=_panel_title(panel.title, titles, width, ruler),
+            rows=rows,
+            columns=columns,
+            reach=(grid.lefts[column] - axis_room(0, scale), grid.bottoms[row] - axis_room(0, scale)),
+        )
+
+
+def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
+    """The title, without the word before the head's number or cut where the panel is narrower."""
+    fits = ruler.width(title, points) <= width + 1e-6
+    return title if fits else ruler.cut(title.removeprefix("head "), points, width)
+
+
+def _named(axis: Axis, grid: Grid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
+    """The labels of an axis, its name without its note where that is longer than the axis."""
+    labels = label_axis(axis, grid.labelling, cell, ruler)
+    fits = ruler.width(labels.name, SMALL * scale) <= length
+    return labels if fits else replace(labels, name=ruler.cut(axis.name, SMALL * scale, max(length, 0.5 * scale)))
+
+
+def _number_points(report: Report, grid: Grid, scale: float, ruler: Ruler) -> float:
+    wide, high = grid.cell
+    widest = longest_number(report, ruler)
+    return min(LARGEST_NUMBER * scale, high * POINTS / TALLER * 1.1, wide / (widest + 0.6 / POINTS))
+
+
+def _plain_bars(report: Report, scale: float, ruler: Ruler) -> list[Bar]:
+    """The colour bars with the room that their numbers and names take, not yet in their places."""
+    bars = []
+    points = SMALL * scale
+    for quantity, colors in dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels):
+        name = tuple(ruler.wrap(quantity.name, points, BAR_NAME * scale))
+        ticks = _ticks(quantity, colors)
+        beside = ruler.longest(tuple(text for _, text in ticks), points)
+        width = max((BAR + PAD) * scale + beside, ruler.longest(name, points))
+        bars.append(Bar(Box(0, 0, width, 0), colors, name, ticks))
+    return bars
+
+
+def _ticks(quantity: Quantity, scale: ColorScale) -> tuple[tuple[float, str], ...]:
+    ticks = scale.ticks()
+    return tuple((tick, quantity.tick(tick, ticks[1] - ticks[0])) for tick in ticks)
+
+
+def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
+    """The bars below each other, from the upper edge of the panels down."""
+    top = max(place.box.y + place.box.height for place in places)
+    bottom = min(place.box.y for place in places)
+    room = max((top - bottom) / len(bars), min(LOWEST_BAR * scale, (top - lowest) / len(bars)))
+    placed = []
+    for number, bar in enumerate(bars):
+        names = (len(bar.name) * SMALL * LINE / POINTS + 2 * PAD) * scale
+        gap = 0 if number == len(bars) - 1 else 0.15 * scale
+        height = max(min(room - names - gap, TALLEST_BAR * scale), 0.3 * scale)
+        upper = top - number * room - names
+        placed.append(replace(bar, box=Box(x, upper - height, BAR * scale, height)))
+    return tuple(placed)

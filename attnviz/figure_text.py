@@ -1,0 +1,81 @@
+"""Text measured as matplotlib draws it, in inches: cut, wrapped and shrunk to the room that it has."""
+
+from functools import cached_property
+from typing import Any
+
+POINTS = 72  # an inch
+LINE = 1.3  # heights of a line, of its font's size
+MEASURED = 40.0  # points at which text is measured; hinting makes small text up to a few percent wider
+SLACK = 1.03
+ELLIPSIS = "…"
+
+
+class Ruler:
+    """Measures text in one family of fonts, each text once.
+
+    Args:
+        families: the names of fonts, in the order in which they are tried for a character.
+    """
+
+    def __init__(self, families: tuple[str, ...]) -> None:
+        self._families = families
+        self._known: dict[tuple[str, bool], float] = {}
+
+    def width(self, text: str, points: float, bold: bool = False) -> float:
+        """Inches that the text takes."""
+        if (text, bold) not in self._known:
+            self._known[text, bold] = self._measure(text, bold)
+        return self._known[text, bold] * points
+
+    def longest(self, texts: tuple[str, ...], points: float) -> float:
+        """Inches that the widest of the texts takes."""
+        return max((self.width(text, points) for text in texts), default=0.0)
+
+    def cut(self, text: str, points: float, room: float, bold: bool = False) -> str:
+        """The text, or as much of it as the room holds with an ellipsis."""
+        if self.width(text, points, bold) <= room:
+            return text
+        low, high = 0, len(text)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self.width(text[:middle].rstrip() + ELLIPSIS, points, bold) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return text[:low].rstrip() + ELLIPSIS
+
+    def wrap(self, text: str, points: float, room: float, bold: bool = False) -> list[str]:
+        """The text in lines that the room holds, broken at spaces where that is possible."""
+        lines = [""]
+        for word in text.split():
+            joined = f"{lines[-1]} {word}" if lines[-1] else word
+            if self.width(joined, points, bold) <= room:
+                lines[-1] = joined
+                continue
+            lines += [""] if lines[-1] else []
+            for character in word:
+                if lines[-1] and self.width(lines[-1] + character, points, bold) > room:
+                    lines.append("")
+                lines[-1] += character
+        return [line for line in lines if line]
+
+    def clamp(self, text: str, points: float, room: float, most: int, bold: bool = False) -> list[str]:
+        """The text in at most ``most`` lines that the room holds; what is left over is cut."""
+        lines = self.wrap(text, points, room, bold)
+        if len(lines) <= most:
+            return lines
+        rest = " ".join(lines[most - 1 :])
+        return [*lines[: most - 1], self.cut(rest + ELLIPSIS, points, room, bold)] if most else []
+
+    @cached_property
+    def _renderer(self) -> Any:
+        from matplotlib.backends.backend_agg import RendererAgg
+
+        return RendererAgg(1, 1, POINTS)  # type: ignore[no-untyped-call]
+
+    def _measure(self, text: str, bold: bool) -> float:
+        """Inches of the text for each point of the font's size."""
+        from matplotlib.font_manager import FontProperties
+
+        weight = "bold" if bold else "normal"
+        font = FontProperties(family=list(self._families), size=MEASURED, weight=weight)
+        pixels, _, _ = self._renderer.get_text_width_height_descent(text, font, False)
+        return float(pixels) / POINTS / MEASURED * SLACK
