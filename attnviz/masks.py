@@ -9,6 +9,7 @@ from attnviz.errors import AttnvizError
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
+FAR = 2**62  # beyond every position
 BAND = 256  # rows of an explicit mask that are counted at once
 
 
@@ -77,8 +78,8 @@ class Mask:
 
     def reach(self, queries: slice, keys: int) -> slice:
         """The shortest run of keys outside which none of these queries sees any."""
-        first, last = (self._span(np.asarray(row + self.offset)) for row in (queries.start, queries.stop - 1))
-        start, stop = (min(max(int(end), 0), keys) for end in (first[0], last[1]))
+        first, last = (self._span_of(row + self.offset) for row in (queries.start, queries.stop - 1))
+        start, stop = (min(max(end, 0), keys) for end in (first[0], last[1]))
         if self.prefix:
             return slice(0, min(max(stop, self.prefix), keys))
         return slice(start, max(start, stop))
@@ -87,7 +88,7 @@ class Mask:
         """True where the block is visible for sure, False where it is hidden, ``None`` where cells decide."""
         if self.explicit is not None or (self.padding is not None and not self.padding[keys].all()):
             return None
-        first, last = (self._span(np.asarray(row + self.offset)) for row in (queries.start, queries.stop - 1))
+        first, last = (self._span_of(row + self.offset) for row in (queries.start, queries.stop - 1))
         if keys.stop <= self.prefix or (last[0] <= keys.start and first[1] >= keys.stop):
             return True
         hidden = first[0] >= keys.stop or last[1] <= keys.start
@@ -117,9 +118,21 @@ class Mask:
         fixed = np.minimum(before[columns], before[prefix]) * np.diff(rows)[:, None]
         return np.asarray(np.diff(below[1] - below[0] + fixed, axis=1))
 
+    def _span_of(self, row: int) -> tuple[int, int]:
+        """What ``_span`` says of a single position, without the cost of arrays."""
+        start, stop = 0, FAR
+        if self.causal:
+            stop = row + 1
+        if self.window is not None:
+            start, stop = max(start, row - self.window + 1), min(stop, row + self.window)
+        if self.chunk is not None:
+            chunk = row // self.chunk * self.chunk
+            start, stop = max(start, chunk), min(stop, chunk + self.chunk)
+        return start, stop
+
     def _span(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """First key and end that causal, window and chunk leave the queries at these positions, not clipped."""
-        start, stop = np.zeros_like(rows), np.full_like(rows, np.iinfo(np.int64).max)
+        start, stop = np.zeros_like(rows), np.full_like(rows, FAR)
         if self.causal:
             stop = rows + 1
         if self.window is not None:

@@ -77,7 +77,7 @@ def floats(*numbers: float) -> NDArray[np.float32]:
 
 
 RANDOM = np.random.default_rng(3)
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "everything visible": {},
     "causal": {"mask": Mask(causal=True, offset=KEYS - QUERIES)},
     "window": {"mask": Mask(causal=True, window=9)},

@@ -1,0 +1,120 @@
+"""One pass over tiles finds what the dense computation holds, for every rule, at ragged edges, and in hard numbers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from attnviz.errors import AttnvizError
+from attnviz.maps import DenseMaps
+from attnviz.maps_factored import FactoredMaps
+from attnviz.masks import Mask
+from attnviz.streaming import NUMBERS, Factors, Streamed, stream
+from tests.test_maps_factored import CASES, HEADS, KEYS, QUERIES, dense_of, factored, tolerance
+
+cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("attnviz.streaming").streaming.TILE, "cpu", (16, 24))
+    monkeypatch.setattr("attnviz.streaming.LONGEST", 5)
+
+
+def numbers_of(maps: DenseMaps, offset: int) -> dict[str, NDArray[np.float64]]:
+    """The numbers of dense maps, each from its sentence, in float64."""
+    weights = np.where(maps.visible, maps.weights, 0).astype(np.float64)
+    rows, columns = np.indices(maps.visible.shape)
+    steps = columns - rows - offset
+    logarithm = np.log2(np.where(weights > 0, weights, 1))
+    return {
+        "entropy": -(weights * logarithm).sum(-1),
+        "peak": weights.max(-1),
+        "distance": (weights * abs(steps)).sum(-1),
+        "first": weights[..., 0],
+        "self": (weights * (steps == 0)).sum(-1),
+        "previous": (weights * (steps == -1)).sum(-1),
+        "next": (weights * (steps == 1)).sum(-1),
+    }
+
+
+def check(streamed: Streamed, maps: FactoredMaps, size: tuple[int, int], atol: float) -> None:
+    dense = dense_of(maps)
+    expected = dense.overview(maps.heads, *size, slice(0, QUERIES), slice(0, KEYS))
+    np.testing.assert_array_equal(streamed.overview.visible, expected.visible)
+    np.testing.assert_allclose(streamed.overview.mean, expected.mean, atol=atol)
+    np.testing.assert_allclose(streamed.overview.maximum, expected.maximum, atol=atol)
+    np.testing.assert_allclose(streamed.logsumexp, maps.logsumexp[:], rtol=1e-5, atol=1e-5)
+    for name, number in numbers_of(dense, maps.mask.offset).items():
+        np.testing.assert_allclose(streamed.numbers[name], number, atol=atol * 50, err_msg=name)
+
+
+@cases
+def test_one_pass_finds_what_the_dense_maps_hold(case: dict[str, Any]) -> None:
+    maps = factored(**case)
+    check(stream(Factors.of(maps), 7, 9, numbers=NUMBERS), maps, (7, 9), tolerance(maps))
+
+
+@pytest.mark.parametrize("size", [(20, 33), (70, 90), (1, 1)])
+@pytest.mark.parametrize("case", ["window", "padding", "alibi"])
+def test_pixels_may_be_large_small_or_single_tokens(case: str, size: tuple[int, int]) -> None:
+    maps = factored(**CASES[case])
+    check(stream(Factors.of(maps), *size, numbers=NUMBERS), maps, size, tolerance(maps))
+
+
+def test_more_pixels_than_tokens_give_a_pixel_a_token() -> None:
+    assert stream(Factors.of(factored()), 500, 500).overview.mean.shape == (HEADS, QUERIES, KEYS)
+
+
+@pytest.mark.parametrize("height", [-1e4, 1e4])
+def test_a_score_of_ten_thousand_far_from_the_diagonal_takes_its_row(height: float) -> None:
+    queries, keys = torch.ones(1, 64, 2), torch.zeros(1, 64, 2)
+    keys[0, 50] = height / 2
+    streamed = stream(Factors(queries, keys, (0,), 1.0), 64, 64, numbers=NUMBERS)
+    expected = np.zeros(64) if height > 0 else np.full(64, 1 / 63)
+    expected[50] = float(height > 0)
+    np.testing.assert_allclose(streamed.overview.mean[0], np.tile(expected, (64, 1)), atol=1e-6)
+    np.testing.assert_allclose(streamed.numbers["entropy"], 0 if height > 0 else np.log2(63), atol=1e-5)
+    np.testing.assert_allclose(streamed.logsumexp, 1e4 if height > 0 else np.log(63), rtol=1e-6)
+
+
+def test_a_sink_that_dwarfs_the_row_leaves_nothing_and_no_nan() -> None:
+    factors = Factors(torch.randn(1, 40, 3), torch.randn(1, 40, 3), (0,), 1.0, sink=np.array([5e3], dtype=np.float32))
+    streamed = stream(factors, 8, 8, numbers=NUMBERS)
+    assert not streamed.overview.mean.any()
+    np.testing.assert_allclose(streamed.logsumexp, 5e3)
+    assert all(np.isfinite(number).all() and number.max() < 1e-6 for number in streamed.numbers.values())
+
+
+def test_rows_that_see_nothing_are_zero_and_absent() -> None:
+    mask = Mask(causal=True, padding=np.arange(40) >= 20)
+    streamed = stream(Factors(torch.randn(1, 40, 3), torch.randn(1, 40, 3), (0,), 1.0, mask), 4, 4, numbers=NUMBERS)
+    assert streamed.overview.visible.any(axis=1).tolist() == [False, False, True, True]
+    assert np.isneginf(streamed.logsumexp[0, :20]).all()
+    assert not any(number[0, :20].any() for number in streamed.numbers.values())
+
+
+def test_half_precision_factors_are_computed_in_float32() -> None:
+    queries, keys = (torch.randn(2, 50, 8).bfloat16() for _ in range(2))
+    half = stream(Factors(queries, keys, (0, 1), 0.3), 10, 10)
+    single = stream(Factors(queries.float(), keys.float(), (0, 1), 0.3), 10, 10)
+    np.testing.assert_array_equal(half.overview.mean, single.overview.mean)
+
+
+def test_progress_counts_bands_and_an_interrupt_in_it_ends_the_pass() -> None:
+    seen: list[tuple[int, int]] = []
+    stream(Factors.of(factored()), 7, 9, progress=lambda done, count: seen.append((done, count)))
+    assert seen == [(done, len(seen)) for done in range(1, len(seen) + 1)]
+
+    def interrupt(done: int, count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream(Factors.of(factored()), 7, 9, progress=interrupt)
+
+
+def test_refuses_an_unknown_number() -> None:
+    with pytest.raises(AttnvizError, match="unknown number 'luck'; entropy, peak, distance, first, self"):
+        stream(Factors.of(factored()), 7, 9, numbers=("luck",))
