@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-CHANGES = ("causal", "scale", "seed", "dropout")
+CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
 @app.command()
@@ -44,12 +44,19 @@ def show(
         str | None,
         typer.Option(help="Print the numbers: scores, weights or both.", rich_help_panel="Look", show_default=False),
     ] = None,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help="Attend to each line of this file, as one batch.", rich_help_panel="Input"),
+    ] = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
     refuse_output(output)
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
-    recording = record(read_input(input), settings, selection)
+    if batch is None:
+        recording = record(read_input(input), settings, selection)
+    else:
+        recording = record_batch(read_batch(batch, input), settings, selection)
     from attnviz.report import build_report
 
     deliver(build_report(recording, report_options(selection, drawn_look, output, table)), output)
@@ -67,15 +74,38 @@ def compare(
         str | None,
         typer.Option("--with", help="Compare with this text, of as many tokens.", rich_help_panel="Input"),
     ] = None,
+    second: Annotated[
+        str | None,
+        typer.Argument(help="A saved recording to compare the first with.", show_default=False),
+    ] = None,
 ) -> None:
-    """Draw what changes in each head with --causal, --scale, --seed, --dropout or another text."""
+    """Draw what changes in each head with --causal, --scale, --seed, --dropout, another text or recording."""
     refuse_output(output)
+    if second is not None and (other is not None or not is_recording(second)):
+        raise AttnvizError(f"{second!r} is no recording beside the first; --with TEXT compares with another text")
+    other = other if second is None else second
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
     before, after, change = record_both(read_input(input), other, settings, selection)
     from attnviz.compare import comparison_report
 
     deliver(comparison_report(before, after, change, report_options(selection, drawn_look, output)), output)
+
+
+@app.command("record")
+@spread_options
+def record_command(input: Input, model: Model, select: Select, output: Output) -> None:
+    """Save the attention over a text, to show and compare later without the model."""
+    from attnviz.files import save
+
+    path, selection = recording_path(output), Selection.parse(**vars(select))
+    if select.queries is not None or select.keys is not None:
+        raise AttnvizError("a recording holds every query and key; --queries and --keys choose when it is shown")
+    text = read_input(input)
+    if is_recording(text):
+        raise AttnvizError(f"{text!r} is a recording already; attnviz show {text} draws it")
+    save(record(text, model_settings(input, model), selection), path, output.force)
+    write(f"{path}\n".encode(errors="surrogateescape"))
 
 
 @app.command()
@@ -125,10 +155,19 @@ def record(text: str, settings: "ModelSettings", selection: Selection) -> "Recor
     return open_source(settings).record(text, selection)
 
 
+def record_batch(texts: list[str], settings: "ModelSettings", selection: Selection) -> "Recording":
+    """The recording of several texts, run together."""
+    from attnviz.source import open_source
+
+    return open_source(settings).record_batch(texts, selection)
+
+
 def record_both(
     text: str, other: str | None, settings: "ModelSettings", selection: Selection
 ) -> tuple["Recording", "Recording", str]:
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
+    if is_recording(text) or (other is not None and is_recording(other)):
+        return record_each(text, other, settings, selection)
     from attnviz.source import ModelSettings, option
     from attnviz.source_seeded import SeededSource
 
@@ -144,11 +183,20 @@ def record_both(
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
 
 
+def record_each(
+    text: str, other: str | None, settings: "ModelSettings", selection: Selection
+) -> tuple["Recording", "Recording", str]:
+    """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
+    if other is None:
+        raise AttnvizError(f"nothing to compare {text} with; a second recording after it works, or --with TEXT")
+    return record(text, settings, selection), record(other, settings, selection), f"the change to {other}"
+
+
 def model_settings(input: Input, model: Model) -> "ModelSettings":
     """The settings that the options give."""
     from attnviz.source import ModelSettings
 
-    return ModelSettings(tokenizer=input.tokenizer, **vars(model))
+    return ModelSettings(tokenizer=input.tokenizer, context=input.context, **vars(model))
 
 
 def report_options(
@@ -211,6 +259,19 @@ def read_input(input: Input) -> str:
     return read_sample(first)
 
 
+def read_batch(path: Path, input: Input) -> list[str]:
+    """The texts of a file, one a line; blank lines are left out."""
+    from attnviz.files import read_text
+
+    given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
+    if given:
+        raise AttnvizError(f"{given[0]} and --batch both give a text; one of them works")
+    texts = [line for line in read_text(path).splitlines() if line.strip()]
+    if not texts:
+        raise AttnvizError(f"no texts in {str(path)!r}; one text a line works")
+    return texts
+
+
 def refuse_blank(text: str, tokenizer: str) -> str:
     """The text, where it has anything that can be a token.
 
@@ -254,6 +315,20 @@ def medium(output: Output) -> str:
     if output.json:
         raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; one of them works")
     return suffix_of(output.output)
+
+
+def recording_path(output: Output) -> Path:
+    """Where a recording is to be written.
+
+    Raises:
+        AttnvizError: if no file of that kind is named, or it cannot be written.
+    """
+    from attnviz.files import SUFFIX, refuse_target
+
+    if output.output is None or output.output.suffix.lower() != SUFFIX or output.json:
+        raise AttnvizError(f"a recording is written to a file; -o run{SUFFIX} works")
+    refuse_target(output.output, output.force)
+    return output.output
 
 
 def deliver(report: "Report", output: Output) -> None:

@@ -78,7 +78,9 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     panels = share_scales(panel for pair in (pairs if options.max_cells else ()) for panel in _triple(*pair, options))
     chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
-    remarks = dict.fromkeys((*panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b)))
+    remarks = dict.fromkeys(
+        (*_dropout_remarks(a, b), *panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b))
+    )
     return Report(
         title=options.look.title or text_title(a),
         panels=panels,
@@ -173,6 +175,13 @@ def _summary(changes: list[HeadChange]) -> Summary:
         for one in changes
     ]
     return Summary(header, tuple(rows))
+
+
+def _dropout_remarks(a: Recording, b: Recording) -> tuple[str, ...]:
+    """Why dropout leaves the first layer as it is."""
+    if a.settings.get("dropout") == b.settings.get("dropout"):
+        return ()
+    return ("Dropout comes after the weights: it changes what later layers attend to; --num-layers 2 shows it.",)
 
 
 def _caption(a: Recording, changes: list[HeadChange], change: str) -> str:

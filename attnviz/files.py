@@ -1,9 +1,8 @@
 """Recordings to safetensors and back, texts read, and every file written whole or not at all."""
 
-import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -11,12 +10,14 @@ from typing import IO, TYPE_CHECKING, Any
 from attnviz.errors import AttnvizError
 
 if TYPE_CHECKING:
-    from attnviz.maps import DenseMaps, LayerMaps, Recording
+    from attnviz.maps import LayerMaps, Recording
+    from attnviz.tensors import Entry, TensorFile
     from attnviz.tokens import Tokens
 
 FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
-TOKEN_ARRAYS = ("ids", "offsets", "words", "special", "segments")
+TOKEN_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
+DENSE_ARRAYS = {"scores": "float32", "weights": "float32", "visible": "bool"}
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
     """
     refuse_target(path, force)
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=".attnviz-", dir=path.parent)
     except OSError as error:
         raise AttnvizError(f"cannot write to {str(path.parent)!r}: {error.strerror}") from error
     try:
@@ -86,92 +87,113 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """Writes the recording as safetensors, with tokens and settings as JSON in its header.
 
     Raises:
-        AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+        AttnvizError: if the file exists and ``force`` is not given, or cannot be written, or if a label could
+            not be printed as it is.
     """
-    import numpy as np
-    from safetensors.numpy import save as to_bytes
+    from attnviz.tensors import write_tensors
+    from attnviz.tokens import is_printable
 
-    texts = list({id(tokens): tokens for tokens in _all_tokens(recording)}.values())
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for number, tokens in enumerate(texts):
-        arrays |= {f"tokens.{number}.{name}": getattr(tokens, name) for name in TOKEN_ARRAYS}
-    for number, maps in enumerate(recording.maps):
-        arrays |= {f"maps.{number}.{name}": getattr(maps, name) for name in ("scores", "weights", "visible")}
-    numbers = {id(tokens): number for number, tokens in enumerate(texts)}
-    header = {
+    texts = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
+    unsafe = next((label for tokens in texts for label in tokens.labels if not is_printable(label)), None)
+    if unsafe is not None:
+        raise AttnvizError(f"the label {unsafe!r} holds control characters; attnviz.tokens.visible_label shows them")
+    header: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "recording": {name: value for name, value in vars(recording).items() if name != "maps"},
         "tokens": [{"text": tokens.text, "labels": tokens.labels} for tokens in texts],
-        "maps": [_map_header(maps, numbers) for maps in recording.maps],
+        "maps": [],
     }
-    content = to_bytes(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={"attnviz": json.dumps(header)}
-    )
+    arrays = {
+        f"tokens.{number}.{name}": getattr(tokens, name) for number, tokens in enumerate(texts) for name in TOKEN_ARRAYS
+    }
+    numbers = {id(tokens): number for number, tokens in enumerate(texts)}
+    for number, maps in enumerate(recording.maps):
+        header["maps"].append(_map_header(maps, numbers))
+        arrays |= {f"maps.{number}.{name}": getattr(maps, name) for name in DENSE_ARRAYS}
     with atomic_file(path, force) as file:
-        file.write(content)
+        write_tensors(file, header, arrays)
 
 
 def load(path: Path) -> "Recording":
-    """The recording that a file holds, equal to the one written.
+    """The recording that a file holds, equal to the one written; maps are read from it as they are used.
 
     Raises:
         AttnvizError: if the file is not a whole recording of a version that this one can read.
     """
-    from safetensors import SafetensorError, safe_open
-
     from attnviz.maps import Recording
-    from attnviz.tokens import Tokens
+    from attnviz.tensors import TensorFile
 
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            header = json.loads((file.metadata() or {})["attnviz"])
-            if header["format"] > FORMAT_VERSION:
-                raise AttnvizError(f"{str(path)!r} is of a later format ({header['format']}); update attnviz")
-            texts = [
-                Tokens(
-                    text=entry["text"],
-                    labels=tuple(entry["labels"]),
-                    **{name: file.get_tensor(f"tokens.{number}.{name}") for name in TOKEN_ARRAYS},
-                )
-                for number, entry in enumerate(header["tokens"])
-            ]
-            maps = [_read_maps(file, number, entry, texts) for number, entry in enumerate(header["maps"])]
-            settings = header["recording"]
-            return Recording(maps=tuple(maps), **(settings | {"remarks": tuple(settings["remarks"])}))
-    except AttnvizError:
-        raise
-    except OSError as error:
-        raise AttnvizError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise AttnvizError(f"{str(path)!r} is not a recording of attnviz, or is cut off") from error
+    file = TensorFile(Path(path))
+    version = file.header.count("format")
+    if version != FORMAT_VERSION:
+        raise AttnvizError(
+            f"{str(path)!r} is of format {version} and this attnviz reads {FORMAT_VERSION}; a newer one may read it"
+        )
+    texts = [_read_tokens(file, number, entry) for number, entry in enumerate(file.header.entries("tokens"))]
+    maps = [_read_maps(file, number, entry, texts) for number, entry in enumerate(file.header.entries("maps"))]
+    entry = file.header.entry("recording")
+    return Recording(
+        maps=tuple(maps),
+        model=entry.line("model"),
+        untrained=entry.take("untrained", bool),
+        settings=entry.take("settings", dict),
+        seed=None if entry.value.get("seed") is None else entry.count("seed", 2**64),
+        version=entry.line("version"),
+        remarks=entry.lines("remarks"),
+    )
 
 
-def _read_maps(file: Any, number: int, entry: dict[str, Any], texts: "list[Tokens]") -> "DenseMaps":
+def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
+    from attnviz.tokens import Tokens, refuse_surrogates
+
+    text, labels = entry.take("text", str), entry.lines("labels")
+    refuse_surrogates(text)
+    count = len(labels)
+    arrays = {
+        name: file.array(f"tokens.{number}.{name}", dtype, (count, 2) if name == "offsets" else (count,))
+        for name, dtype in TOKEN_ARRAYS.items()
+    }
+    starts, stops = arrays["offsets"].T
+    if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
+        raise entry.refusal("has offsets outside its text")
+    return Tokens(text=text, labels=labels, **arrays)
+
+
+def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tokens]") -> "LayerMaps":
     from attnviz.maps import DenseMaps
 
-    arrays = {name: file.get_tensor(f"maps.{number}.{name}") for name in ("scores", "weights", "visible")}
-    known = {name: value for name, value in entry.items() if name not in ("heads", "query_tokens", "key_tokens")}
+    kind, held = entry.take("kind", str), entry.take("class", str)
+    if kind not in ("self", "cross") or held != "dense":
+        raise entry.refusal(f"has maps of the unknown kind {kind!r} or class {held!r}")
+    heads = entry.counts("heads")
+    query_tokens, key_tokens = (texts[entry.count(name, len(texts))] for name in ("query_tokens", "key_tokens"))
+    shape = (len(heads), len(query_tokens), len(key_tokens))
+    arrays = {
+        name: file.array(f"maps.{number}.{name}", dtype, shape[1:] if name == "visible" else shape)
+        for name, dtype in DENSE_ARRAYS.items()
+    }
     return DenseMaps(
-        heads=tuple(entry["heads"]),
-        query_tokens=texts[entry["query_tokens"]],
-        key_tokens=texts[entry["key_tokens"]],
-        **known,
+        layer=entry.count("layer"),
+        module=entry.line("module"),
+        heads=heads,
+        query_tokens=query_tokens,
+        key_tokens=key_tokens,
+        kind="cross" if kind == "cross" else "self",
+        item=entry.count("item"),
+        scale=entry.number("scale"),
+        fidelity=entry.number("fidelity"),
         **arrays,
     )
 
 
 def _map_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
     header = {name: getattr(maps, name) for name in ("layer", "module", "heads", "kind", "item", "scale", "fidelity")}
-    return header | {
-        "query_tokens": numbers[id(maps.query_tokens)],
-        "key_tokens": numbers[id(maps.key_tokens)],
-    }
+    queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))
+    return {"class": "dense", **header, "query_tokens": queries, "key_tokens": keys}
 
 
-def _all_tokens(recording: "Recording") -> "Iterable[Tokens]":
-    for maps in recording.maps:
-        yield maps.query_tokens
-        yield maps.key_tokens
+def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":
+    return maps.query_tokens, maps.key_tokens
 
 
 def _umask() -> int:

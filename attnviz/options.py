@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Option
+from typer.models import OptionInfo
 
 from attnviz.source import ModelSettings
 
@@ -22,6 +23,9 @@ class Input:
     sample: Annotated[
         str | None, Option(help="Use a sample text by its name (see: attnviz samples).", show_default=False)
     ] = None
+    context: Annotated[
+        str | None, Option(help="Attend to this text instead (cross-attention): keys and values.", show_default=False)
+    ] = ModelSettings.context
     tokenizer: Annotated[str, Option(help="word, char, byte, or the path of a tokenizer.json.")] = (
         ModelSettings.tokenizer
     )
@@ -34,12 +38,24 @@ class Model:
     num_heads: Annotated[int, Option(help="Attention heads a layer.")] = ModelSettings.num_heads
     embed_dim: Annotated[int, Option(help="Features a token; divisible by --num-heads.")] = ModelSettings.embed_dim
     num_layers: Annotated[int, Option(help="Layers, each with a residual connection.")] = ModelSettings.num_layers
+    qk_dim: Annotated[
+        int | None, Option(help="Width of a query and a key in each head, else --embed-dim / --num-heads.")
+    ] = ModelSettings.qk_dim
+    value_dim: Annotated[int | None, Option(help="Width of a value in each head, else the same.")] = (
+        ModelSettings.value_dim
+    )
     causal: Annotated[bool, Option("--causal", help="Let a query see only keys up to its own.")] = ModelSettings.causal
     scale: Annotated[str, Option(help="Multiply q·k by this: sqrt (1/√width of a head), none, or a number.")] = (
         ModelSettings.scale
     )
+    temperature: Annotated[
+        float, Option(help="Divide the scores by this: below 1 sharpens the weights, above 1 flattens them.")
+    ] = ModelSettings.temperature
     dropout: Annotated[float, Option(help="Share of weights dropped, from 0 to below 1.")] = ModelSettings.dropout
     bias: Annotated[bool, Option(help="Add a bias in the projections.")] = ModelSettings.bias
+    init: Annotated[str, Option(help="Draw weights as nn.Linear does: linear; or from 0 to 1: uniform.")] = (
+        ModelSettings.init
+    )
     seed: Annotated[int, Option(help="Draw the weights from this seed.")] = ModelSettings.seed
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")] = ModelSettings.device
     dtype: Annotated[str, Option(help="float32, float64, bfloat16 or float16.")] = ModelSettings.dtype
@@ -112,7 +128,8 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 def _options_of(group: type) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for hint in hints.values():
-        hint.__metadata__[0].rich_help_panel = group.__name__
+        if isinstance(hint.__metadata__[0], OptionInfo):
+            hint.__metadata__[0].rich_help_panel = group.__name__
     return [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
         for each in fields(group)

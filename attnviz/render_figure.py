@@ -1,5 +1,6 @@
 """A Report as a figure for a slide or a paper: PNG, SVG or PDF, through matplotlib without pyplot."""
 
+import io
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -43,7 +44,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
     drawn = figure(report, vector=suffix != ".png")
     with matplotlib.rc_context(SETTINGS):
-        drawn.savefig(file, format=suffix[1:], dpi=report.look.dpi, metadata=_metadata(report, suffix))
+        whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
+        drawn.savefig(whole, format=suffix[1:], dpi=report.look.dpi, metadata=_metadata(report, suffix))
+    file.write(whole.getvalue())
 
 
 def max_cells(look: Look) -> int:

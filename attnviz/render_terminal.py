@@ -79,7 +79,7 @@ def report_lines(report: Report) -> list[Line]:
     """The whole picture, line by line, none wider than the look's width."""
     width = report.look.width
     if report.look.ascii:
-        report = replace(report, panels=tuple(_ascii_labels(panel) for panel in report.panels))
+        report = _in_ascii(report)
     grid = choose_grid(report)
     panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, width)]
     lines = [[Span(fit(report.title, width).rstrip(), style="bold")], []]
@@ -295,11 +295,22 @@ def _number_width(panel: Panel) -> int:
     return max(len(panel.quantity.cell(value)) for value in extremes)
 
 
+def _in_ascii(report: Report) -> Report:
+    """The report with every word in ASCII, before anything is measured."""
+    return replace(
+        report,
+        title=_ascii(report.title),
+        panels=tuple(_ascii_labels(panel) for panel in report.panels),
+        caption=_ascii(report.caption),
+        remarks=tuple(_ascii(remark) for remark in report.remarks),
+    )
+
+
 def _ascii_labels(panel: Panel) -> Panel:
     rows, columns = (
         replace(axis, labels=tuple(_ascii(label) for label in axis.labels)) for axis in (panel.rows, panel.columns)
     )
-    return replace(panel, rows=rows, columns=columns)
+    return replace(panel, title=_ascii(panel.title), rows=rows, columns=columns)
 
 
 def _ascii(text: str) -> str:

@@ -175,7 +175,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         title=options.look.title or text_title(recording),
         panels=share_scales(panels),
         caption=_caption(recording, cells, panels),
-        remarks=(*panel_remarks(panels), *recording_remarks(recording)),
+        remarks=(*_cut_remarks(cells[0], panels), *panel_remarks(panels), *recording_remarks(recording)),
         style="map" if options.table is None else "table",
         across=2 if options.table == "both" else None,
         look=options.look,
@@ -223,8 +223,8 @@ def head_panels(
     maps: LayerMaps, head: int, quantities: list[Quantity], options: ReportOptions, title: str
 ) -> list[Panel]:
     """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
-    queries = resolve_span(options.selection.queries, len(maps.query_tokens), "queries")
-    keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
+    queries = _shown(resolve_span(options.selection.queries, len(maps.query_tokens), "queries"), options)
+    keys = _shown(resolve_span(options.selection.keys, len(maps.key_tokens), "keys"), options)
     rows = token_axis("queries", maps.query_tokens, queries, options.max_cells)
     columns = token_axis("keys", maps.key_tokens, keys, options.max_cells)
     if rows.pooled or columns.pooled:
@@ -246,6 +246,11 @@ def head_panels(
         )
         for quantity in quantities
     ]
+
+
+def _shown(span: slice, options: ReportOptions) -> slice:
+    """The span, cut to the medium's cells in a table, whose numbers cannot be pooled."""
+    return span if options.table is None else slice(span.start, min(span.stop, span.start + options.max_cells))
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int) -> Axis:
@@ -301,7 +306,23 @@ def panel_remarks(panels: list[Panel]) -> tuple[str, ...]:
         )
     if not all(panel.visible.all() for panel in panels):
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
+    if not all(panel.visible.any(axis=1).all() for panel in panels):
+        remarks.append("Rows that are absent as a whole see no key: all their weights are zero.")
     return tuple(remarks)
+
+
+def _cut_remarks(cells: HeadCells, panels: list[Panel]) -> tuple[str, ...]:
+    """What a table leaves out of the queries and keys chosen."""
+    if not panels:
+        return ()
+    chosen, axes = (cells.queries, cells.keys), (panels[0].rows, panels[0].columns)
+    cut = [
+        f"{axis.name} {axis.edges[0]}:{axis.edges[-1]} of {span.start}:{span.stop}"
+        for span, axis in zip(chosen, axes, strict=True)
+        if axis.edges[-1] < span.stop
+    ]
+    advice = "--queries and --keys show others, -o numbers.csv holds all."
+    return (f"Cut: {' and '.join(cut)}; {advice}",) if cut else ()
 
 
 def recording_remarks(recording: Recording) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attnviz.devices import refuse_unknown_device, refuse_unknown_dtype
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, known_names
 
 if TYPE_CHECKING:
     from attnviz.maps import Recording
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 SOURCES = {
     "seeded": "attnviz.source_seeded:SeededSource",
 }
-LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024}
+LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}
+INITS = ("linear", "uniform")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +34,25 @@ class ModelSettings:
     num_heads: int = 4
     embed_dim: int = 32
     num_layers: int = 1
+    qk_dim: int | None = None
+    value_dim: int | None = None
     causal: bool = False
     dropout: float = 0.0
     bias: bool = True
     scale: str = "sqrt"
+    temperature: float = 1.0
+    init: str = "linear"
     seed: int = 0
     device: str = "auto"
     dtype: str = "float32"
+    context: str | None = None
 
     def __post_init__(self) -> None:
         for name, largest in LARGEST.items():
             number = getattr(self, name)
-            if not 1 <= number <= largest:
+            if number is not None and not 1 <= number <= largest:
                 raise AttnvizError(f"{option(name)} {number} is out of range; 1 to {largest} works")
-        if self.embed_dim % self.num_heads:
+        if None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
             near = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
             raise AttnvizError(
                 f"--embed-dim {self.embed_dim} is not divisible by --num-heads {self.num_heads}; {near} would be"
@@ -54,9 +61,32 @@ class ModelSettings:
             raise AttnvizError(f"--dropout {self.dropout:g} is out of range; from 0 to below 1 works")
         if not 0 <= self.seed < 2**63:
             raise AttnvizError(f"--seed {self.seed} is out of range; 0 to 2**63 - 1 works")
+        if not 0 < self.temperature < math.inf:
+            raise AttnvizError(f"--temperature {self.temperature:g} is out of range; above 0 works, 1 changes nothing")
+        if self.init not in INITS:
+            raise AttnvizError(f"unknown --init {self.init!r}; {known_names(INITS)} works")
+        self._refuse_context()
         self.scale_for(1)
         refuse_unknown_device(self.device)
         refuse_unknown_dtype(self.dtype)
+
+    def _refuse_context(self) -> None:
+        if self.context is None:
+            return
+        if not self.context or (self.tokenizer == "word" and not self.context.strip()):
+            raise AttnvizError("--context holds no tokens; a text with a word in it works")
+        if self.causal:
+            raise AttnvizError("--causal orders the tokens of one text; with --context leave it out")
+
+    @property
+    def query_width(self) -> int:
+        """The width of a query and a key in each head."""
+        return self.embed_dim // self.num_heads if self.qk_dim is None else self.qk_dim
+
+    @property
+    def score_scale(self) -> float:
+        """What q·k is multiplied by in all: the scale over the temperature."""
+        return self.scale_for(self.query_width) / self.temperature
 
     def scale_for(self, width: int) -> float:
         """What q·k is multiplied by in a head of this width."""
@@ -88,6 +118,14 @@ class AbstractSource(ABC):
         Raises:
             AttnvizError: if the text has no tokens, or the selection names what is not there.
         """
+
+    def record_batch(self, texts: Sequence[str], selection: "Selection") -> "Recording":
+        """The recording of several texts, run as one batch.
+
+        Raises:
+            AttnvizError: if this source takes one text at a time.
+        """
+        raise AttnvizError("--batch works with the seeded model; leave --model out")
 
 
 def open_source(settings: ModelSettings) -> AbstractSource:

@@ -1,6 +1,8 @@
 """The seeded source: an untrained embedding and attention layers, the same numbers from the same seed."""
 
-from typing import TYPE_CHECKING, final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast, final
 
 from attnviz.devices import available_memory, find_device
 from attnviz.errors import AttnvizError
@@ -11,16 +13,51 @@ from attnviz.version import __version__
 if TYPE_CHECKING:
     import torch
 
-    from attnviz.attention import Attended
+    from attnviz.attention import Attended, MultiHeadAttention
     from attnviz.maps import DenseMaps, Recording
+    from attnviz.masks import BoolArray
     from attnviz.tokens import Tokens
 
 COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The texts of one run, padded to the same length.
+
+    Attributes:
+        queries: the tokens that look, a text each, all of the same number.
+        keys: the tokens looked at: the same, or those of the context for every text.
+        visible: ``(batch, queries, keys)``; a row or a column of padding is hidden.
+    """
+
+    queries: "tuple[Tokens, ...]"
+    keys: "tuple[Tokens, ...]"
+    visible: "BoolArray"
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRun:
+    """What one layer was given and what it computed.
+
+    Attributes:
+        module: the layer itself.
+        tokens: ``(batch, queries, features)``, its input.
+        context: ``(batch, keys, features)``, where its keys and values come from.
+        attended: every step of it.
+    """
+
+    module: "MultiHeadAttention"
+    tokens: "torch.Tensor"
+    context: "torch.Tensor"
+    attended: "Attended"
+
+
 @final
 class SeededSource(AbstractSource):
     """An embedding, then layers of multi-head attention with residual connections, all drawn from a seed.
+
+    The weights are drawn in this order: the embedding, then for each layer query, key, value and output.
 
     Args:
         settings: the model's shape, mask and seed.
@@ -34,74 +71,115 @@ class SeededSource(AbstractSource):
 
     def record(self, text: str, selection: Selection) -> "Recording":
         """The recording of one text, cut into tokens by ``settings.tokenizer``."""
+        return self.record_batch([text], selection)
+
+    def record_batch(self, texts: Sequence[str], selection: Selection) -> "Recording":
+        """The recording of several texts, padded to the longest: one LayerMaps a layer and text."""
         self._refuse_selection(selection)
         from attnviz.maps import Recording
-        from attnviz.tokens import tokenize
 
-        tokens = tokenize(text, self.settings.tokenizer)
-        self._refuse_size(tokens, selection)
-        calls = self._run(tokens, max(selection.chosen_layers or (self.settings.num_layers - 1,)))
-        maps = [
-            self._maps(layer, calls[layer], tokens, selection)
-            for layer in sorted(selection.chosen_layers or range(len(calls)))
-        ]
+        batch = self.prepare(texts)
+        self._refuse_size(batch, selection)
+        layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
+        runs = self.run(batch, layers)
         return Recording(
-            maps=tuple(maps),
+            maps=tuple(
+                self._maps(layer, runs[layer].attended, batch, item, selection)
+                for layer in layers
+                for item in range(len(texts))
+            ),
             model="seeded model",
             untrained=True,
             settings=self.settings.as_json(),
             seed=self.settings.seed,
             version=__version__,
+            remarks=_padding_remarks(batch),
         )
+
+    def prepare(self, texts: Sequence[str]) -> Batch:
+        """The tokens of the texts (and the context), numbered together, padded, and which cells are visible.
+
+        Raises:
+            AttnvizError: if a text has no tokens.
+        """
+        import numpy as np
+
+        from attnviz.masks import Mask
+        from attnviz.tokens import tokenize
+
+        context = [] if self.settings.context is None else [self.settings.context]
+        among = "\n".join([*texts, *context])
+        queries, memory = (
+            [tokenize(text, self.settings.tokenizer, among) for text in each] for each in (texts, context)
+        )
+        keys = memory * len(texts) or queries
+        rows, columns = (max(len(tokens) for tokens in each) for each in (queries, keys))
+        visible = np.stack(
+            [
+                Mask(causal=self.settings.causal, padding=np.arange(columns) < len(looked_at)).visible(
+                    slice(0, rows), slice(0, columns)
+                )
+                & (np.arange(rows) < len(looking))[:, None]
+                for looking, looked_at in zip(queries, keys, strict=True)
+            ]
+        )
+        padded = tuple(tokens.padded(rows) for tokens in queries)
+        return Batch(padded, tuple(keys) if context else padded, visible)
+
+    def run(self, batch: Batch, layers: Sequence[int]) -> dict[int, LayerRun]:
+        """What each of these layers is given and computes."""
+        import torch
+
+        device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(self.settings.seed)
+            ids, memory_ids = (
+                torch.stack([torch.from_numpy(tokens.ids.clip(0)) for tokens in each])
+                for each in (batch.queries, batch.keys)
+            )
+            self.model = build_model(self.settings, int(max(ids.max(), memory_ids.max())) + 1)
+            if self.like is not None and self.like.model is not None:
+                share_weights(self.model, self.like.model)
+            self.model.to(device, dtype)
+            visible = torch.from_numpy(batch.visible).to(device)[:, None]  # (batch, 1, queries, keys)
+            features = self.model["embedding"](ids.to(device))  # (batch, queries, features)
+            memory = None if self.settings.context is None else self.model["embedding"](memory_ids.to(device))
+            runs = {}
+            for layer in range(max(layers) + 1):
+                module = cast("MultiHeadAttention", self.model["layers"].get_submodule(str(layer)))
+                attended = module(features, visible, context=memory)
+                if layer in layers:
+                    runs[layer] = LayerRun(module, features, features if memory is None else memory, attended)
+                features = features + attended.output
+        return runs
 
     def _refuse_selection(self, selection: Selection) -> None:
         refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
 
-    def _refuse_size(self, tokens: "Tokens", selection: Selection) -> None:
-        resolve_span(selection.queries, len(tokens), "queries")
-        resolve_span(selection.keys, len(tokens), "keys")
+    def _refuse_size(self, batch: Batch, selection: Selection) -> None:
+        texts, queries, keys = batch.visible.shape
+        resolve_span(selection.queries, queries, "queries")
+        resolve_span(selection.keys, keys, "keys")
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
-        needed = (COPIES + 2 * layers) * self.settings.num_heads * len(tokens) ** 2 * 4
+        kept = 3 if self.settings.dropout else 2  # of a layer: scores, weights and those after dropout
+        needed = (COPIES + kept * layers) * self.settings.num_heads * texts * queries * keys * 4
         free = available_memory()
         if free is not None and needed > free:
             raise AttnvizError(
-                f"{self.settings.num_heads} heads x {len(tokens)} tokens would take {needed / 1e9:.1f} GB of memory "
+                f"{self.settings.num_heads} heads x {queries} tokens would take {needed / 1e9:.1f} GB of memory "
                 f"and {free / 1e9:.1f} GB is free; fewer heads, layers or tokens work"
             )
 
-    def _run(self, tokens: "Tokens", last: int) -> "list[Attended]":
-        """What each layer up to the last computes."""
-        import torch
-
-        from attnviz.masks import Mask
-
-        device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(self.settings.seed)
-            self.model = build_model(self.settings, int(tokens.ids.max()) + 1)
-            if self.like is not None and self.like.model is not None:
-                share_weights(self.model, self.like.model)
-            self.model.to(device, dtype)
-            mask = Mask(causal=self.settings.causal).visible(slice(0, len(tokens)), slice(0, len(tokens)))
-            visible = torch.from_numpy(mask).to(device)
-            features = self.model["embedding"](torch.from_numpy(tokens.ids.copy()).to(device)[None])
-            calls = []
-            for layer in range(last + 1):
-                calls.append(self.model["layers"].get_submodule(str(layer))(features, visible))
-                features = features + calls[-1].output
-        return calls
-
-    def _maps(self, layer: int, call: "Attended", tokens: "Tokens", selection: Selection) -> "DenseMaps":
+    def _maps(self, layer: int, call: "Attended", batch: Batch, item: int, selection: Selection) -> "DenseMaps":
         import numpy as np
 
         from attnviz.maps import DenseMaps
-        from attnviz.masks import Mask
 
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
         scores, weights = (
-            values[0, list(heads)].detach().float().cpu().numpy() for values in (call.scores, call.weights)
+            values[item, list(heads)].detach().float().cpu().numpy() for values in (call.scores, call.weights)
         )
         if not np.isfinite(scores).all():
             raise AttnvizError(f"scores of layer {layer} overflow in {self.settings.dtype}; --dtype float32 works")
@@ -109,12 +187,14 @@ class SeededSource(AbstractSource):
             layer=layer,
             module=f"layers.{layer}",
             heads=heads,
-            query_tokens=tokens,
-            key_tokens=tokens,
-            scale=self.settings.scale_for(self.settings.embed_dim // self.settings.num_heads),
+            query_tokens=batch.queries[item],
+            key_tokens=batch.keys[item],
+            kind="self" if self.settings.context is None else "cross",
+            item=item,
+            scale=self.settings.score_scale,
             scores=scores,
             weights=weights,
-            visible=Mask(causal=self.settings.causal).visible(slice(0, len(tokens)), slice(0, len(tokens))),
+            visible=batch.visible[item],
         )
 
 
@@ -129,9 +209,13 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "torch.nn.ModuleDic
         MultiHeadAttention(
             settings.embed_dim,
             settings.num_heads,
-            dropout=settings.dropout,
+            qk_dim=settings.qk_dim,
+            value_dim=settings.value_dim,
             bias=settings.bias,
-            scale=settings.scale_for(settings.embed_dim // settings.num_heads),
+            init="uniform" if settings.init == "uniform" else "linear",
+            dropout=settings.dropout,
+            scale=settings.scale_for(settings.query_width),
+            temperature=settings.temperature,
         )
         for _ in range(settings.num_layers)
     ]
@@ -144,3 +228,11 @@ def share_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
     for name, weight in model.state_dict().items():
         if name in theirs and theirs[name].shape == weight.shape:
             weight.copy_(theirs[name])
+
+
+def _padding_remarks(batch: Batch) -> tuple[str, ...]:
+    lengths = [int((tokens.ids >= 0).sum()) for tokens in batch.queries]
+    longest = len(batch.queries[0])
+    if min(lengths) == longest:
+        return ()
+    return (f"Padded to {longest} tokens: texts of {', '.join(map(str, lengths))} tokens; padding is drawn as absent.",)

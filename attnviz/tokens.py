@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +21,7 @@ TOKENIZERS = ("word", "char", "byte")
 SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 JOINERS = ("\u200c", "\u200d")
 DOTTED_CIRCLE = "◌"
+PADDING = "[pad]"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,6 +59,22 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def padded(self, count: int) -> Self:
+        """These tokens, followed by special tokens ``[pad]`` of no id and no text to ``count`` in all."""
+        missing = count - len(self)
+        if missing <= 0:
+            return self
+        none = np.full(missing, -1, dtype=np.int64)
+        return replace(
+            self,
+            ids=np.concatenate([self.ids, none]),
+            labels=self.labels + (PADDING,) * missing,
+            offsets=np.concatenate([self.offsets, np.full((missing, 2), len(self.text), dtype=np.int64)]),
+            words=np.concatenate([self.words, none]),
+            special=np.concatenate([self.special, none < 0]),
+            segments=np.concatenate([self.segments, np.zeros(missing, dtype=np.int64)]),
+        )
+
     @classmethod
     def numbered(cls, count: int, prefix: str = "") -> Self:
         """Tokens of an input that has no text: labelled by position, ``prefix`` before the number."""
@@ -73,19 +90,20 @@ class Tokens:
         )
 
 
-def tokenize(text: str, tokenizer: str = "word") -> Tokens:
+def tokenize(text: str, tokenizer: str = "word", among: str | None = None) -> Tokens:
     """The tokens of a text.
 
     Args:
         text: any text that UTF-8 can write.
         tokenizer: ``word`` (words and punctuation), ``char`` (characters as a reader counts them),
             ``byte``, or the path of a ``tokenizer.json``.
+        among: a text that holds this one, whose words or characters are numbered; ``None`` for the text itself.
 
     Raises:
         AttnvizError: if the text has no tokens, or the tokenizer is not known or cannot be read.
     """
     refuse_surrogates(text)
-    encoder = _encoder(text, tokenizer)
+    encoder = _encoder(text if among is None else among, tokenizer)
     encoding = encoder.encode(text)
     if not encoding.ids:
         shown = "an empty text" if not text else "only white space" if not text.strip() else repr(text[:40])
@@ -119,6 +137,11 @@ def visible_label(piece: str) -> str:
     shown = "".join(_visible_character(piece, index) for index in range(len(piece)))
     starts_combining = bool(piece) and unicodedata.category(piece[0]).startswith("M")
     return DOTTED_CIRCLE + shown if starts_combining else shown
+
+
+def is_printable(text: str) -> bool:
+    """Whether showing the text does nothing else: no control characters, and of spaces only the plain one."""
+    return text.isprintable() or all(character.isprintable() or character in JOINERS for character in text)
 
 
 def refuse_surrogates(text: str) -> None:

@@ -30,6 +30,13 @@ def dense_maps(layer: int = 0, causal: bool = False, seed: int = 0) -> DenseMaps
     )
 
 
+def dense(recording: Recording, layer: int = 0) -> DenseMaps:
+    """The maps of a layer, which are known to be held whole."""
+    maps = recording.maps[layer]
+    assert isinstance(maps, DenseMaps)
+    return maps
+
+
 @pytest.fixture
 def recording() -> Recording:
     """2 layers x 3 heads x 5 queries x 7 keys, all visible."""

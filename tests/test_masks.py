@@ -64,3 +64,8 @@ def test_a_mask_that_hides_everything_is_refused() -> None:
 
 def test_a_key_before_the_first_is_seen_by_no_query() -> None:
     assert Mask().sees(np.arange(3), np.arange(3) - 1).tolist() == [False, True, True]
+
+
+def test_causal_shows_a_query_its_own_position_and_those_before() -> None:
+    visible = Mask(causal=True).visible(slice(0, 3), slice(0, 5))
+    assert visible.astype(int).tolist() == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]]

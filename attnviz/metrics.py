@@ -1,0 +1,309 @@
+"""Attention weights to one number a query and one a head: the table of metrics, each a function and a line.
+
+A metric of rows is a function of `Rows` and gives ``(heads, queries)``, NaN where it has no meaning for a query. A
+head's number is the mean over its queries that have a choice: those that see at least two keys. A metric of columns
+is a function of `Columns`, what every key received from those same queries, and gives ``(heads,)``. Rows come in
+blocks of queries with all keys, so that maps of any length are measured in bounded memory.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.errors import AttnvizError, known_names
+from attnviz.maps import LayerMaps
+from attnviz.rows import (
+    TINY,
+    BoolArray,
+    Columns,
+    FloatArray,
+    Rows,
+    absent,
+    blocks_of_rows,
+    mass,
+    sentences_of,
+    weight_at,
+    weighted,
+    where,
+)
+
+NEAR = 3  # tokens to either side that count as local
+STRIPES = 3  # keys whose columns count as vertical stripes
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One line of the table.
+
+    Attributes:
+        name: as a user writes it.
+        header: at most nine characters over its column.
+        unit: ``bits``, ``tokens`` or ``share`` (of a query's weight, 0 to 1).
+        meaning: what the number is, in one phrase.
+        rows: gives it for each query, ``(heads, queries)``; or
+        columns: gives it for each head, ``(heads,)``.
+        needs: what maps must have, where not all do.
+    """
+
+    name: str
+    header: str
+    unit: str
+    meaning: str
+    rows: Callable[[Rows], FloatArray] | None = None
+    columns: Callable[[Columns], FloatArray] | None = None
+    needs: str = "queries that see two keys or more"
+
+
+@dataclass(frozen=True, eq=False)
+class HeadNumbers:
+    """Every metric of one head.
+
+    Attributes:
+        layer: the layer's number.
+        head: the head's number.
+        kind: ``self`` or ``cross``.
+        item: which text of a batch it attends over.
+        values: by the name of the metric; NaN where it has no meaning.
+        counts: how many queries each value is a mean of.
+        sink: the number of the key that receives most.
+        sink_label: the label of its token.
+    """
+
+    layer: int
+    head: int
+    kind: str
+    item: int
+    values: dict[str, float]
+    counts: dict[str, int]
+    sink: int
+    sink_label: str
+
+
+def entropy(rows: Rows) -> FloatArray:
+    """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948, section 6)."""
+    return where(rows.choices > 0, rows.entropy)
+
+
+def relative_entropy(rows: Rows) -> FloatArray:
+    """Entropy over log2 of the visible keys, 0 (one key) to 1 (uniform); absent where one key is visible."""
+    most = np.log2(np.maximum(rows.choices, 2))
+    return where(rows.choices > 1, rows.entropy / most)
+
+
+def peak(rows: Rows) -> FloatArray:
+    """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019, section 4)."""
+    return where(rows.choices > 0, rows.weights.max(axis=-1))
+
+
+def first(rows: Rows) -> FloatArray:
+    """Weight on the first token that is not padding, a share (the attention sink of Xiao et al. 2023, section 3)."""
+    return weight_at(rows, np.full(len(rows.queries), np.argmax(rows.seen)))
+
+
+def special(rows: Rows) -> FloatArray:
+    """Weight on tokens that the tokenizer added, such as [SEP], a share (Clark et al. 2019, section 3.2)."""
+    return mass(rows, np.broadcast_to(rows.key_tokens.special, rows.visible.shape))
+
+
+def itself(rows: Rows) -> FloatArray:
+    """Weight on the query's own token, a share; absent between two texts."""
+    return absent(rows) if rows.cross else weight_at(rows, rows.positions)
+
+
+def previous(rows: Rows) -> FloatArray:
+    """Weight on the token before the query, a share; absent for the first token, and between two texts."""
+    return absent(rows) if rows.cross else weight_at(rows, rows.positions - 1)
+
+
+def following(rows: Rows) -> FloatArray:
+    """Weight on the token after the query, a share; absent where a causal mask hides it, and between two texts."""
+    return absent(rows) if rows.cross else weight_at(rows, rows.positions + 1)
+
+
+def duplicate(rows: Rows) -> FloatArray:
+    """Weight on earlier copies of the query's token, a share (Wang et al. 2022, section 3); absent without one."""
+    return absent(rows) if rows.cross else mass(rows, rows.copies)
+
+
+def induction(rows: Rows) -> FloatArray:
+    """Weight on the tokens after earlier copies of the query's token, a share (Olsson et al. 2022, "prefix matching").
+
+    A token counts only before the query itself; absent for a query without such a token, and between two texts.
+    """
+    if rows.cross:
+        return absent(rows)
+    after = np.zeros_like(rows.copies)
+    after[:, 1:] = rows.copies[:, :-1]
+    return mass(rows, after & (rows.distances > 0))
+
+
+def distance(rows: Rows) -> FloatArray:
+    """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019, equation 3); not between texts."""
+    return absent(rows) if rows.cross else where(rows.choices > 0, weighted(rows, rows.distances))
+
+
+def distance_spread(rows: Rows) -> FloatArray:
+    """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
+    if rows.cross:
+        return absent(rows)
+    variance = weighted(rows, rows.distances**2) - weighted(rows, rows.distances) ** 2
+    return where(rows.choices > 0, np.sqrt(np.maximum(variance, 0)))
+
+
+def locality(rows: Rows) -> FloatArray:
+    """Weight within `NEAR` tokens to either side and on the query itself, a share; absent between two texts."""
+    return absent(rows) if rows.cross else mass(rows, rows.distances <= NEAR)
+
+
+def block(rows: Rows) -> FloatArray:
+    """Weight within the query's own sentence, a share (the blocks of Kovaleva et al. 2019, figure 1).
+
+    Special tokens belong to no sentence; absent for them, for a text of one sentence, and between two texts.
+    """
+    sentences = sentences_of(rows.key_tokens)
+    if rows.cross or sentences.max(initial=0) < 1:
+        return absent(rows)
+    own = sentences_of(rows.query_tokens)[rows.queries, None]
+    return where(own[:, 0] >= 0, mass(rows, sentences == own))
+
+
+def pair(rows: Rows) -> FloatArray:
+    """Weight on the other text of a pair, special tokens left out, a share; absent without a pair."""
+    segments, own = rows.key_tokens.segments, rows.query_tokens.segments[rows.queries, None]
+    other = (segments != own) & ~rows.key_tokens.special
+    if rows.cross or segments.max(initial=0) < 1:
+        return absent(rows)
+    return where(~rows.query_tokens.special[rows.queries], mass(rows, other))
+
+
+def hidden(rows: Rows) -> FloatArray:
+    """The share of the softmax that a causal mask hid: Σ exp(score) over hidden later keys / Σ over all.
+
+    Absent for a query with no later key hidden, between two texts, and where scores of hidden keys were not kept.
+    """
+    later = ~rows.visible & rows.seen & (np.arange(len(rows.key_tokens)) > rows.positions[:, None])
+    if rows.cross or not later.any():
+        return absent(rows)
+    best = rows.weights.argmax(axis=-1)[:, :, None]
+    best_weight = np.take_along_axis(rows.weights, best, axis=-1)
+    total = np.take_along_axis(rows.scores, best, axis=-1) - np.log(np.maximum(best_weight, TINY))  # log Σ exp, visible
+    with np.errstate(over="ignore", invalid="ignore"):
+        powers = np.exp(rows.scores - total.astype(np.float32))
+        beyond = np.einsum("hqk,qk->hq", powers, later.astype(np.float32), dtype=np.float64)
+    kept = (np.isfinite(rows.scores) | ~later).all(axis=-1) & np.isfinite(total[:, :, 0])
+    share = np.where(kept, 1 - 1 / (1 + beyond), np.nan)
+    return where(later.any(axis=-1) & (rows.choices > 0), share)
+
+
+def sink(columns: Columns) -> FloatArray:
+    """Weight on the one key that receives most, whichever it is, a share: maxₖ mean over queries of w."""
+    return np.asarray(columns.received.max(axis=-1))
+
+
+def stripe(columns: Columns) -> FloatArray:
+    """Weight on the `STRIPES` keys that receive most, a share: vertical stripes (Kovaleva et al. 2019, figure 1).
+
+    Absent where no more keys than these are seen.
+    """
+    most = np.sort(columns.received, axis=-1)[:, -STRIPES:].sum(axis=-1)
+    return np.where(columns.seen.sum() > STRIPES, most, np.nan)
+
+
+SELF = "self-attention"
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("entropy", "entropy", "bits", "entropy of a row", entropy),
+        Metric("relative-entropy", "rel. ent.", "share", "entropy over that of a uniform row", relative_entropy),
+        Metric("peak", "peak", "share", "largest weight of a row", peak),
+        Metric("sink", "sink", "share", "on the key that receives most", columns=sink),
+        Metric("stripe", "stripe", "share", f"on the {STRIPES} keys that receive most", columns=stripe),
+        Metric("first", "first", "share", "on the first token", first),
+        Metric("special", "special", "share", "on special tokens", special, needs="special tokens such as [CLS]"),
+        Metric("self", "self", "share", "on the query itself", itself, needs=SELF),
+        Metric("previous", "previous", "share", "on the token before", previous, needs=SELF),
+        Metric("next", "next", "share", "on the token after", following, needs=f"{SELF} that is not causal"),
+        Metric(
+            "duplicate", "duplicate", "share", "on earlier copies", duplicate, needs=f"{SELF}, token ids and a repeat"
+        ),
+        Metric(
+            "induction",
+            "induction",
+            "share",
+            "on tokens after earlier copies",
+            induction,
+            needs=f"{SELF}, token ids and a repeat",
+        ),
+        Metric("distance", "distance", "tokens", "mean distance to the key", distance, needs=SELF),
+        Metric("spread", "spread", "tokens", "spread of the distance within a row", distance_spread, needs=SELF),
+        Metric("locality", "locality", "share", f"within {NEAR} tokens", locality, needs=SELF),
+        Metric("block", "block", "share", "within the own sentence", block, needs=f"{SELF} and two sentences"),
+        Metric("pair", "pair", "share", "on the other text of a pair", pair, needs="a pair of texts"),
+        Metric("hidden", "hidden", "share", "what the causal mask hid", hidden, needs="a causal mask and all scores"),
+    )
+}
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of that name.
+
+    Raises:
+        AttnvizError: if there is none, listing those there are.
+    """
+    if name not in METRICS:
+        raise AttnvizError(f"unknown metric {name!r}; {known_names(METRICS)} works")
+    return METRICS[name]
+
+
+def measure(maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS)) -> list[HeadNumbers]:
+    """The named metrics of every head of one layer's maps, in blocks of queries."""
+    of_queries, columns, chosen = measure_queries(maps, names)
+    values = {
+        name: metric.columns(columns) if metric.columns else _mean(of_queries[name], chosen)
+        for name, metric in METRICS.items()
+        if name in names
+    }
+    values = {name: numbers if chosen.any() else np.full(len(maps.heads), np.nan) for name, numbers in values.items()}
+    counts = {name: int((~np.isnan(numbers[0]) & chosen).sum()) for name, numbers in of_queries.items()}
+    sinks = columns.received.argmax(axis=-1)
+    return [
+        HeadNumbers(
+            layer=maps.layer,
+            head=head,
+            kind=maps.kind,
+            item=maps.item,
+            values={name: float(numbers[place]) for name, numbers in values.items()},
+            counts={name: counts.get(name, int(chosen.sum())) for name in values},
+            sink=int(sinks[place]),
+            sink_label=maps.key_tokens.labels[sinks[place]],
+        )
+        for place, head in enumerate(maps.heads)
+    ]
+
+
+def measure_queries(maps: LayerMaps, names: tuple[str, ...]) -> tuple[dict[str, FloatArray], Columns, BoolArray]:
+    """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
+    functions = {name: METRICS[name].rows for name in names}
+    parts: dict[str, list[FloatArray]] = {name: [] for name, function in functions.items() if function}
+    received = np.zeros((len(maps.heads), len(maps.key_tokens)))
+    chosen: list[BoolArray] = []
+    seen = np.zeros(len(maps.key_tokens), dtype=bool)
+    for rows in blocks_of_rows(maps):
+        for name, function in functions.items():
+            if function:
+                parts[name].append(function(rows))
+        chosen.append(rows.choices > 1)
+        received += np.einsum("hqk,q->hk", rows.weights, chosen[-1].astype(np.float64))
+        seen = rows.seen
+    whole = np.concatenate(chosen)
+    columns = Columns(received / max(1, int(whole.sum())), seen)
+    return {name: np.concatenate(blocks, axis=-1) for name, blocks in parts.items()}, columns, whole
+
+
+def _mean(numbers: FloatArray, chosen: BoolArray) -> FloatArray:
+    """The mean over the chosen queries for which there is a number, ``(heads, queries)`` to ``(heads,)``."""
+    counted = chosen & ~np.isnan(numbers)
+    total = np.where(counted, numbers, 0).sum(axis=-1)
+    count = counted.sum(axis=-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

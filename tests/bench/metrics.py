@@ -1,0 +1,70 @@
+"""How long every metric of 12 x 12 heads at 512 tokens takes, against the forward pass of a model of BERT-base size."""
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from attnviz.maps import DenseMaps, Recording
+from attnviz.metrics import measure
+from attnviz.tokens import Tokens
+from tests.bench.timing import pair_commands, pair_functions, report
+
+LAYERS, HEADS, TOKENS = 12, 12, 512
+RUNS = 3
+HOLD = "from tests.bench.metrics import random_recording; recording = random_recording()"
+MEASURE = "; from attnviz.metrics import measure; [measure(maps) for maps in recording.maps]"
+
+
+def main() -> None:
+    """Prints the ratio of time to the forward pass, and of memory to the same recording held and not measured."""
+    recording = random_recording()
+    measured = pair_functions(lambda: [measure(maps) for maps in recording.maps], forward_pass(), runs=RUNS)
+    report(f"every metric, {LAYERS} x {HEADS} heads, {TOKENS} tokens, to a forward pass", measured, 1.0)
+    held = pair_commands([sys.executable, "-c", HOLD + MEASURE], [sys.executable, "-c", HOLD], runs=RUNS)
+    print(f"{'resident memory to the recording alone (at most 2)':58} {held.memory:.2f}")
+
+
+def random_recording() -> Recording:
+    """A causal recording of that size, with copies of tokens, so that every metric has something to do."""
+    random = np.random.default_rng(0)
+    nothing = Tokens.numbered(TOKENS)
+    tokens = Tokens(
+        **{name: getattr(nothing, name) for name in ("text", "labels", "offsets", "words", "special", "segments")},
+        ids=random.integers(0, 200, TOKENS),
+    )
+    visible = np.tri(TOKENS, dtype=bool)
+    return Recording(maps=tuple(random_maps(layer, random, tokens, visible) for layer in range(LAYERS)), model="random")
+
+
+def random_maps(layer: int, random: np.random.Generator, tokens: Tokens, visible: np.ndarray) -> DenseMaps:
+    """Maps of one layer whose weights are the softmax of random scores."""
+    scores = random.standard_normal((HEADS, TOKENS, TOKENS), dtype=np.float32)
+    weights = np.where(visible, np.exp(scores), np.float32(0))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return DenseMaps(
+        layer=layer,
+        module=f"layers.{layer}",
+        heads=tuple(range(HEADS)),
+        query_tokens=tokens,
+        key_tokens=tokens,
+        scores=scores,
+        weights=weights,
+        visible=visible,
+    )
+
+
+def forward_pass() -> Callable[[], object]:
+    """A forward pass of torch's own encoder, with the shape of BERT-base."""
+    import torch
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(768, HEADS, 3072, activation="gelu", batch_first=True)
+    model = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False).eval()
+    features = torch.randn(1, TOKENS, 768)
+
+    def forward() -> object:
+        with torch.no_grad():
+            return model(features)
+
+    return forward

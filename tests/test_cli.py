@@ -1,0 +1,249 @@
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attnviz.cli import main
+from attnviz.samples import read_sample, samples
+
+ATTNVIZ = [sys.executable, "-m", "attnviz"]
+ROOT = Path(__file__).parent.parent
+
+
+class Streams:
+    """Runs command lines in this process and keeps what they write."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self.capture = capture
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        """Standard output of a run that ends with this code."""
+        assert main(arguments) == code, self.capture.readouterr().err
+        self.out, self.err = self.capture.readouterr()
+        return self.out
+
+    def refused(self, *arguments: str, code: int = 1) -> str:
+        """The one line that a refusal says, nothing having been printed."""
+        assert self.run(*arguments, code=code) == ""
+        [line] = [line for line in self.err.splitlines() if "no text given" not in line]
+        assert line.startswith("attnviz: ")
+        return line
+
+
+@pytest.fixture
+def attnviz(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, in_folder: Path) -> Streams:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("attnviz.cli.is_piped", lambda: False)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    return Streams(capsys)
+
+
+def test_show_draws_every_head_with_its_tokens_and_says_untrained(attnviz: Streams) -> None:
+    out = attnviz.run("show", "Life is short")
+    assert re.findall(r"head \d\.\d", out)[:4] == ["head 0.0", "head 0.1", "head 0.2", "head 0.3"]
+    assert out.count("short") >= 4
+    assert "an untrained seeded model" in out
+    assert attnviz.err == ""
+
+
+def test_show_draws_only_the_chosen_heads_of_the_chosen_layers(attnviz: Streams) -> None:
+    out = attnviz.run("show", "Life is short", "--num-layers", "2", "--layers", "1", "--heads", "0,2-3")
+    assert sorted(set(re.findall(r"head (\d\.\d)", out))) == ["1.0", "1.2", "1.3"]
+
+
+def test_the_same_command_prints_the_same(attnviz: Streams) -> None:
+    arguments = ("show", "Life is short", "--causal", "--seed", "7")
+    assert attnviz.run(*arguments) == attnviz.run(*arguments)
+
+
+def test_no_text_takes_the_first_sample_and_says_so(attnviz: Streams) -> None:
+    assert "Life is short, eat dessert first" in attnviz.run("show")
+    assert "using sample 'life'" in attnviz.err
+
+
+def test_text_comes_from_a_file_a_sample_or_standard_input(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (in_folder / "notes.txt").write_text("Life is short", encoding="utf-8")
+    expected = attnviz.run("show", "Life is short")
+    assert attnviz.run("show", "--file", "notes.txt") == expected
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Life is short\n")))
+    assert attnviz.run("show", "-") == expected
+    assert "Life is short, eat" in attnviz.run("show", "--sample", "life")
+
+
+def test_a_pipe_is_read_without_being_named(in_folder: Path) -> None:
+    result = subprocess.run(
+        [*ATTNVIZ, "show"], input=b"Two words", capture_output=True, cwd=ROOT, check=True, env=plain_environment()
+    )
+    assert result.stdout.startswith(b"Two words\n")
+
+
+def test_tables_print_scores_and_weights(attnviz: Streams) -> None:
+    out = attnviz.run("show", "Life is short", "--heads", "1", "--table", "both")
+    assert "head 0.1 scores" in out
+    assert "head 0.1 weights" in out
+    assert len(re.findall(r"-?\d\.\d{4}", out)) >= 18
+
+
+def test_a_file_gets_the_picture_and_standard_output_its_path(attnviz: Streams, in_folder: Path) -> None:
+    for name in ("heads.png", "heads.svg", "heads.pdf", "heads.txt"):
+        assert attnviz.run("show", "Life is short", "-o", name) == f"{name}\n"
+    magic = {name: (in_folder / name).read_bytes()[:5] for name in ("heads.png", "heads.svg", "heads.pdf")}
+    assert magic == {"heads.png": b"\x89PNG\r", "heads.svg": b"<?xml", "heads.pdf": b"%PDF-"}
+    assert "head 0.3" in (in_folder / "heads.txt").read_text(encoding="utf-8")
+
+
+def test_a_table_goes_into_a_file_too(attnviz: Streams, in_folder: Path) -> None:
+    printed = attnviz.run("show", "Life is short", "--table", "scores")
+    attnviz.run("show", "Life is short", "--table", "scores", "-o", "scores.txt")
+    assert (in_folder / "scores.txt").read_text(encoding="utf-8") == printed
+
+
+def test_an_existing_file_is_kept_unless_forced(attnviz: Streams, in_folder: Path) -> None:
+    (in_folder / "heads.png").write_bytes(b"precious")
+    assert "'heads.png' exists; --force replaces it" in attnviz.refused("show", "Life", "-o", "heads.png")
+    assert (in_folder / "heads.png").read_bytes() == b"precious"
+    attnviz.run("show", "Life", "-o", "heads.png", "--force")
+    assert (in_folder / "heads.png").read_bytes() != b"precious"
+
+
+def test_compare_draws_both_and_the_change_and_a_table(attnviz: Streams) -> None:
+    out = attnviz.run("compare", "--causal", "--heads", "2")
+    assert re.search(r"0\.2 A +0\.2 B +0\.2 B − A", out)
+    assert "after (B) --causal" in out
+    assert re.search(r"^ *0\.2 +0\.\d{4} +0\.\d{4} +0\.\d{4} +0\.\d{4}$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "change", [("--scale", "none"), ("--seed", "3"), ("--with", "Time is money , eat dessert now"), ("--causal",)]
+)
+def test_each_change_can_be_compared(attnviz: Streams, change: tuple[str, ...]) -> None:
+    assert "changes most" in attnviz.run("compare", *change)
+
+
+def test_comparing_dropout_says_that_the_first_layer_cannot_change(attnviz: Streams) -> None:
+    assert "no weight changes" in attnviz.run("compare", "--dropout", "0.5")
+    assert "Dropout comes after the weights" in attnviz.out.replace("\n", " ")
+    assert "changes most" in attnviz.run("compare", "--dropout", "0.5", "--num-layers", "2")
+
+
+def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
+    out = attnviz.run("samples")
+    assert [line.split()[0] for line in out.splitlines()] == list(samples())
+    assert re.search(r"^cpu ", attnviz.run("devices"), re.MULTILINE)
+    assert re.fullmatch(r"attnviz \d+\.\d+\.\d+\n", attnviz.run("--version"))
+
+
+def test_help_names_every_command_and_groups_options_in_panels(attnviz: Streams) -> None:
+    assert all(command in attnviz.run("--help") for command in ("show", "compare", "samples", "devices"))
+    out = attnviz.run("show", "--help")
+    assert re.findall(r"─ (Input|Model|Select|Look|Output) ─", out) == ["Input", "Model", "Select", "Look", "Output"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", ""), "no tokens in an empty text"),
+        (("show", "--file", "missing.txt"), "cannot read 'missing.txt': No such file"),
+        (("show", "--file", "."), "'.' is a folder"),
+        (("show", "--file", "binary.bin"), "'binary.bin' is binary"),
+        (("show", "--file", "latin.txt"), "'latin.txt' is not UTF-8 text"),
+        (("show", "Life", "--file", "latin.txt"), "text and file both give a text"),
+        (("show", "--sample", "lief"), "no sample 'lief'; there are life"),
+        (("show", "Life", "--tokenizer", "words"), "unknown tokenizer 'words'; word, char, byte"),
+        (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
+        (("show", "Life", "--layers", "1"), "no layer 1; there are 0"),
+        (("show", "Life", "--queries", "0:2"), "there are 1, so 0:1 works"),
+        (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; auto, cpu"),
+        (("show", "Life", "--dropout", "nan"), "--dropout nan is out of range"),
+        (("show", "Life", "--num-heads", "0"), "--num-heads 0 is out of range"),
+        (("show", "Life", "--table", "all"), "unknown table 'all'"),
+        (("show", "Life", "-o", "x.gif"), "unknown suffix '.gif'; .txt"),
+        (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
+        (("show", "Life", "-o", "folder.png"), "'folder.png' is a folder"),
+        (("compare", "Life"), "nothing to compare; --causal"),
+        (("compare", "Life", "--with", "Life is"), "A has 1 tokens and B has 2"),
+    ],
+)
+def test_refusals_are_one_line_that_says_what_works(
+    attnviz: Streams, in_folder: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (in_folder / "binary.bin").write_bytes(b"\x00\x01\x02" * 50)
+    (in_folder / "latin.txt").write_bytes("café".encode("latin-1"))
+    (in_folder / "folder.png").mkdir()
+    before = sorted(os.listdir(in_folder))
+    assert message in attnviz.refused(*arguments)
+    assert sorted(os.listdir(in_folder)) == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show", "--num-heads", "many"), ("show", "--colour"), ("paint",), ("show", "a", "b")]
+)
+def test_usage_errors_end_with_two(attnviz: Streams, arguments: tuple[str, ...]) -> None:
+    assert "--help" in attnviz.refused(*arguments, code=2)
+
+
+def test_a_refusal_never_sends_what_it_quotes(attnviz: Streams) -> None:
+    assert "\x1b" not in attnviz.refused("show", "--file", "\x1b[31mred\nline")
+
+
+def test_a_folder_that_cannot_be_written_is_refused(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    assert "Permission denied" in attnviz.refused("show", "Life", "-o", "x.png")
+
+
+def test_a_bug_gets_its_traceback(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.cli.read_input", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["show", "Life"])
+
+
+def test_a_closed_pipe_is_silent() -> None:
+    command = f"{sys.executable} -m attnviz show --sample pronoun --table both | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, cwd=ROOT, env=plain_environment(), check=False)
+    assert result.stdout.decode() == f"{read_sample('pronoun')[:59].rstrip()}…\n"
+    assert result.stderr == b""
+
+
+def test_interrupting_ends_with_130_and_no_traceback() -> None:
+    process = subprocess.Popen(
+        [*ATTNVIZ, "show", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=plain_environment()
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("environment", "escape"),
+    [
+        ({"FORCE_COLOR": "1", "COLORTERM": "truecolor"}, "48;2;"),
+        ({"FORCE_COLOR": "1", "TERM": "xterm-256color"}, "48;5;"),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1", "COLORTERM": "truecolor"}, None),
+        ({}, None),
+    ],
+)
+def test_colour_follows_the_environment(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], escape: str | None
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    out = attnviz.run("show", "Life is short")
+    assert (escape in out) if escape else ("\x1b" not in out)
+
+
+def plain_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if "COLOR" not in name} | {"COLUMNS": "80"}

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.colors import DIVERGING, SEQUENTIAL, ColorScale, colormap, ink_on, luminance
+from attnviz.errors import AttnvizError
+
+
+@pytest.mark.parametrize(("name", "error"), [("viridis", 6), ("RdBu_r", 3)])
+def test_our_tables_are_those_of_matplotlib(name: str, error: int) -> None:
+    import matplotlib
+
+    theirs = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3] * 255
+    assert np.abs(colormap(name) - theirs).max() <= error
+
+
+def test_sequential_map_never_darkens() -> None:
+    assert (np.diff(luminance(colormap(SEQUENTIAL))) > -1e-3).all()
+
+
+def test_diverging_map_is_lightest_in_the_middle() -> None:
+    assert luminance(colormap(DIVERGING)).argmax() in (127, 128)
+
+
+def test_ends_of_the_scale_take_the_ends_of_the_map() -> None:
+    scale = ColorScale(0.2, 0.6)
+    assert scale.rgb([0.2, 0.6, -1, 2]).tolist() == colormap(SEQUENTIAL)[[0, 255, 0, 255]].tolist()
+
+
+@given(st.floats(0, 1))
+def test_colour_of_a_value_is_that_of_its_fraction(fraction: float) -> None:
+    scale = ColorScale(-3.0, 5.0)
+    assert scale.fraction(-3 + 8 * fraction) == pytest.approx(fraction, abs=1e-9)
+
+
+@given(st.tuples(*[st.integers(0, 255)] * 3))
+def test_ink_contrasts_at_least_as_much_as_readers_need(color: tuple[int, int, int]) -> None:
+    paper, ink = luminance(color), luminance(ink_on(np.array(color)))
+    lighter, darker = max(paper, ink), min(paper, ink)
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 0.0), (0.5, 0.5), (0.0, float("nan")), (float("-inf"), 0.0)])
+def test_refuses_limits_that_are_no_scale(low: float, high: float) -> None:
+    with pytest.raises(AttnvizError, match="a smaller number comes first"):
+        ColorScale(low, high)
+
+
+def test_refuses_an_unknown_colormap() -> None:
+    with pytest.raises(AttnvizError, match="any of matplotlib's works"):
+        colormap("rainbows")
+
+
+def test_any_map_of_matplotlib_works() -> None:
+    assert colormap("magma").shape == (256, 3)

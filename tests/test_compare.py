@@ -1,0 +1,102 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.compare import compare, comparison_report, jensen_shannon, total_variation
+from attnviz.errors import AttnvizError
+from attnviz.maps import Recording
+from attnviz.report import ReportOptions
+from attnviz.selection import Selection
+from tests.conftest import LAYERS, dense, dense_maps
+
+
+@pytest.fixture
+def other() -> Recording:
+    return Recording(maps=tuple(dense_maps(layer, causal=True, seed=9) for layer in range(LAYERS)), model="a test")
+
+
+def test_total_variation_of_disjoint_rows_is_one_and_of_equal_rows_zero() -> None:
+    a, b = np.array([[1.0, 0, 0], [0.2, 0.3, 0.5]]), np.array([[0, 0.5, 0.5], [0.2, 0.3, 0.5]])
+    assert total_variation(a, b).tolist() == [1.0, 0.0]
+
+
+def test_jensen_shannon_by_hand() -> None:
+    a, b = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    # second row: middle (.75, .25); (1 * log2(1/.75) + .5 * log2(.5/.75) + .5 * log2(.5/.25)) / 2
+    expected = (np.log2(4 / 3) + 0.5 * np.log2(2 / 3) + 0.5 * np.log2(2)) / 2
+    assert jensen_shannon(a, b) == pytest.approx([1.0, expected])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=9))
+def test_both_measures_are_symmetric_and_within_their_bounds(pairs: list[tuple[float, float]]) -> None:
+    a, b = (np.array([pair[side] + 1e-3 for pair in pairs]) for side in (0, 1))
+    a, b = a / a.sum(), b / b.sum()
+    for measure in (total_variation, jensen_shannon):
+        assert 0 <= measure(a, b) <= 1
+        assert measure(a, b) == pytest.approx(measure(b, a))
+        assert measure(a, a) == pytest.approx(0, abs=1e-12)
+
+
+def test_change_of_a_head_is_over_its_own_queries(recording: Recording, other: Recording) -> None:
+    change = compare(recording, other)[4]  # head 1.1
+    rows = total_variation(dense(recording, 1).weights[1], dense(other, 1).weights[1])
+    assert change.head == "1.1"
+    assert change.variation_mean == pytest.approx(rows.mean())
+    assert change.variation_max == pytest.approx(rows.max())
+
+
+def test_rows_that_see_nothing_in_both_do_not_count(recording: Recording) -> None:
+    maps = dense(recording)
+    visible = maps.visible.copy()
+    visible[4] = False
+    weights = np.where(visible, maps.weights, 0)
+    padded = Recording(maps=(replace(maps, visible=visible, weights=weights),), model="a test")
+    turned = replace(dense(padded), weights=weights[:, ::-1].copy())
+    change = compare(padded, Recording(maps=(turned,), model="a test"))[0]
+    assert change.variation_mean == pytest.approx(total_variation(weights[0], weights[0, ::-1])[:4].mean())
+
+
+def test_panels_are_a_and_b_and_their_difference(recording: Recording, other: Recording) -> None:
+    options = ReportOptions(selection=Selection.parse(heads="1.2"))
+    report = comparison_report(recording, other, "--causal", options)
+    a, b, difference = report.panels
+    assert [panel.title for panel in report.panels] == ["1.2 A", "1.2 B", "1.2 B − A"]
+    assert np.array_equal(a.values, dense(recording, 1).weights[2])
+    assert np.array_equal(b.values, dense(other, 1).weights[2])
+    assert np.array_equal(difference.values, b.values - a.values)
+    assert a.scale == b.scale != difference.scale
+    assert difference.visible.all()
+    assert report.across == 3
+
+
+def test_caption_names_the_change_and_the_head_that_changes_most(recording: Recording, other: Recording) -> None:
+    changes = compare(recording, other)
+    most = max(changes, key=lambda one: one.variation_mean)
+    caption = comparison_report(recording, other, "--causal", ReportOptions()).caption
+    assert f"after (B) --causal in a test: head {most.head} changes most" in caption
+
+
+def test_no_change_is_said(recording: Recording) -> None:
+    assert comparison_report(recording, recording, "--seed 0", ReportOptions()).caption.endswith("no weight changes.")
+
+
+def test_summary_has_a_row_for_each_chosen_head(recording: Recording, other: Recording) -> None:
+    options = ReportOptions(selection=Selection.parse(layers="1"))
+    summary = comparison_report(recording, other, "--causal", options).summary
+    assert summary is not None
+    assert [row[0] for row in summary.rows] == ["1.0", "1.1", "1.2"]
+
+
+def test_refuses_recordings_with_other_heads(recording: Recording) -> None:
+    maps = dense(recording)
+    fewer = replace(maps, heads=(0, 1), scores=maps.scores[:2], weights=maps.weights[:2])
+    with pytest.raises(AttnvizError, match="A and B have different heads"):
+        compare(Recording(maps=(maps,), model="a"), Recording(maps=(fewer,), model="b"))
+
+
+def test_refuses_recordings_with_other_layers(recording: Recording) -> None:
+    with pytest.raises(AttnvizError, match="A and B have different layers"):
+        compare(recording, replace(recording, maps=recording.maps[:1]))

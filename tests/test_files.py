@@ -1,0 +1,422 @@
+"""Recordings come back to the bit, what is no recording is refused, and a file is written whole or not at all."""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.files import atomic_file, decode_text, load, read_text, refuse_target, save
+from attnviz.maps import DenseMaps, Recording
+from attnviz.tokens import Tokens, tokenize
+
+from .conftest import HEADS, KEYS, QUERIES, dense_maps
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+LINES = st.text(st.sampled_from("ab .☃é</1\u05d0"), max_size=8)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Equal to the bit, arrays and what holds them included."""
+    if isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert one.tobytes() == other.tobytes()
+    elif isinstance(one, Recording | DenseMaps | Tokens):
+        assert type(one) is type(other)
+        for field in fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name))
+    elif isinstance(one, tuple):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            assert_same(mine, theirs)
+    else:
+        assert type(one) is type(other)
+        assert one == other
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    """Changes tensors (by name) and the header (by the function ``header``) of a recording's file."""
+    tensors = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(str(path), framework="numpy") as file:
+        header = json.loads(file.metadata()["attnviz"])
+    edit = changes.pop("header", lambda header: header)
+    tensors |= {name.replace("__", "."): value for name, value in changes.items()}
+    tensors = {name: value for name, value in tensors.items() if value is not None}
+    header = edit(header)
+    text = header if isinstance(header, str) else json.dumps(header)
+    safetensors.numpy.save_file(tensors, path, metadata={"attnviz": text})
+
+
+@pytest.fixture
+def file(recording: Recording, tmp_path: Path) -> Path:
+    """A recording's file."""
+    path = tmp_path / "run.safetensors"
+    save(recording, path)
+    return path
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can grow beyond 1,000 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> Recording:
+    queries, keys, heads = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    floats = arrays.arrays(np.float32, (heads, queries, keys), elements=st.floats(width=32))
+    tokens = [
+        replace(Tokens.numbered(count), text=draw(st.text(max_size=5)), labels=tuple(draw(LINES) for _ in range(count)))
+        for count in (queries, keys)
+    ]
+    maps = [
+        DenseMaps(
+            layer=layer,
+            module=draw(LINES),
+            heads=tuple(draw(st.permutations(range(heads)))),
+            query_tokens=tokens[0],
+            key_tokens=tokens[1],
+            kind=draw(st.sampled_from(["self", "cross"])),
+            item=draw(st.integers(0, 3)),
+            scale=draw(st.none() | st.floats(allow_nan=False)),
+            fidelity=draw(st.none() | st.floats(allow_nan=False)),
+            scores=draw(floats),
+            weights=draw(floats),
+            visible=draw(arrays.arrays(np.bool_, (queries, keys))),
+        )
+        for layer in range(draw(st.integers(1, 2)))
+    ]
+    return Recording(
+        maps=tuple(maps),
+        model=draw(LINES),
+        untrained=draw(st.booleans()),
+        settings=draw(st.dictionaries(st.text(max_size=5), JSON, max_size=3)),
+        seed=draw(st.none() | st.integers(0, 2**63 - 1)),
+        version=draw(LINES),
+        remarks=tuple(draw(st.lists(LINES, max_size=2))),
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(recordings())
+def test_recording_read_back_equals_the_one_written(
+    tmp_path_factory: pytest.TempPathFactory, recording: Recording
+) -> None:
+    path = tmp_path_factory.mktemp("files") / "run.safetensors"
+    save(recording, path)
+    assert_same(recording, load(path))
+
+
+def test_labels_of_any_script_come_back(tmp_path: Path) -> None:
+    tokens = tokenize("a\tb שלום 👩‍👩‍👧 e\u0301 \x1b[31m $x$")
+    maps = replace(dense_maps(), key_tokens=replace(tokens, **first(tokens, KEYS)))
+    save(Recording(maps=(maps,), model="m"), tmp_path / "run.safetensors")
+    assert_same(maps, load(tmp_path / "run.safetensors").maps[0])
+
+
+def first(tokens: Tokens, count: int) -> dict[str, Any]:
+    return {
+        name: getattr(tokens, name)[:count] for name in ("ids", "labels", "offsets", "words", "special", "segments")
+    }
+
+
+def test_file_is_what_safetensors_itself_reads(file: Path, recording: Recording) -> None:
+    tensors = safetensors.numpy.load_file(file)
+    maps = recording.maps[1]
+    assert isinstance(maps, DenseMaps)
+    np.testing.assert_array_equal(tensors["maps.1.scores"], maps.scores)
+    np.testing.assert_array_equal(tensors["tokens.1.ids"], maps.key_tokens.ids)
+
+
+def test_same_recording_gives_same_bytes(file: Path, recording: Recording, tmp_path: Path) -> None:
+    save(recording, tmp_path / "again.safetensors")
+    assert file.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+
+
+def test_maps_are_read_from_the_file_only_when_used(file: Path) -> None:
+    opened = load(file).maps[0]
+    assert isinstance(opened, DenseMaps)
+    assert not opened.scores.flags.owndata
+    assert not opened.scores.flags.writeable
+    assert opened.scores.flags.aligned
+
+
+def test_drawing_a_saved_recording_imports_neither_torch_nor_transformers(file: Path) -> None:
+    script = (
+        "import sys; from attnviz.cli import main; code = main(['show', sys.argv[1], '--ascii']);"
+        "sys.exit(code or bool({'torch', 'transformers', 'tokenizers', 'matplotlib'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", script, str(file)], check=True, capture_output=True)
+
+
+def later(header: dict[str, Any]) -> dict[str, Any]:
+    return header | {"format": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"maps__0__scores": np.zeros((HEADS, QUERIES, KEYS - 1), np.float32)}, r"maps\.0\.scores is F32 of shape"),
+        ({"maps__0__scores": np.zeros((HEADS, KEYS, QUERIES), np.float32)}, r"expected F32 of shape \(3, 5, 7\)"),
+        ({"maps__1__weights": np.zeros((HEADS, QUERIES, KEYS))}, r"maps\.1\.weights is F64 of shape"),
+        ({"maps__1__weights": None}, r"maps\.1\.weights is missing"),
+        ({"maps__0__visible": np.ones((QUERIES, KEYS), np.int8)}, r"maps\.0\.visible is I8"),
+        ({"tokens__0__ids": np.zeros(QUERIES, np.int32)}, r"tokens\.0\.ids is I32"),
+        ({"tokens__0__offsets": np.full((QUERIES, 2), 9)}, "offsets outside its text"),
+        ({"tokens__0__offsets": np.full((QUERIES, 2), -1)}, "offsets outside its text"),
+        ({"header": later}, "is of format 2 and this attnviz reads 1"),
+        ({"header": lambda _: "{"}, "header is broken"),
+        ({"header": lambda _: "[" * 100_000}, "header is broken"),
+        ({"header": lambda _: '{"a":' * 500 + "1" + "}" * 500}, "header is broken"),
+        ({"header": lambda _: []}, "is not a JSON object"),
+        ({"header": lambda _: {}}, "no int 'format'"),
+        ({"header": lambda header: header | {"format": True}}, "no int 'format'"),
+        ({"header": lambda header: header | {"format": 10**30}}, "'format' out of range"),
+        ({"header": lambda header: header | {"maps": []}}, "nothing was recorded"),
+        ({"header": lambda header: header | {"maps": [3]}}, "is not a JSON object"),
+        ({"header": lambda header: header | {"tokens": {}}}, "no list 'tokens'"),
+        ({"header": lambda header: header | {"recording": {}}}, "no str 'model'"),
+    ],
+)
+def test_file_that_is_no_sound_recording_is_refused(file: Path, changes: dict[str, Any], message: str) -> None:
+    rewrite(file, **changes)
+    with pytest.raises(AttnvizError, match=message) as refused:
+        load(file)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "message"),
+    [
+        ("maps", "layer", -1, "'layer' out of range"),
+        ("maps", "layer", 1.0, "no int 'layer'"),
+        ("maps", "layer", 10**400, "'layer' out of range"),
+        ("maps", "heads", [0, 1, 1], "not different"),
+        ("maps", "heads", [], "none"),
+        ("maps", "heads", [0, 1, "2"], "not whole numbers"),
+        ("maps", "kind", "sideways", "unknown kind 'sideways'"),
+        ("maps", "class", "later", "class 'later'"),
+        ("maps", "query_tokens", 4, "'query_tokens' out of range"),
+        ("maps", "key_tokens", -1, "'key_tokens' out of range"),
+        ("maps", "module", "\x1b[31m", "control characters in 'module'"),
+        ("maps", "scale", "big", "no int 'scale'"),
+        ("tokens", "labels", ["q"] * 4, r"ids is I64 of shape \(5,\), expected I64 of shape \(4,\)"),
+        ("tokens", "labels", ["q"] * 4 + ["\x1b[31m"], "'labels' that are no texts, or hold control characters"),
+        ("tokens", "labels", ["q"] * 4 + [1], "'labels' that are no texts"),
+        ("tokens", "text", "\ud800", "not valid UTF-8"),
+        ("tokens", "text", None, "no str 'text'"),
+    ],
+)
+def test_hostile_header_is_refused(file: Path, part: str, name: str, value: Any, message: str) -> None:
+    def edit(header: dict[str, Any]) -> dict[str, Any]:
+        header[part][0][name] = value
+        return header
+
+    rewrite(file, header=edit)
+    with pytest.raises(AttnvizError, match=message):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("model", "a\nb", "control characters in 'model'"),
+        ("seed", "0", "no int 'seed'"),
+        ("settings", [], "no dict 'settings'"),
+        ("untrained", 1, "no bool 'untrained'"),
+        ("remarks", ["\x07"], "'remarks' that are no texts, or hold control characters"),
+    ],
+)
+def test_hostile_origin_is_refused(file: Path, name: str, value: Any, message: str) -> None:
+    rewrite(file, header=lambda header: header | {"recording": header["recording"] | {name: value}})
+    with pytest.raises(AttnvizError, match=message):
+        load(file)
+
+
+def test_bool_of_other_bytes_is_refused(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] = 7
+    file.write_bytes(content)
+    with pytest.raises(AttnvizError, match="neither true nor false"):
+        load(file)
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 100, -1, -500])
+def test_file_cut_off_anywhere_is_refused(file: Path, length: int) -> None:
+    file.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(AttnvizError, match="is no safetensors file, or is cut off"):
+        load(file)
+
+
+@pytest.mark.parametrize("size", [2**63, 2**40, 10**8])
+def test_header_of_absurd_size_is_refused(file: Path, size: int) -> None:
+    file.write_bytes(size.to_bytes(8, "little") + file.read_bytes()[8:])
+    with pytest.raises(AttnvizError, match="is no safetensors file, or is cut off"):
+        load(file)
+
+
+def test_tensor_of_absurd_size_is_refused(file: Path) -> None:
+    content = file.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["maps.0.scores"] |= {"shape": [2**31, 2**31], "data_offsets": [0, 2**64 - 4]}
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(AttnvizError, match="is no safetensors file, or is cut off"):
+        load(file)
+
+
+def test_weights_of_a_model_are_told_from_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    safetensors.numpy.save_file({"w": np.zeros(3, np.float32)}, path)
+    with pytest.raises(AttnvizError, match="holds tensors but no recording; attnviz record writes one"):
+        load(path)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match="there is no such file"):
+        load(tmp_path / "none.safetensors")
+    with pytest.raises(AttnvizError, match="is not a file"):
+        load(tmp_path)
+
+
+def test_label_that_cannot_be_printed_is_not_written(tmp_path: Path) -> None:
+    maps = dense_maps()
+    labels = (*maps.key_tokens.labels[1:], "\x1b[31m")
+    unsafe = Recording(maps=(replace(maps, key_tokens=replace(maps.key_tokens, labels=labels)),), model="m")
+    with pytest.raises(AttnvizError, match="holds control characters"):
+        save(unsafe, tmp_path / "run.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_disk_that_fills_leaves_the_earlier_file_untouched(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    path.write_text("earlier")
+    with full_disk(), pytest.raises(AttnvizError, match=r"cannot write .*: File too large"):
+        save(recording, path, force=True)
+    assert path.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "csv", "json", "npz", "safetensors"])
+def test_disk_that_fills_is_one_line_for_every_format(
+    suffix: str, in_folder: Path, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = in_folder / f"out.{suffix}"
+    target.write_text("earlier")
+    command = ["record", "Life is short"] if suffix == "safetensors" else ["show", str(file)]
+    with full_disk():
+        code = main([*command, "-o", target.name, "--force"])
+    assert code == 1
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1
+    assert "cannot write" in error
+    assert target.read_text() == "earlier"
+
+
+def test_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
+    def fail() -> None:
+        with atomic_file(tmp_path / "out.bin") as file:
+            file.write(b"half")
+            assert not (tmp_path / "out.bin").exists()
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_longest_name_that_a_folder_takes_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 251 + ".csv")
+    with atomic_file(path) as file:
+        file.write(b"x")
+    assert path.read_bytes() == b"x"
+
+
+def test_target_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "there.svg").touch()
+    for path, message in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "none" / "x.svg", "no folder"),
+        (tmp_path / "there.svg", "exists; --force replaces it"),
+    ):
+        with pytest.raises(AttnvizError, match=message):
+            refuse_target(path)
+    refuse_target(tmp_path / "there.svg", force=True)
+
+
+def test_text_is_read_without_its_byte_order_mark_and_as_it_ends_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffé\r\n".encode())
+    assert read_text(tmp_path / "a.txt") == "é\r\n"
+
+
+def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    for path, message in ((tmp_path, "is a folder"), (tmp_path / "none", "cannot read")):
+        with pytest.raises(AttnvizError, match=message):
+            read_text(path)
+    with pytest.raises(AttnvizError, match=r"not UTF-8 text \(byte 1\)"):
+        decode_text(b"a\xff", "it")
+    with pytest.raises(AttnvizError, match="is binary"):
+        decode_text(b"a\0\0", "it")
+
+
+def test_recordings_written_by_the_command_line_are_shown_and_compared(
+    in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plain, causal = ("a.safetensors", "b.safetensors")
+    assert main(["record", "Life is short", "--num-layers", "2", "-o", plain]) == 0
+    assert main(["record", "Life is short", "--num-layers", "2", "--causal", "-o", causal]) == 0
+    assert capfd.readouterr().out == f"{plain}\n{causal}\n"
+    assert main(["show", plain, "--heads", "1.3", "-o", "saved.csv"]) == 0
+    assert main(["show", "Life is short", "--num-layers", "2", "--heads", "1.3", "-o", "fresh.csv"]) == 0
+    assert Path("saved.csv").read_bytes() == Path("fresh.csv").read_bytes()
+    assert main(["compare", plain, causal, "-o", "one.csv"]) == 0
+    assert main(["compare", plain, "--with", causal, "-o", "other.csv"]) == 0
+    assert Path("one.csv").read_bytes() == Path("other.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("record abc", "a recording is written to a file; -o run.safetensors works"),
+        ("record abc -o run.csv", "-o run.safetensors works"),
+        ("record abc -o new.safetensors --queries :1", "--queries and --keys choose when it is shown"),
+        ("record {file} -o new.safetensors", "is a recording already"),
+        ("compare {file}", "nothing to compare"),
+        ("compare {file} abc", "'abc' is no recording beside the first"),
+        ("show {file} --layers 2", "no layer 2; there are 0-1"),
+        ("show none.safetensors", "there is no such file"),
+        ("show {file} --json -o x.json", "one of them works"),
+    ],
+)
+def test_refusals_of_recordings(
+    command: str, message: str, file: Path, in_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(in_folder.iterdir())
+    assert main([part.format(file=file) for part in command.split()]) == 1
+    error = capfd.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(in_folder.iterdir()) == before

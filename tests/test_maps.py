@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.errors import AttnvizError
+from attnviz.maps import Recording, block_edges
+from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
+
+ALL = (slice(0, QUERIES), slice(0, KEYS))
+
+
+def test_window_gives_the_block_of_the_heads_asked_for() -> None:
+    maps = dense_maps()
+    window = maps.window((2, 0), slice(1, 4), slice(2, 7))
+    assert np.array_equal(window.scores, maps.scores[[2, 0], 1:4, 2:7])
+    assert np.array_equal(window.weights, maps.weights[[2, 0], 1:4, 2:7])
+    assert window.visible.shape == (3, 5)
+
+
+def test_heads_are_found_by_their_own_numbers() -> None:
+    maps = replace(dense_maps(), heads=(4, 9, 11))
+    assert np.array_equal(maps.window((11,), *ALL).weights[0], maps.weights[2])
+
+
+def test_overview_is_mean_and_maximum_of_each_block_by_hand() -> None:
+    maps = dense_maps()
+    overview = maps.overview((1,), 2, 3, *ALL)
+    block = maps.weights[1, 2:5, 4:7]  # edges of 5 in 2 are 0 2 5, of 7 in 3 are 0 2 4 7
+    assert overview.mean[0, 1, 2] == pytest.approx(block.mean())
+    assert overview.maximum[0, 1, 2] == block.max()
+    assert overview.mean.shape == (1, 2, 3)
+
+
+def test_overview_of_one_pixel_a_cell_is_the_weights() -> None:
+    maps = dense_maps(causal=True)
+    overview = maps.overview((0,), QUERIES, KEYS, *ALL)
+    assert np.array_equal(overview.mean, maps.weights[:1])
+    assert np.array_equal(overview.visible, maps.visible)
+
+
+def test_overview_averages_over_visible_cells_alone() -> None:
+    maps = dense_maps(causal=True)
+    overview = maps.overview((0,), 1, 1, *ALL)
+    assert overview.mean[0, 0, 0] == pytest.approx(QUERIES / maps.visible.sum())  # rows sum to one
+
+
+def test_overview_of_hidden_cells_is_not_visible() -> None:
+    overview = dense_maps(causal=True).overview((0,), QUERIES, KEYS, slice(0, 2), slice(2, KEYS))
+    assert not overview.visible.any()
+    assert not overview.mean.any()
+
+
+@given(st.integers(1, 50), st.data())
+def test_blocks_cover_every_cell_once_and_differ_by_at_most_one(count: int, data: st.DataObject) -> None:
+    edges = block_edges(count, data.draw(st.integers(1, count)))
+    assert edges[0] == 0
+    assert edges[-1] == count
+    assert np.ptp(np.diff(edges)) <= 1
+
+
+def test_maps_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        dense_maps().weights[0, 0, 0] = 1
+
+
+@pytest.mark.parametrize("name", ["scores", "weights", "visible"])
+def test_refuses_arrays_that_are_turned(name: str) -> None:
+    maps = dense_maps()
+    with pytest.raises(AttnvizError, match=f"{name} of shape"):
+        replace(maps, **{name: np.swapaxes(getattr(maps, name), -1, -2)})
+
+
+def test_refuses_a_recording_of_nothing() -> None:
+    with pytest.raises(AttnvizError, match="nothing was recorded"):
+        Recording(maps=(), model="none")
+
+
+def test_each_head_comes_in_layer_order(recording: Recording) -> None:
+    heads = [(maps.layer, head) for maps, head in recording.each_head()]
+    assert heads == [(layer, head) for layer in (0, 1) for head in range(HEADS)]

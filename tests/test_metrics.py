@@ -1,0 +1,250 @@
+"""Each metric against rows worked by hand, in float64, with as many masks, kinds and tokens as have a meaning."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz import rows
+from attnviz.errors import AttnvizError
+from attnviz.maps import DenseMaps
+from attnviz.metrics import METRICS, entropy, find_metric, induction, measure, measure_queries
+from attnviz.rows import blocks_of_rows, entropy_bits, sentences_of
+from attnviz.tokens import Tokens, tokenize
+from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
+
+NAN = np.nan
+WORDS = "a b a c a"
+WEIGHTS = np.array(
+    [
+        [1.0, 0.0, 0.0, 0.0, 0.0],
+        [0.25, 0.75, 0.0, 0.0, 0.0],
+        [0.5, 0.25, 0.25, 0.0, 0.0],
+        [0.25, 0.25, 0.25, 0.25, 0.0],
+        [0.125, 0.5, 0.125, 0.125, 0.125],
+    ]
+)
+
+
+def maps_of(weights: np.ndarray, tokens: Tokens, visible: np.ndarray | None = None, **given: Any) -> DenseMaps:
+    """Maps with these weights, ``(heads, queries, keys)``, and scores whose softmax they are."""
+    seen = np.ones(weights.shape[1:], dtype=bool) if visible is None else visible
+    settings: dict[str, Any] = {"query_tokens": tokens, "key_tokens": tokens} | given
+    return DenseMaps(
+        layer=0,
+        module="m",
+        heads=tuple(range(len(weights))),
+        scores=np.log(np.maximum(weights, 1e-30)).astype(np.float32),
+        weights=weights.astype(np.float32),
+        visible=seen,
+        **settings,
+    )
+
+
+def causal_maps(weights: np.ndarray = WEIGHTS, text: str = WORDS) -> DenseMaps:
+    """One causal head of five words, the third and fifth copies of the first."""
+    return maps_of(weights[None], tokenize(text), np.tri(len(weights), dtype=bool))
+
+
+def of_queries(maps: DenseMaps, name: str) -> np.ndarray:
+    """A metric of rows for each query of the first head."""
+    return np.asarray(measure_queries(maps, (name,))[0][name][0])
+
+
+def of_head(maps: DenseMaps, name: str) -> float:
+    """A metric of the first head."""
+    return measure(maps)[0].values[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("entropy", [0, 0.811278, 1.5, 2, 2]),
+        ("relative-entropy", [NAN, 0.811278, 0.946395, 1, 0.861353]),
+        ("peak", [1, 0.75, 0.5, 0.25, 0.5]),
+        ("first", [1, 0.25, 0.5, 0.25, 0.125]),
+        ("special", [NAN] * 5),
+        ("self", [1, 0.75, 0.25, 0.25, 0.125]),
+        ("previous", [NAN, 0.25, 0.25, 0.25, 0.125]),
+        ("next", [NAN] * 5),
+        ("duplicate", [NAN, NAN, 0.5, NAN, 0.25]),
+        ("induction", [NAN, NAN, 0.25, NAN, 0.625]),
+        ("distance", [0, 0.25, 1.25, 1.5, 2.375]),
+        ("spread", [0, 0.433013, 0.829156, 1.118034, 1.218349]),
+        ("locality", [1, 1, 1, 1, 0.875]),
+        ("block", [NAN] * 5),
+        ("pair", [NAN] * 5),
+    ],
+)
+def test_metric_of_causal_rows_is_the_one_worked_by_hand(name: str, expected: list[float]) -> None:
+    np.testing.assert_allclose(of_queries(causal_maps(), name), expected, atol=1e-6)
+
+
+def test_head_is_the_mean_over_queries_that_have_a_choice() -> None:
+    assert of_head(causal_maps(), "entropy") == pytest.approx((0.811278 + 1.5 + 2 + 2) / 4, abs=1e-6)
+    assert of_head(causal_maps(), "first") == pytest.approx((0.25 + 0.5 + 0.25 + 0.125) / 4)
+    assert measure(causal_maps())[0].counts["duplicate"] == 2
+
+
+def test_sink_is_the_key_that_receives_most_and_stripe_the_three() -> None:
+    # received by the five keys, over the four queries with a choice: 1.125, 1.75, 0.625, 0.375, 0.125
+    numbers = measure(causal_maps())[0]
+    assert (numbers.sink, numbers.sink_label) == (1, "b")
+    assert numbers.values["sink"] == pytest.approx(1.75 / 4)
+    assert numbers.values["stripe"] == pytest.approx(3.5 / 4)
+
+
+def test_hidden_is_the_share_of_the_softmax_over_later_keys() -> None:
+    scores = np.log(np.array([[1, 3], [2, 2]], dtype=np.float32))[None]
+    maps = replace(causal_maps(np.array([[1.0, 0], [0.5, 0.5]]), "a b"), scores=scores)
+    np.testing.assert_allclose(of_queries(maps, "hidden"), [0.75, NAN], atol=1e-6)
+
+
+def test_hidden_does_not_count_padding_and_is_absent_without_scores() -> None:
+    weights = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]])
+    visible = np.array([[True, False, False], [True, True, False], [True, True, False]])
+    scores = np.zeros((1, 3, 3), dtype=np.float32)
+    maps = replace(maps_of(weights[None], tokenize("a b c"), visible), scores=scores)
+    np.testing.assert_allclose(of_queries(maps, "hidden"), [0.5, NAN, NAN])
+    lost = np.where(visible, scores, -np.inf).astype(np.float32)
+    assert np.isnan(of_queries(replace(maps, scores=lost), "hidden")).all()
+
+
+def test_first_token_is_the_first_that_is_not_padding() -> None:
+    weights = np.array([[0.0, 0, 0], [0, 1, 0], [0, 0.25, 0.75]])
+    visible = np.array([[False, False, False], [False, True, False], [False, True, True]])
+    maps = maps_of(weights[None], tokenize("a b c"), visible)
+    np.testing.assert_allclose(of_queries(maps, "first"), [NAN, 1, 0.25])
+
+
+def test_row_that_sees_nothing_is_absent_from_every_metric() -> None:
+    weights, visible = np.full((1, 3, 3), 0.5), np.ones((3, 3), dtype=bool)
+    visible[1], visible[:, 1] = False, False
+    maps = maps_of(np.where(visible, weights, 0), tokenize("a a a"), visible)
+    for name in METRICS:
+        if METRICS[name].rows:
+            assert np.isnan(of_queries(maps, name)[1]), name
+
+
+def test_nothing_visible_and_one_token_leave_every_metric_absent() -> None:
+    dark = maps_of(np.zeros((1, 2, 2)), tokenize("a b"), np.zeros((2, 2), dtype=bool))
+    single = maps_of(np.ones((1, 1, 1)), tokenize("a"))
+    for maps in (dark, single):
+        assert all(np.isnan(value) for value in measure(maps)[0].values.values())
+
+
+def test_cross_attention_has_no_positions_and_keeps_the_shape_of_its_axes() -> None:
+    maps = dense_maps()
+    values = measure(maps)[1].values
+    absent = {name for name, value in values.items() if np.isnan(value)}
+    assert absent == {
+        *("special", "self", "previous", "next", "duplicate", "induction", "distance", "spread"),
+        *("locality", "block", "pair", "hidden"),
+    }
+    weights = maps.weights[1].astype(np.float64)
+    assert values["entropy"] == pytest.approx(-(weights * np.log2(weights)).sum() / QUERIES, abs=1e-6)
+    assert values["sink"] == pytest.approx(weights.mean(axis=0).max(), abs=1e-6)
+    assert values["first"] == pytest.approx(weights[:, 0].mean(), abs=1e-6)
+    assert values["relative-entropy"] == pytest.approx(values["entropy"] / np.log2(KEYS), abs=1e-6)
+
+
+def test_special_mass_is_that_on_tokens_the_tokenizer_added() -> None:
+    tokens = replace(tokenize("a b c"), special=np.array([True, False, True]))
+    weights = np.array([[[0.5, 0.25, 0.25], [0, 1, 0], [0.25, 0.25, 0.5]]])
+    np.testing.assert_allclose(of_queries(maps_of(weights, tokens), "special"), [0.75, 0, 0.75])
+
+
+def test_pair_is_the_weight_across_and_block_that_within_a_segment() -> None:
+    tokens = replace(
+        tokenize("X a Y b c"),
+        special=np.array([True, False, True, False, False]),
+        segments=np.array([0, 0, 0, 1, 1]),
+    )
+    weights = np.tile(np.array([0.1, 0.2, 0.3, 0.15, 0.25]), (1, 5, 1))
+    np.testing.assert_allclose(of_queries(maps_of(weights, tokens), "pair"), [NAN, 0.4, NAN, 0.2, 0.2], atol=1e-6)
+
+
+def test_block_is_the_weight_within_the_own_sentence() -> None:
+    tokens = tokenize("One two. Three four?")  # one two . three four ?
+    weights = np.tile(np.array([0.1, 0.2, 0.3, 0.05, 0.05, 0.3]), (1, 6, 1))
+    np.testing.assert_allclose(of_queries(maps_of(weights, tokens), "block"), [0.6] * 3 + [0.4] * 3, atol=1e-6)
+
+
+def test_decimal_point_ends_no_sentence() -> None:
+    assert sentences_of(tokenize("Pay 3.50 now. Then go.")).max() == 1
+
+
+def test_next_is_the_weight_on_the_token_after() -> None:
+    weights = np.array([[[0.25, 0.75, 0], [0.5, 0.25, 0.25], [0, 0, 1]]])
+    np.testing.assert_allclose(of_queries(maps_of(weights, tokenize("a b c")), "next"), [0.75, 0.25, NAN])
+
+
+def test_induction_ignores_the_query_itself_and_duplicate_ignores_later_copies() -> None:
+    weights = np.full((1, 3, 3), [0.5, 0.3, 0.2])
+    maps = maps_of(weights, tokenize("a a a"))
+    np.testing.assert_allclose(of_queries(maps, "induction"), [NAN, NAN, 0.3], atol=1e-6)
+    np.testing.assert_allclose(of_queries(maps, "duplicate"), [NAN, 0.5, 0.8], atol=1e-6)
+
+
+def test_queries_with_cached_keys_stand_at_the_end() -> None:
+    tokens = tokenize("a b c d")
+    two = replace(
+        Tokens.numbered(2), ids=tokens.ids[2:].copy(), offsets=tokens.offsets[2:].copy(), labels=tokens.labels[2:]
+    )
+    weights = np.array([[[0.1, 0.7, 0.2, 0], [0, 0.1, 0.6, 0.3]]])
+    maps = maps_of(weights, tokens, np.tri(2, 4, 2, dtype=bool), query_tokens=two)
+    np.testing.assert_allclose(of_queries(maps, "previous"), [0.7, 0.6], atol=1e-6)
+    np.testing.assert_allclose(of_queries(maps, "self"), [0.2, 0.3], atol=1e-6)
+
+
+def test_tokens_without_ids_have_no_copies() -> None:
+    maps = maps_of(np.full((1, 3, 3), 1 / 3), Tokens.numbered(3))
+    assert np.isnan(of_queries(maps, "duplicate")).all()
+
+
+def test_blocks_of_queries_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = dense_maps(causal=True)
+    whole = measure(maps)
+    monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * HEADS * KEYS)
+    assert len(list(blocks_of_rows(maps))) == 3
+    for one, other in zip(whole, measure(maps), strict=True):
+        np.testing.assert_allclose(list(one.values.values()), list(other.values.values()))
+
+
+def test_rows_sum_up_in_float64() -> None:
+    block = next(blocks_of_rows(dense_maps()))
+    assert entropy(block).dtype == induction(block).dtype == np.float64
+    assert entropy(block).shape == (HEADS, QUERIES)
+
+
+def test_permuted_heads_permute_the_numbers() -> None:
+    maps = dense_maps(causal=True)
+    turned = replace(maps, weights=maps.weights[::-1], scores=maps.scores[::-1])
+    for one, other in zip(measure(maps), reversed(measure(turned)), strict=True):
+        np.testing.assert_allclose(list(one.values.values()), list(other.values.values()))
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=9).filter(lambda row: sum(row) > 0.01))
+def test_entropy_lies_between_zero_and_log2_of_the_keys(row: list[float]) -> None:
+    weights = np.array(row) / sum(row)
+    assert -1e-9 <= entropy_bits(weights) <= np.log2(len(row)) + 1e-5
+
+
+def test_entropy_of_uniform_row_is_log2_of_visible_keys() -> None:
+    assert entropy_bits(np.full(32_768, 1 / 32_768)) == pytest.approx(15, abs=1e-6)
+
+
+def test_unknown_metric_lists_the_known() -> None:
+    with pytest.raises(AttnvizError, match=r"unknown metric 'inducton'; entropy, .* or hidden works"):
+        find_metric("inducton")
+
+
+def test_every_metric_is_one_function_with_a_docstring_and_a_header_that_fits() -> None:
+    for metric in METRICS.values():
+        function = metric.rows or metric.columns
+        assert function is not None
+        assert function.__doc__
+        assert len(metric.header) <= 9

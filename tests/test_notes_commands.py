@@ -1,0 +1,216 @@
+"""The course notes' experiments as commands: their numbers, a context, a batch, a temperature."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.attention import MultiHeadAttention
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.maps import DenseMaps, Recording
+from attnviz.report import ReportOptions, build_report
+from attnviz.selection import Selection
+from attnviz.source import AbstractSource, ModelSettings
+from attnviz.source_seeded import SeededSource
+from attnviz.tokens import tokenize
+from tests.test_notes import CAUSAL_WEIGHTS, SCORES, assert_prints
+
+WORDS = "Lieft is short eat dessert first"
+SECOND = [
+    "--seed",
+    "123",
+    "--embed-dim",
+    "3",
+    "--num-heads",
+    "1",
+    "--qk-dim",
+    "2",
+    "--value-dim",
+    "4",
+    "--no-bias",
+    "--init",
+    "uniform",
+    "--device",
+    "cpu",
+]
+TEXTS = ["Life is short", "Eat dessert first please", "Attention is all you need to see"]
+
+
+def numbers(capsysbinary: pytest.CaptureFixture[bytes], *arguments: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores and weights of the first head that the command prints as JSON, absent ones as 0."""
+    assert main(["show", *arguments, "--json"]) == 0
+    rows = json.loads(capsysbinary.readouterr().out)["heads"][0]["rows"]
+    scores, weights = ([[value or 0 for value in row[name]] for row in rows] for name in ("score", "weight"))
+    return torch.tensor(scores), torch.tensor(weights)
+
+
+def record(texts: list[str], **settings: Any) -> Recording:
+    chosen = replace(ModelSettings(num_heads=3, embed_dim=12, device="cpu"), **settings)
+    return SeededSource(chosen).record_batch(texts, Selection())
+
+
+def dense(recording: Recording, number: int) -> DenseMaps:
+    maps = recording.maps[number]
+    assert isinstance(maps, DenseMaps)
+    return maps
+
+
+def test_second_notes_scores_from_the_command_line(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    scores, _ = numbers(capsysbinary, WORDS, *SECOND, "--scale", "none")
+    assert_prints(scores, SCORES)
+
+
+def test_second_notes_causal_weights_from_the_command_line(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    _, weights = numbers(capsysbinary, WORDS, *SECOND, "--causal")
+    assert_prints(weights, CAUSAL_WEIGHTS)
+
+
+def test_parameters_are_drawn_query_key_value_output() -> None:
+    """With the embedding first, as the notebooks do; a source that draws in another order prints other numbers."""
+    source = SeededSource(ModelSettings(num_heads=2, embed_dim=6, qk_dim=1, value_dim=2, seed=5, device="cpu"))
+    source.record("one two", Selection())
+    assert source.model is not None
+    torch.manual_seed(5)
+    embedding = torch.nn.Embedding(2, 6)
+    layers = [torch.nn.Linear(*sizes) for sizes in ((6, 2), (6, 2), (6, 4), (4, 6))]
+    state = source.model.state_dict()
+    assert torch.equal(state["embedding.weight"], embedding.weight)
+    for name, layer in zip(("query", "key", "value", "output"), layers, strict=True):
+        assert torch.equal(state[f"layers.0.{name}.weight"], layer.weight)
+        assert torch.equal(state[f"layers.0.{name}.bias"], layer.bias)
+
+
+def test_widths_of_queries_and_values_need_not_divide() -> None:
+    maps = dense(record(TEXTS[:1], embed_dim=7, qk_dim=4, value_dim=5), 0)
+    assert maps.scale == 0.5
+    assert maps.heads == (0, 1, 2)
+
+
+def test_temperature_divides_scores_and_is_part_of_the_scale() -> None:
+    plain, sharp = dense(record(TEXTS[:1]), 0), dense(record(TEXTS[:1], temperature=0.5), 0)
+    assert np.allclose(sharp.scores, plain.scores * 2)
+    assert sharp.scale == pytest.approx(1.0)
+
+
+def test_context_gives_the_keys() -> None:
+    recording = record(["Life is short"], context="Das Leben ist kurz .")
+    maps = dense(recording, 0)
+    assert maps.kind == "cross"
+    assert maps.query_tokens.labels == ("Life", "is", "short")
+    assert maps.key_tokens.labels == ("Das", "Leben", "ist", "kurz", ".")
+    assert maps.weights.shape == (3, 3, 5)
+    assert recording.settings["context"] == "Das Leben ist kurz ."
+
+
+def test_context_equals_the_module_given_both_texts() -> None:
+    source = SeededSource(ModelSettings(num_heads=3, embed_dim=12, context="b c d e", device="cpu"))
+    recording = source.record("a b", Selection())
+    assert source.model is not None
+    embedding, layer = source.model["embedding"], source.model["layers"].get_submodule("0")
+    assert isinstance(layer, MultiHeadAttention)
+    with torch.no_grad():
+        call = layer(embedding(torch.tensor([[0, 1]])), context=embedding(torch.tensor([[1, 2, 3, 4]])))
+    assert np.allclose(dense(recording, 0).weights, call.weights[0].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_batch_pads_and_hides_padding_rows_and_columns(causal: bool) -> None:
+    recording = record(TEXTS, num_layers=2, causal=causal)
+    assert [(maps.layer, maps.item) for maps in recording.maps] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    for number, length in enumerate((3, 4, 7) * 2):
+        maps = dense(recording, number)
+        expected = np.zeros((7, 7), dtype=bool)
+        expected[:length, :length] = np.tri(length, dtype=bool) if causal else True
+        assert np.array_equal(maps.visible, expected)
+        assert np.allclose(maps.weights.sum(axis=-1), (np.arange(7) < length) * np.ones((3, 1)), atol=1e-6)
+        assert maps.query_tokens.labels[length:] == ("[pad]",) * (7 - length)
+    assert "3, 4, 7 tokens" in recording.remarks[0]
+
+
+def test_a_text_attends_in_a_batch_as_it_does_alone() -> None:
+    together = record(TEXTS)
+    everything = " ".join(TEXTS)
+    alone = SeededSource(ModelSettings(num_heads=3, embed_dim=12, device="cpu"))
+    alone.record(everything, Selection())
+    assert alone.model is not None
+    tokens = tokenize(TEXTS[1], among="\n".join(TEXTS))
+    features = alone.model["embedding"](torch.from_numpy(tokens.ids.copy())[None])
+    with torch.no_grad():
+        call = alone.model["layers"].get_submodule("0")(features)
+    assert np.allclose(dense(together, 1).weights[:, :4, :4], call.weights[0].numpy(), atol=1e-6)
+
+
+def test_batch_command_draws_one_panel_a_text(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    file = tmp_path / "batch.txt"
+    file.write_text("\n\n".join(TEXTS), encoding="utf-8")
+    assert main(["show", "--batch", str(file), "--num-heads", "3", "--embed-dim", "12", "--heads", "1"]) == 0
+    out = capsysbinary.readouterr().out.decode()
+    assert [f"head 0.1, text {number}" in out for number in range(4)] == [True, True, True, False]
+    assert "Padded to 7 tokens: texts of 3, 4, 7 tokens" in " ".join(out.split())
+
+
+def test_rows_that_see_no_key_are_said() -> None:
+    report = build_report(record(TEXTS), ReportOptions())
+    assert any("see no key" in remark for remark in report.remarks)
+    assert not any("see no key" in remark for remark in build_report(record(TEXTS[:1]), ReportOptions()).remarks)
+
+
+def test_tokens_among_others_are_numbered_with_them() -> None:
+    assert tokenize("b d", among="a b c d").ids.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": 0.0}, r"--temperature 0 is out of range; above 0 works"),
+        ({"temperature": -2.0}, r"--temperature -2 is out of range"),
+        ({"temperature": float("nan")}, r"--temperature nan is out of range"),
+        ({"init": "normal"}, r"unknown --init 'normal'; linear or uniform works"),
+        ({"qk_dim": 0}, r"--qk-dim 0 is out of range; 1 to 65536 works"),
+        ({"value_dim": -3}, r"--value-dim -3 is out of range"),
+        ({"qk_dim": 2, "embed_dim": 10}, r"--embed-dim 10 is not divisible by --num-heads 4"),
+        ({"context": ""}, r"--context holds no tokens; a text with a word in it works"),
+        ({"context": " \n"}, r"--context holds no tokens"),
+        ({"context": "ja", "causal": True}, r"--causal orders the tokens of one text; with --context leave it out"),
+    ],
+)
+def test_refuses_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        ModelSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["text", "--batch", "{file}"], "text and --batch both give a text; one of them works"),
+        (["--batch", "{blank}"], "no texts in"),
+        (["--batch", "no-such-file"], "cannot read 'no-such-file'"),
+        (["text", "--dtype", "float16", "--scale", "60000"], "overflow in float16; float32 works"),
+    ],
+)
+def test_refused_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (tmp_path / "file").write_text("a\nb\n")
+    (tmp_path / "blank").write_text("\n \n")
+    names = {"file": tmp_path / "file", "blank": tmp_path / "blank"}
+    assert main(["show", *(argument.format(**names) for argument in arguments)]) == 1
+    error = capsysbinary.readouterr().err.decode()
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_sources_that_take_one_text_refuse_a_batch() -> None:
+    class OneText(AbstractSource):
+        def __init__(self, settings: ModelSettings) -> None: ...
+
+        def record(self, text: str, selection: Selection) -> Recording:
+            raise NotImplementedError
+
+    with pytest.raises(AttnvizError, match="--batch works with the seeded model"):
+        OneText(ModelSettings()).record_batch(TEXTS, Selection())

@@ -1,0 +1,211 @@
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from attnviz.look import Look
+from attnviz.maps import DenseMaps, Recording
+from attnviz.render import draw
+from attnviz.render_terminal import fit, max_cells, nearest_of_256, report_lines, wrap
+from attnviz.report import Report, ReportOptions, build_report
+from attnviz.selection import Selection
+from attnviz.tokens import Tokens, tokenize
+
+TRUE, INDEXED = 2**24, 256
+WIDTHS = (20, 40, 80, 200)
+HOSTILE = "\x1b[31m [red] $x$ NUL\x00 \u202eabc שלום e\u0301 👨‍👩‍👧 日本語 </script> ⏎ averyveryverylongword"
+
+
+def maps_of(tokens: Tokens, heads: int = 2, causal: bool = False) -> DenseMaps:
+    count = len(tokens)
+    scores = np.random.default_rng(0).normal(size=(heads, count, count)).astype(np.float32)
+    visible = np.tri(count, dtype=bool) if causal else np.ones((count, count), dtype=bool)
+    powers = np.where(visible, np.exp(scores), 0)
+    return DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=tuple(range(heads)),
+        query_tokens=tokens,
+        key_tokens=tokens,
+        scores=scores,
+        weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
+        visible=visible,
+    )
+
+
+def report_at(width: int, colors: int = 0, text: str = "Life is short", **options: object) -> Report:
+    look = Look(width=width, colors=colors, ascii=bool(options.pop("ascii", False)))
+    causal, heads = bool(options.pop("causal", False)), int(str(options.pop("heads", 2)))
+    tokens = tokenize(text)
+    recording = Recording(maps=(maps_of(tokens, heads, causal),), model="a model")
+    chosen = ReportOptions(look=look, max_cells=max_cells(look), **options)  # type: ignore[arg-type]
+    return build_report(recording, chosen)
+
+
+def text_of(report: Report) -> str:
+    return draw(report, ".txt").decode()
+
+
+def plain(report: Report) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text_of(report)).splitlines()
+
+
+@pytest.mark.parametrize("colors", [0, TRUE])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("text", ["Life", "Life is short, eat dessert first", HOSTILE, "so it goes " * 30])
+def test_no_line_is_wider_than_the_terminal(width: int, colors: int, text: str) -> None:
+    for style in (None, "both"):
+        for ascii in (False, True):
+            report = report_at(width, colors, text, table=style, ascii=ascii, causal=True)
+            assert max(map(cell_len, plain(report))) <= width
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(lambda text: text.strip()))
+def test_no_text_sends_a_control_character_or_breaks_a_line(text: str) -> None:
+    drawn = text_of(report_at(60, 0, text))
+    assert not any(ord(character) < 32 and character != "\n" for character in drawn)
+    assert max(map(cell_len, drawn.splitlines())) <= 60
+
+
+def test_percentages_stand_at_their_query_and_key() -> None:
+    report = report_at(80)
+    rows = [line.split() for line in plain(report)]
+    weights = report.panels[0].values
+    for label, row in zip(("Life", "is", "short"), weights, strict=True):
+        [line] = [words for words in rows if words and words[0] == label and len(words) == 7]
+        assert line[1:4] == [f"{value:.0%}".rstrip("%") for value in row]
+
+
+def test_masked_cells_are_dots_never_zeros() -> None:
+    lines = plain(report_at(80, causal=True))
+    [line] = [line.split() for line in lines if line.split()[:1] == ["Life"] and "·" in line]
+    assert line == ["Life", "100", "·", "·", "100", "·", "·"]
+
+
+def test_table_writes_four_decimals_and_leaves_masked_cells_blank_of_numbers() -> None:
+    report = report_at(120, causal=True, table="weights", heads=1)
+    [line] = [line.split() for line in plain(report) if line.split()[:1] == ["is"]]
+    assert line == ["is", f"{report.panels[0].values[1, 0]:.4f}", f"{report.panels[0].values[1, 1]:.4f}", "·"]
+
+
+def test_table_too_wide_goes_on_below_with_every_column_once() -> None:
+    report = report_at(40, text="one two three four five six seven eight nine", table="weights", heads=1)
+    text = "\n".join(plain(report))
+    values = [f"{value:.4f}" for value in report.panels[0].values[0]]
+    assert all(value in text for value in values)
+    assert "keys 0:" in text
+
+
+def test_colours_are_those_of_the_scale() -> None:
+    report = report_at(80, TRUE, heads=1)
+    red, green, blue = report.panels[0].scale.rgb(report.panels[0].values)[2, 1].tolist()
+    [line] = [line for line in text_of(report).splitlines() if line.startswith("short")]
+    assert re.findall(r"48;2;(\d+);(\d+);(\d+)", line)[1] == (str(red), str(green), str(blue))
+
+
+def test_many_tokens_are_half_blocks_of_two_queries() -> None:
+    report = report_at(80, TRUE, " ".join(f"w{number}" for number in range(50)), heads=1)
+    lines = [line for line in plain(report) if "▀" in line]
+    assert len(lines) == 25
+    assert all(line.count("▀") == 50 for line in lines)
+    upper = report.panels[0].scale.rgb(report.panels[0].values)[2, 7].tolist()
+    lower = report.panels[0].scale.rgb(report.panels[0].values)[3, 7].tolist()
+    spans = [span for line in report_lines(report) for span in line if span.text == "▀"]
+    assert (list(spans[57].ink or ()), list(spans[57].paper or ())) == (upper, lower)
+
+
+def test_half_blocks_leave_masked_cells_without_colour() -> None:
+    report = report_at(80, TRUE, " ".join(f"w{number}" for number in range(50)), heads=1, causal=True)
+    first = next(line for line in plain(report) if "▀" in line)
+    assert first.split()[-1] == "▀▄"  # query 0 sees key 0, query 1 keys 0 and 1
+
+
+def test_pooled_map_says_so_and_counts_positions() -> None:
+    lines = plain(report_at(60, TRUE, "so it goes " * 60, heads=1))
+    assert any("Pooled: 180 x 180 tokens in 48 x 48 cells" in line for line in " ".join(lines).split("\n"))
+    assert any(re.fullmatch(r"\s+0\s+\d+.*", line) for line in lines)
+
+
+@pytest.mark.parametrize("ascii", [False, True])
+def test_without_colour_darker_shades_are_larger_weights(ascii: bool) -> None:
+    report = report_at(80, 0, " ".join(f"w{number}" for number in range(30)), heads=1, ascii=ascii)
+    ramp = ".:-=+*#%@" if ascii else "·░▒▓█"
+    [line] = [line for line in plain(report) if line.split()[:1] == ["w3"]]
+    shades = line[len(line) - 60 :: 2]
+    values = report.panels[0].values[3]
+    assert ramp.index(shades[int(values.argmax())]) == max(ramp.index(shade) for shade in shades)
+    assert ramp.index(shades[int(values.argmin())]) == 0
+
+
+def test_ascii_has_nothing_else() -> None:
+    drawn = draw(report_at(80, TRUE, HOSTILE, ascii=True), ".txt")
+    assert drawn.isascii()
+    assert b"\x1b" not in drawn
+
+
+def test_no_colour_sends_no_escape() -> None:
+    assert "\x1b" not in text_of(report_at(80, 0))
+
+
+def test_indexed_colours_are_the_nearest_of_the_table() -> None:
+    assert nearest_of_256((255, 0, 0)) == 196
+    assert nearest_of_256((8, 8, 8)) == 232
+    assert nearest_of_256((95, 135, 175)) == 67
+    assert "48;5;" in text_of(report_at(80, INDEXED))
+    assert "48;2;" not in text_of(report_at(80, INDEXED))
+
+
+def test_panels_stand_side_by_side_as_the_width_allows() -> None:
+    def titles(width: int) -> list[int]:
+        lines = plain(report_at(width, heads=8))
+        return [line.count("head 0.") for line in lines if re.fullmatch(r"(\s*head 0\.\d)+\s*", line)]
+
+    assert titles(200) == [8]
+    assert titles(120) == [4, 4]
+    assert titles(40) == [1] * 8
+
+
+def test_comparison_keeps_its_three_panels_in_one_row() -> None:
+    report = replace(report_at(120, TRUE, heads=6), across=3)
+    assert [line.count("head 0.") for line in plain(report) if line.lstrip().startswith("head 0.")] == [3, 3]
+
+
+def test_legend_gives_both_ends_of_the_scale() -> None:
+    report = report_at(80, TRUE)
+    high = f"{report.panels[0].scale.high:.0%}"
+    assert any(line.startswith("0% ") and f" {high}  attention weight" in line for line in plain(report))
+
+
+def test_caption_and_remarks_close_the_picture() -> None:
+    report = report_at(80, causal=True)
+    text = " ".join(plain(report))
+    assert report.caption in text
+    assert all(remark in text for remark in report.remarks)
+
+
+def test_both_texts_of_a_label_survive_cutting() -> None:
+    assert fit("日本語", 5) == "日本…"
+    assert fit("日本語", 4) == "日 …"
+    assert fit("ab", 4) == "ab  "
+
+
+@given(st.text(), st.integers(4, 40))
+def test_wrapped_lines_hold_every_visible_character_within_the_width(text: str, width: int) -> None:
+    text = " ".join(text.split())
+    lines = wrap(text, width)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(cell_len(line) <= width for line in lines)
+
+
+def test_drawing_the_same_report_twice_gives_the_same_bytes() -> None:
+    assert draw(report_at(80, TRUE), ".txt") == draw(report_at(80, TRUE), ".txt")
+
+
+def test_only_the_chosen_rows_are_drawn() -> None:
+    lines = plain(report_at(80, selection=Selection.parse(queries="1:2")))
+    assert [line.split()[0] for line in lines if re.match(r"\s*(Life|is|short) +\d", line)] == ["is"]

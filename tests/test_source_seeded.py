@@ -1,0 +1,166 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from attnviz.errors import AttnvizError
+from attnviz.maps import Recording
+from attnviz.selection import Selection
+from attnviz.source import ModelSettings, open_source
+from attnviz.source_seeded import SeededSource
+from tests.conftest import dense
+
+TEXT = "Life is short, eat dessert first"
+SETTINGS = ModelSettings(num_heads=3, embed_dim=12, num_layers=2, seed=7, device="cpu")
+
+
+def record(text: str = TEXT, chosen: Selection | None = None, **changed: Any) -> Recording:
+    return SeededSource(replace(SETTINGS, **changed)).record(text, chosen or Selection())
+
+
+def weights(recording: Recording, layer: int = 0) -> np.ndarray[Any, Any]:
+    return dense(recording, layer).weights
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    once, again = record(), record()
+    for layer in (0, 1):
+        one, two = dense(once, layer), dense(again, layer)
+        assert np.array_equal(one.scores, two.scores)
+        assert np.array_equal(one.weights, two.weights)
+
+
+def test_another_seed_gives_other_numbers() -> None:
+    assert not np.allclose(weights(record()), weights(record(seed=8)))
+
+
+def test_torchs_own_random_numbers_go_on_as_if_nothing_had_been_drawn() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    record()
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_second_layer_attends_to_what_the_first_gave(causal: bool) -> None:
+    source = SeededSource(replace(SETTINGS, causal=causal))
+    recording = source.record(TEXT, Selection())
+    assert source.model is not None
+    ids = torch.from_numpy(recording.maps[0].query_tokens.ids.copy())
+    features = source.model["embedding"](ids)[None]
+    for layer in range(2):
+        attention = source.model["layers"].get_submodule(str(layer))
+        queries, keys = (
+            getattr(attention, name)(features).view(1, 7, 3, 4).transpose(1, 2) for name in ("query", "key")
+        )
+        identity = torch.eye(7).expand(1, 3, 7, 7)
+        expected = scaled_dot_product_attention(queries, keys, identity, is_causal=causal)
+        assert np.allclose(dense(recording, layer).weights, expected[0].detach().numpy(), atol=1e-6)
+        features = features + attention(features, torch.ones(7, 7).tril().bool() if causal else None).output
+
+
+def test_scores_are_before_the_mask() -> None:
+    masked, plain = dense(record(causal=True)), dense(record())
+    assert np.array_equal(masked.scores, plain.scores)
+    assert masked.visible.tolist() == np.tri(7, dtype=bool).tolist()
+    assert (masked.weights[:, ~masked.visible] == 0).all()
+
+
+def test_chosen_layers_and_heads_equal_those_of_a_full_recording() -> None:
+    chosen = record(chosen=Selection.parse(heads="1.2,1.0"))
+    assert [maps.layer for maps in chosen.maps] == [1]
+    assert chosen.maps[0].heads == (0, 2)
+    assert np.array_equal(weights(chosen), weights(record(), 1)[[0, 2]])
+
+
+def test_scale_none_leaves_the_dot_products_as_they_are() -> None:
+    scaled, plain = dense(record()), dense(record(scale="none"))
+    assert np.allclose(scaled.scores * 2, plain.scores, atol=1e-6)  # heads are 4 wide
+    assert (scaled.scale, plain.scale) == (0.5, 1.0)
+
+
+def test_it_is_called_untrained() -> None:
+    recording = record()
+    assert recording.untrained
+    assert recording.seed == 7
+
+
+def test_weights_are_shared_where_shapes_agree_though_the_vocabulary_differs() -> None:
+    before = SeededSource(SETTINGS)
+    before.record("a b c", Selection())
+    after = SeededSource(SETTINGS, like=before)
+    after.record("a a b", Selection())
+    assert before.model is not None
+    assert after.model is not None
+    theirs, ours = before.model.state_dict(), after.model.state_dict()
+    assert theirs["embedding.weight"].shape != ours["embedding.weight"].shape
+    assert all(torch.equal(theirs[name], ours[name]) for name in theirs if name != "embedding.weight")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_other_number_types_agree_to_their_precision(dtype: str) -> None:
+    assert np.allclose(weights(record(dtype=dtype)), weights(record()), atol=2e-2)
+
+
+def test_scores_that_overflow_are_refused() -> None:
+    with pytest.raises(AttnvizError, match="overflow in float16; float32 works"):
+        record(dtype="float16", scale="60000")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_heads": 0}, "--num-heads 0 is out of range; 1 to 4096"),
+        ({"num_heads": 5}, "--embed-dim 12 is not divisible by --num-heads 5; 10 would be"),
+        ({"num_layers": -1}, "--num-layers -1 is out of range"),
+        ({"embed_dim": 10**9}, "--embed-dim 1000000000 is out of range"),
+        ({"dropout": 1.0}, "--dropout 1 is out of range; from 0 to below 1"),
+        ({"dropout": float("nan")}, "--dropout nan is out of range"),
+        ({"seed": -1}, "--seed -1 is out of range"),
+        ({"scale": "big"}, "--scale 'big' is no scale; sqrt, none or a number"),
+        ({"scale": "nan"}, "is no scale"),
+        ({"scale": "0"}, "is no scale"),
+        ({"scale": "inf"}, "is no scale"),
+        ({"device": "tpu"}, "unknown device 'tpu'; auto, cpu, cuda"),
+        ({"dtype": "int8"}, "unknown dtype 'int8'; float32"),
+    ],
+)
+def test_refuses_settings_out_of_range_and_says_what_works(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttnvizError, match=message.replace("(", r"\(")):
+        replace(SETTINGS, **changed)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has the device")
+def test_refuses_a_device_that_this_machine_lacks_and_says_which_it_has() -> None:
+    with pytest.raises(AttnvizError, match=r"no device 'cuda' on this machine; it has .*cpu"):
+        record(device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (Selection.parse(layers="2"), "no layer 2; there are 0-1"),
+        (Selection.parse(heads="0,3"), "no head 3; there are 0-2"),
+        (Selection.parse(heads="5.0"), "no layer 5; there are 0-1"),
+        (Selection.parse(queries="3:9"), "no tokens at --queries 3:9; there are 7"),
+        (Selection.parse(keys="9:"), "no tokens at --keys 9:; there are 7"),
+    ],
+)
+def test_refuses_what_is_not_there(chosen: Selection, message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        record(chosen=chosen)
+
+
+def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.source_seeded.available_memory", lambda: 1000)
+    with pytest.raises(AttnvizError, match=r"3 heads x 7 tokens would take 0\.0 GB of memory and 0\.0 GB is free"):
+        record()
+
+
+def test_refuses_an_unknown_source() -> None:
+    with pytest.raises(AttnvizError, match="seeded"):
+        open_source(replace(SETTINGS, model="./no-such-model"))

@@ -1,0 +1,161 @@
+import json
+import string
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from attnviz.errors import AttnvizError
+from attnviz.tokens import Tokens, tokenize, visible_label
+
+HOSTILE = "\x1b[31m [red] $x$ \t NUL\x00 \u202eabc e\u0301 👨‍👩‍👧 日本 </script>"
+
+
+def test_words_and_punctuation_are_tokens_with_ids_in_sorted_order() -> None:
+    tokens = tokenize("Life is short, eat dessert first")
+    assert tokens.labels == ("Life", "is", "short", ",", "eat", "dessert", "first")
+    assert tokens.ids.tolist() == [1, 5, 6, 0, 3, 2, 4]
+
+
+def test_the_same_word_twice_is_two_tokens_of_one_id() -> None:
+    tokens = tokenize("the cat the")
+    assert tokens.labels == ("the", "cat", "the")
+    assert tokens.ids.tolist() == [1, 0, 1]
+
+
+def test_characters_are_those_that_a_reader_counts() -> None:
+    assert tokenize("e\u0301a 👨‍👩‍👧", "char").labels == ("e\u0301", "a", "␣", "👨‍👩‍👧")
+
+
+def test_bytes_of_one_character_are_numbered_and_keep_their_value() -> None:
+    tokens = tokenize("a😀", "byte")
+    assert tokens.labels == ("a", "😀 1/4", "😀 2/4", "😀 3/4", "😀 4/4")
+    assert tokens.ids.tolist() == list("a😀".encode())
+
+
+def test_equal_neighbours_are_not_pieces_of_one_another() -> None:
+    assert tokenize("aa", "char").labels == ("a", "a")
+
+
+def test_words_are_counted_at_white_space() -> None:
+    assert tokenize("it's so, so").words.tolist() == [0, 0, 0, 1, 1, 2]
+
+
+def test_offsets_give_each_token_back_from_the_text() -> None:
+    text = "Grüße, 世界!  twice"
+    tokens = tokenize(text)
+    assert [text[start:stop] for start, stop in tokens.offsets] == ["Grüße", ",", "世界", "!", "twice"]
+
+
+def test_truncation_and_padding_of_a_tokenizer_file_are_switched_off(tmp_path: Path) -> None:
+    path = word_tokenizer(tmp_path, truncate=2, pad=9)
+    assert tokenize("one two three", path).labels == ("[CLS]", "one", "two", "three")
+
+
+def test_special_tokens_of_a_tokenizer_file_are_marked(tmp_path: Path) -> None:
+    assert tokenize("one two", word_tokenizer(tmp_path)).special.tolist() == [True, False, False]
+
+
+def test_labels_come_from_the_text_not_from_the_vocabulary(tmp_path: Path) -> None:
+    assert tokenize("one unknown", word_tokenizer(tmp_path)).labels == ("[CLS]", "one", "unknown")
+
+
+@pytest.mark.parametrize("text", ["", "  \n\t "])
+def test_refuses_a_text_without_tokens(text: str) -> None:
+    with pytest.raises(AttnvizError, match="no tokens in"):
+        tokenize(text)
+
+
+def test_refuses_an_unknown_tokenizer_and_lists_known() -> None:
+    with pytest.raises(AttnvizError, match="word, char, byte or the path"):
+        tokenize("Life", "words")
+
+
+def test_refuses_a_file_that_is_no_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"model": 3}))
+    with pytest.raises(AttnvizError, match=r"not a tokenizer\.json that can be read"):
+        tokenize("Life", str(path))
+
+
+def test_refuses_bytes_that_were_not_utf8() -> None:
+    with pytest.raises(AttnvizError, match="not valid UTF-8"):
+        tokenize("caf\udce9")
+
+
+@pytest.mark.parametrize(
+    ("piece", "label"),
+    [
+        (" the", "␣the"),
+        ("\n", "⏎"),
+        ("\t", "⇥"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\x00", "\\x00"),
+        ("\u202eabc", "\\u202eabc"),
+        ("\u0301", "◌\u0301"),
+        ("\xa0", "\\xa0"),
+        ("[red]", "[red]"),
+        ("$x$", "$x$"),
+        ("👨‍👩‍👧", "👨‍👩‍👧"),
+        ("\u200d", "\\u200d"),
+    ],
+)
+def test_label_shows_what_the_piece_holds(piece: str, label: str) -> None:
+    assert visible_label(piece) == label
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_no_label_holds_a_character_that_a_terminal_obeys(text: str) -> None:
+    for name in ("char", "byte"):
+        labels = tokenize(text, name).labels
+        assert not any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for label in labels for character in label)
+        assert not any(character in "\u202a\u202b\u202d\u202e\u2066" for label in labels for character in label)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_characters_joined_are_the_text(text: str) -> None:
+    tokens = tokenize(text, "char")
+    assert "".join(text[start:stop] for start, stop in tokens.offsets) == text
+
+
+@given(st.text(string.ascii_letters + " ,.", min_size=1).filter(lambda text: text.strip()))
+def test_every_word_token_belongs_to_the_word_at_its_place(text: str) -> None:
+    tokens = tokenize(text)
+    words = text.split()
+    assert all(label in words[word] for label, word in zip(tokens.labels, tokens.words.tolist(), strict=True))
+
+
+def test_arrays_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        tokenize(HOSTILE).ids[0] = 7
+
+
+def test_refuses_arrays_of_another_length() -> None:
+    one = Tokens.numbered(1)
+    with pytest.raises(AttnvizError, match="2 labels but ids of shape"):
+        Tokens(
+            text="",
+            ids=np.zeros(1, dtype=np.int64),
+            labels=("a", "b"),
+            offsets=one.offsets,
+            words=one.words,
+            special=one.special,
+            segments=one.segments,
+        )
+
+
+def word_tokenizer(folder: Path, truncate: int = 0, pad: int = 0) -> str:
+    vocabulary = {"[CLS]": 0, "[UNK]": 1, "one": 2, "two": 3, "three": 4, "[PAD]": 5}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 0)])
+    if truncate:
+        tokenizer.enable_truncation(truncate)
+    if pad:
+        tokenizer.enable_padding(length=pad, pad_id=5, pad_token="[PAD]")
+    path = folder / "tokenizer.json"
+    tokenizer.save(str(path))
+    return str(path)
