@@ -14,6 +14,7 @@ version errors
 tokens selection masks bias look maps tiles maps_factored colors devices samples
 rows metrics patterns reduce cells tensors files projections softmax attention
 streaming report atlas explain compare source training
+figure_*
 capture source_* render_*
 render browse*
 options
