@@ -17,6 +17,7 @@ GAP = 3  # columns between panels
 LEGEND = 24  # columns of the colour scale
 TALLEST_HEADER = 10  # lines of key labels written downwards
 WIDEST_CELL = 10
+NARROWEST_NUMBER = 3
 MOST_CELLS = 120  # a picture of more rows than this no longer fits a screen
 MARGIN = 12  # columns left for row labels where a map is pooled
 SHADES = "·░▒▓█"
@@ -97,30 +98,49 @@ def report_lines(report: Report) -> list[Line]:
 
 
 def choose_grid(report: Report) -> Grid:
-    """The first geometry, from the most telling to the densest, in which the panels fit the width."""
-    width, panels = report.look.width, report.panels
-    columns = max(len(panel.columns.labels) for panel in panels)
-    labels = min(max(_widest(panel.rows.labels) for panel in panels), max(6, width // 4))
-    number = max(_number_width(panel) for panel in panels)
-    key = max(_widest(panel.columns.labels) for panel in panels)
-    dense_rows = 2 if report.look.colors and not report.look.ascii else 1
-    pooled = any(panel.columns.pooled for panel in panels)
-    grids = [
-        Grid(max(number, key) + 1, True, 1, "across", labels),
-        Grid(number + 1, True, 1, "down", labels),
-        *([Grid(number, True, 1, "down", labels)] if report.look.colors else []),
-        Grid(2, False, 1, "ticks" if pooled else "down", labels),
-        Grid(1, False, dense_rows, "ticks" if pooled or key > TALLEST_HEADER else "down", labels),
-    ]
-    if report.style == "table":
-        grids = [grid for grid in grids[:2] if grid.cell <= max(WIDEST_CELL, number + 1)]
-    elif grids[0].cell > WIDEST_CELL:
-        grids = grids[1:]
+    """The geometry in which the panels fit the width: with numbers if that is possible, then in the fewest lines."""
+    columns = max(len(panel.columns.labels) for panel in report.panels)
+    grids = _grids(report)
     for wanted in (report.across or 1, 1):
-        for grid in grids:
-            if labels + 1 + wanted * (columns * grid.cell + GAP) - GAP <= width:
-                return replace(grid, across=_across(grid, columns, len(panels), report.across, width))
+        fitting = [
+            replace(grid, across=_across(grid, columns, report))
+            for grid in grids
+            if grid.labels + 1 + wanted * (columns * grid.cell + GAP) - GAP <= report.look.width
+        ]
+        numbered = [grid for grid in fitting if grid.numbers]
+        if fitting:
+            return min(numbered, key=lambda grid: _lines(grid, report)) if numbered else fitting[0]
     return grids[-1]
+
+
+def _grids(report: Report) -> list[Grid]:
+    """The geometries that the report's cells allow, from the widest to the densest."""
+    panels, look = report.panels, report.look
+    labels = min(max(_widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
+    number = max(NARROWEST_NUMBER, *(_number_width(panel) for panel in panels))
+    key = max(_widest(panel.columns.labels) for panel in panels)
+    pooled = any(panel.rows.pooled or panel.columns.pooled for panel in panels)
+    numbered = [Grid(number + 1, True, 1, "down", labels)]
+    if max(number, key) < WIDEST_CELL:
+        numbered.append(Grid(max(number, key) + 1, True, 1, "across", labels))
+    if report.style == "table":
+        return numbered
+    if look.colors:
+        numbered.append(Grid(number, True, 1, "down", labels))
+    half_blocks = 2 if look.colors else 1
+    return [
+        *([] if pooled else numbered),
+        Grid(2, False, 1, "ticks" if pooled else "down", labels),
+        Grid(1, False, half_blocks, "ticks" if pooled or key > TALLEST_HEADER else "down", labels),
+    ]
+
+
+def _lines(grid: Grid, report: Report) -> float:
+    """The lines that the panels take; those of labels written down, and of cells without padding, count for more."""
+    rows = max(len(panel.rows.labels) for panel in report.panels)
+    tallest = max(len(_stacked(label, TALLEST_HEADER)) for label in report.panels[0].columns.labels)
+    lines = -(-len(report.panels) // grid.across) * (rows + 2 + (1 if grid.header == "across" else tallest))
+    return lines * (1.0 if grid.header == "across" else 1.5)
 
 
 def fit(text: str, width: int) -> str:
@@ -142,13 +162,13 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def _across(grid: Grid, columns: int, count: int, wanted: int | None, width: int) -> int:
+def _across(grid: Grid, columns: int, report: Report) -> int:
     """How many panels stand side by side: as many as fit, spread evenly over the bands."""
-    most = max(1, (width - grid.labels - 1 + GAP) // (columns * grid.cell + GAP))
-    if wanted is not None:
-        return wanted if most >= wanted else 1
-    bands = -(-count // most)
-    return -(-count // bands)
+    most = max(1, (report.look.width - grid.labels - 1 + GAP) // (columns * grid.cell + GAP))
+    if report.across is not None:
+        return report.across if most >= report.across else 1
+    bands = -(-len(report.panels) // most)
+    return -(-len(report.panels) // bands)
 
 
 def _band(panels: list[Panel], grid: Grid, look: Look) -> list[Line]:
@@ -252,7 +272,7 @@ def _shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
 
 def _legend(name: str, text: Callable[[float], str], scale: ColorScale, look: Look) -> Line:
     low, high = text(scale.low), text(scale.high)
-    columns = max(4, min(LEGEND, look.width - len(low) - len(high) - 3))
+    columns = max(4, min(LEGEND, look.width - len(low) - len(high) - len(name) - 4))
     values = np.linspace(scale.low, scale.high, columns)
     if look.colors and not look.ascii:
         bar = [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]

@@ -33,8 +33,9 @@ class Quantity:
     spec: str
 
     def text(self, value: float) -> str:
-        """The value with its unit."""
-        return format(value, self.spec)
+        """The value with its unit, and more digits where it would be rounded to nothing."""
+        written = format(value, self.spec)
+        return format(value, self.spec.replace("0%", "2%")) if value and float(written.rstrip("%")) == 0 else written
 
     def cell(self, value: float) -> str:
         """The value as a cell shows it, without a unit."""
@@ -374,7 +375,7 @@ def _strongest(panels: list[Panel]) -> str:
         f"{'block at ' if pooled else ''}“{axis.labels[index]}”"
         for axis, index in ((best.rows, row), (best.columns, column))
     ]
-    return f"; the largest weight is {_peak(best):.0%}, {best.title}, from {ends[0]} to {ends[1]}"
+    return f"; the largest weight is {PERCENT.text(_peak(best))}, {best.title}, from {ends[0]} to {ends[1]}"
 
 
 def _peak(panel: Panel) -> float:
