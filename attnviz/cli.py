@@ -203,14 +203,20 @@ def report_options(
     selection: Selection, look: "ReportLook", output: Output, table: str | None = None
 ) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
-    from attnviz.render import ONE_PAGE, max_cells
+    from attnviz.render import ONE_PAGE, max_cells, thumbnail_cells
     from attnviz.report import ReportOptions
 
     if output.output is None:
         look = on_terminal(look)
     suffix = medium(output)
-    cells, one_page = max_cells(suffix, look), suffix in ONE_PAGE
-    return ReportOptions(selection=selection, table=table, max_cells=cells, one_page=one_page, look=look)
+    return ReportOptions(
+        selection=selection,
+        table=table,
+        max_cells=max_cells(suffix, look),
+        one_page=suffix in ONE_PAGE,
+        thumbnail=thumbnail_cells(suffix, look),
+        look=look,
+    )
 
 
 def report_look(look: Look) -> "ReportLook":

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attnviz.report import Report
 
 TERMINAL, JSON = ".txt", ".json"
+FIGURE_THUMBNAIL = 64
 RENDERERS = {
     TERMINAL: "attnviz.render_terminal",
     ".png": "attnviz.render_figure",
@@ -48,6 +49,15 @@ def max_cells(suffix: str, look: "Look") -> int:
     """The most rows or columns of one map that such a file can show; 0 where it takes the numbers themselves."""
     cells: int = import_module(_renderer(suffix)).max_cells(look)
     return cells
+
+
+def thumbnail_cells(suffix: str, look: "Look") -> int:
+    """The most rows or columns of one head among many in such a file."""
+    if suffix != TERMINAL:
+        return FIGURE_THUMBNAIL
+    from attnviz.render_terminal import thumbnail_cells
+
+    return thumbnail_cells(look)
 
 
 def suffix_of(path: Path) -> str:

@@ -37,6 +37,7 @@ class Span:
 
 
 Line = list[Span]
+SMALLEST_THUMBNAIL, LARGEST_THUMBNAIL = 8, 16  # columns
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class Grid:
     across: int = 1
 
 
+THUMBNAIL_GRID = Grid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
+
+
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as text: UTF-8 with the escapes of as many colours as the look allows, or plain ASCII."""
     look = report.look
@@ -76,16 +80,25 @@ def max_cells(look: Look) -> int:
     return max(8, min(look.width - MARGIN, MOST_CELLS))
 
 
+def thumbnail_cells(look: Look) -> int:
+    """The most rows or columns of one of many heads: twelve side by side where the terminal is wide, else six."""
+    across = 12 if look.width >= 12 * (SMALLEST_THUMBNAIL + 1) else 6
+    return min(max((look.width + 1) // across - 1, SMALLEST_THUMBNAIL), LARGEST_THUMBNAIL)
+
+
 def report_lines(report: Report) -> list[Line]:
     """The whole picture, line by line, none wider than the look's width."""
     width = report.look.width
     if report.look.ascii:
         report = _in_ascii(report)
-    grid = choose_grid(report)
-    panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, width)]
+    grid = THUMBNAIL_GRID if report.style == "overview" else choose_grid(report)
     lines = [[Span(fit(report.title, width).rstrip(), style="bold")], []]
-    for start in range(0, len(panels), grid.across):
-        lines += [*_band(panels[start : start + grid.across], grid, report.look), []]
+    if report.style == "overview":
+        lines += _thumbnails(report)
+    else:
+        panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, width)]
+        for start in range(0, len(panels), grid.across):
+            lines += [*_band(panels[start : start + grid.across], grid, report.look), []]
     shaded = not grid.numbers or report.look.colors > 0
     scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
     if shaded:
@@ -127,7 +140,7 @@ def _grids(report: Report) -> list[Grid]:
         return numbered
     if look.colors:
         numbered.append(Grid(number, True, 1, "down", labels))
-    half_blocks = 2 if look.colors else 1
+    half_blocks = 2 if look.colors and not look.ascii else 1
     return [
         *([] if pooled else numbered),
         Grid(2, False, 1, "ticks" if pooled else "down", labels),
@@ -141,6 +154,36 @@ def _lines(grid: Grid, report: Report) -> float:
     tallest = max(len(_stacked(label, TALLEST_HEADER)) for label in report.panels[0].columns.labels)
     lines = -(-len(report.panels) // grid.across) * (rows + 2 + (1 if grid.header == "across" else tallest))
     return lines * (1.0 if grid.header == "across" else 1.5)
+
+
+def _thumbnails(report: Report) -> Iterator[Line]:
+    """The panels of each group side by side, evenly over as few bands as the width allows."""
+    side = max(len(panel.columns.labels) for panel in report.panels)
+    most = max(1, (report.look.width + 1) // (max(side, SMALLEST_THUMBNAIL) + 1))
+    for _, group in groupby(report.panels, lambda panel: panel.group):
+        panels = list(group)
+        across = -(-len(panels) // -(-len(panels) // most))
+        for start in range(0, len(panels), across):
+            yield from _thumbnail_band(panels[start : start + across], report.look)
+
+
+def _thumbnail_band(panels: list[Panel], look: Look) -> Iterator[Line]:
+    """Thumbnails side by side, each under its number."""
+    half = look.colors > 0 and not look.ascii
+    draw_row = _half_cells if half else _block_cells
+    widths = [max(len(panel.columns.labels), SMALLEST_THUMBNAIL) for panel in panels]
+    yield [
+        part
+        for panel, width in zip(panels, widths, strict=True)
+        for part in (Span(fit(panel.title, width), style="bold"), Span(" "))
+    ][:-1]
+    for row in range(0, max(len(panel.values) for panel in panels), 1 + half):
+        line: Line = []
+        for panel, width in zip(panels, widths, strict=True):
+            drawn = list(draw_row(panel, row, THUMBNAIL_GRID, look)) if row < len(panel.values) else []
+            line += [*drawn, Span(" " * (width + 1 - sum(cell_len(span.text) for span in drawn)))]
+        yield line[:-1]
+    yield []
 
 
 def fit(text: str, width: int) -> str:

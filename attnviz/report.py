@@ -1,6 +1,7 @@
 """A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,9 +16,10 @@ from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edge
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.tokens import Tokens
 
-Style = Literal["map", "table"]
+Style = Literal["map", "table", "overview"]
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 TABLES = ("scores", "weights", "both")
+MOST_MAPS = 16  # heads drawn as maps with labels; where more are there and none was chosen, all become thumbnails
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class ReportOptions:
         max_cells: the most rows or columns that the medium can draw; longer maps are pooled. 0 draws no panels,
             for a medium that takes the numbers themselves.
         one_page: whether all panels share that room.
+        thumbnail: the most rows or columns of each head where many are drawn as an overview.
         look: how it is drawn.
     """
 
@@ -72,6 +75,7 @@ class ReportOptions:
     table: str | None = None
     max_cells: int = 1024
     one_page: bool = False
+    thumbnail: int = 64
     look: Look = field(default_factory=Look)
 
     def __post_init__(self) -> None:
@@ -111,6 +115,7 @@ class Panel:
         columns: the keys.
         quantity: what the values are.
         scale: their colours; panels that share a scale have equal ones.
+        group: what an overview draws in one row, such as ``layer 2``; empty elsewhere.
     """
 
     title: str
@@ -120,6 +125,7 @@ class Panel:
     columns: Axis
     quantity: Quantity
     scale: ColorScale
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,8 +145,9 @@ class Report:
         panels: in the order in which they are drawn.
         caption: the picture in one sentence.
         remarks: what was pooled, cut or masked, and what else a reader must know.
-        style: ``map`` (coloured cells) or ``table`` (every number written out).
-        across: how many panels belong side by side; ``None`` where any number may.
+        style: ``map`` (coloured cells), ``table`` (every number written out), or ``overview`` (thumbnails without
+            labels, titled ``layer.head``, those of a ``group`` in one row).
+        across: how many panels belong side by side; ``None`` where any number may; of an overview, the most of a group.
         summary: a table under the panels, if there is one.
         look: how it is drawn.
         numbers: the exact numbers, for a medium that takes them instead of a picture.
@@ -165,6 +172,8 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     """
     heads = select_heads(recording, options.selection)
     cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
+    if is_overview(heads, options):
+        return overview_report(recording, heads, cells, options)
     options = share_page(options, len(heads) * (2 if options.table == "both" else 1))
     quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
     panels = [
@@ -189,6 +198,39 @@ def share_page(options: ReportOptions, panels: int) -> ReportOptions:
     if not options.one_page:
         return options
     return replace(options, max_cells=max(options.max_cells // math.ceil(math.sqrt(panels)), SMALLEST_MAP))
+
+
+def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> bool:
+    """Whether these heads are too many to draw as maps with labels, and nobody chose them one by one."""
+    chosen = options.selection.heads is not None or options.selection.pairs is not None
+    return bool(options.max_cells) and options.table is None and not chosen and len(heads) > MOST_MAPS
+
+
+def overview_report(
+    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
+) -> Report:
+    """The report of many heads as thumbnails, a row for each layer."""
+    small = replace(options, max_cells=min(options.max_cells, options.thumbnail))
+    panels = [
+        replace(panel, group=_group_title(recording, maps))
+        for maps, head in heads
+        for panel in head_panels(maps, head, [PERCENT], small, head_name(maps, head))
+    ]
+    example = max(panels, key=_peak).title
+    return Report(
+        title=options.look.title or text_title(recording),
+        panels=share_scales(panels),
+        caption=_caption(recording, cells, panels),
+        remarks=(
+            f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
+            *panel_remarks(panels),
+            *recording_remarks(recording),
+        ),
+        style="overview",
+        across=max(Counter(panel.group for panel in panels).values()),
+        look=options.look,
+        numbers=Numbers({"recording": origin(recording)}, cells),
+    )
 
 
 def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
@@ -343,9 +385,17 @@ def model_name(recording: Recording) -> str:
 
 
 def _head_title(recording: Recording, maps: LayerMaps, head: int) -> str:
+    return f"head {head_name(maps, head)}{_which(recording, maps)}"
+
+
+def _group_title(recording: Recording, maps: LayerMaps) -> str:
+    return f"layer {maps.layer}{_which(recording, maps)}"
+
+
+def _which(recording: Recording, maps: LayerMaps) -> str:
+    """What tells these maps from others of the same layer: cross-attention, which text of a batch."""
     batch = len({maps.item for maps in recording.maps}) > 1
-    cross = " cross" if maps.kind == "cross" else ""
-    return f"head {head_name(maps, head)}{cross}" + (f", text {maps.item}" if batch else "")
+    return (" cross" if maps.kind == "cross" else "") + (f", text {maps.item}" if batch else "")
 
 
 def _caption(recording: Recording, heads: tuple[HeadCells, ...], panels: list[Panel]) -> str:
