@@ -14,8 +14,8 @@ EXPORTS = {
     "SelfAttention": "attnviz.attention",
     "SeparateHeads": "attnviz.attention",
     "build_report": "attnviz.report",
+    "draw": "attnviz.api",
     "load": "attnviz.files",
-    "save": "attnviz.files",
 }
 
 

@@ -203,29 +203,17 @@ def report_options(
     selection: Selection, look: "ReportLook", output: Output, table: str | None = None
 ) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
-    from attnviz.render import ONE_PAGE, max_cells, thumbnail_cells
-    from attnviz.report import ReportOptions
+    from attnviz import api
 
-    if output.output is None:
-        look = on_terminal(look)
-    suffix = medium(output)
-    return ReportOptions(
-        selection=selection,
-        table=table,
-        max_cells=max_cells(suffix, look),
-        one_page=suffix in ONE_PAGE,
-        thumbnail=thumbnail_cells(suffix, look),
-        look=look,
-    )
+    look = on_terminal(look) if output.output is None else look
+    return api.report_options(medium(output), selection, look, table)
 
 
 def report_look(look: Look) -> "ReportLook":
     """The look that the options give."""
     from attnviz.look import Look as ReportLook
-    from attnviz.look import parse_size
 
-    size = parse_size(look.size, look.dpi)
-    return ReportLook(theme=look.theme, size=size, dpi=look.dpi, title=look.title, ascii=look.ascii)
+    return ReportLook.parse(**vars(look))
 
 
 def on_terminal(look: "ReportLook") -> "ReportLook":

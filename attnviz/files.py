@@ -88,8 +88,10 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
 
     Raises:
         AttnvizError: if the file exists and ``force`` is not given, or cannot be written, or if a label could
-            not be printed as it is.
+            not be printed as it is, or the suffix is another.
     """
+    if path.suffix.lower() != SUFFIX:
+        raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, by which a recording is known; run{SUFFIX} works")
     from attnviz.tensors import write_tensors
     from attnviz.tokens import is_printable
 
@@ -114,7 +116,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         write_tensors(file, header, arrays)
 
 
-def load(path: Path) -> "Recording":
+def load(path: str | Path) -> "Recording":
     """The recording that a file holds, equal to the one written; maps are read from it as they are used.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any, Self
 
 from attnviz.errors import AttnvizError
 
@@ -34,6 +35,15 @@ class Look:
     def __post_init__(self) -> None:
         if self.theme not in ("light", "dark"):
             raise AttnvizError(f"unknown theme {self.theme!r}; light or dark works")
+
+    @classmethod
+    def parse(cls, size: str | None = None, dpi: int = 200, **rest: Any) -> Self:
+        """The look written as on the command line: ``16:9``, ``8x6``, ``1920x1080``.
+
+        Raises:
+            AttnvizError: for a size, dpi or theme that is none.
+        """
+        return cls(size=parse_size(size, dpi), dpi=dpi, **rest)
 
 
 def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:

@@ -3,13 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import AttnvizError
 from attnviz.tokens import Tokens
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
@@ -167,9 +173,39 @@ class Recording:
         """The numbers of the recorded layers."""
         return tuple(dict.fromkeys(maps.layer for maps in self.maps))
 
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
+
+        Raises:
+            AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+        """
+        _library("attnviz.files").save(self, Path(path), force)
+
+    def figure(self, **options: Any) -> "Figure":
+        """The chosen heads as a matplotlib figure to go on with; the options are those of ``attnviz.draw``.
+
+        Raises:
+            AttnvizError: for an unknown option, or one that the recording cannot give.
+        """
+        drawn: Figure = _library("attnviz.api").figure(self, **options)
+        return drawn
+
+    def _repr_html_(self) -> str | None:
+        """The page of the recording, as a notebook shows it."""
+        frame: str | None = _library("attnviz.api").page_frame(self)
+        return frame
+
     def each_head(self) -> Iterator[tuple[LayerMaps, int]]:
         """Every recorded head: its layer's maps and its number."""
         return ((maps, head) for maps in self.maps for head in maps.heads)
+
+
+def _library(module: str) -> ModuleType:
+    """What stands above this module, by its name, as in the tables of sources and formats: imported when called.
+
+    So a recording's methods are declared where its type is, and importing the values imports nothing that draws them.
+    """
+    return import_module(module)
 
 
 def block_edges(count: int, blocks: int) -> NDArray[np.int64]:

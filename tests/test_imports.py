@@ -17,6 +17,7 @@ streaming report atlas explain compare source training
 figure_*
 capture source_* render_*
 render browse*
+api
 options
 __init__
 cli

@@ -1,0 +1,86 @@
+"""attnviz as a library: a recording drawn as any file, as a matplotlib figure, or as a page in a notebook."""
+
+import html
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from attnviz.errors import AttnvizError, known_names
+from attnviz.look import Look
+from attnviz.maps import Recording
+from attnviz.render import ONE_PAGE, RENDERERS, max_cells, thumbnail_cells
+from attnviz.render import draw as draw_report
+from attnviz.report import Report, ReportOptions, build_report
+from attnviz.selection import Selection
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAGE, FRAME_HEIGHT = ".html", 720  # pixels of the page in a notebook
+SELECTED = ("layers", "heads", "queries", "keys")
+
+
+def draw(recording: Recording, suffix: str, **options: Any) -> bytes:
+    """The bytes that ``attnviz show RECORDING -o FILE`` writes.
+
+    Args:
+        recording: what is drawn.
+        suffix: of the file, such as ``.svg``.
+        options: as the command line's, by their names: ``heads="4.11"``, ``queries="10:40"``, ``theme="dark"``.
+
+    Raises:
+        AttnvizError: for an unknown suffix or option, or one that the recording cannot give.
+    """
+    return draw_report(_report(recording, suffix, options), suffix)
+
+
+def figure(recording: Recording, **options: Any) -> "Figure":
+    """The recording as a matplotlib figure to go on with.
+
+    Args:
+        recording: what is drawn.
+        options: as those of ``draw``.
+
+    Raises:
+        AttnvizError: for an unknown option, or one that the recording cannot give.
+    """
+    from attnviz.render_figure import figure as draw_figure
+
+    return draw_figure(_report(recording, ".png", options))
+
+
+def page_frame(recording: Recording) -> str | None:
+    """The page of the recording in a frame, as HTML for a notebook; ``None`` where there is no page to show."""
+    if PAGE not in RENDERERS:
+        return None
+    report = _report(recording, PAGE, {})
+    page = html.escape(draw_report(report, PAGE).decode(), quote=True)
+    return (
+        f'<iframe title="{html.escape(report.caption, quote=True)}" sandbox="allow-scripts allow-downloads" '
+        f'style="width: 100%; height: {FRAME_HEIGHT}px; border: 0" srcdoc="{page}"></iframe>'
+    )
+
+
+def report_options(suffix: str, selection: Selection, look: Look, table: str | None = None) -> ReportOptions:
+    """The options of a report, with the limits of the files that it is drawn as.
+
+    Raises:
+        AttnvizError: for an unknown suffix or table.
+    """
+    return ReportOptions(
+        selection=selection,
+        table=table,
+        max_cells=max_cells(suffix, look),
+        one_page=suffix in ONE_PAGE,
+        thumbnail=thumbnail_cells(suffix, look),
+        look=look,
+    )
+
+
+def _report(recording: Recording, suffix: str, options: dict[str, Any]) -> Report:
+    known = (*SELECTED, "table", *(field.name for field in fields(Look)))
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise AttnvizError(f"unknown option {unknown[0]!r}; {known_names(known)} works")
+    selection = Selection.parse(**{name: options.pop(name) for name in SELECTED if name in options})
+    table = options.pop("table", None)
+    return build_report(recording, report_options(suffix, selection, Look.parse(**options), table))

@@ -1,0 +1,121 @@
+"""The library draws what the command line writes, byte for byte."""
+
+import html
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import attnviz
+from attnviz import api
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.maps import Recording
+from attnviz.render import RENDERERS
+
+OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", "dpi": 50, "title": "A <title> & more"}
+
+
+def arguments(options: dict[str, object]) -> list[str]:
+    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
+
+
+@pytest.mark.parametrize("suffix", sorted(RENDERERS))
+@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
+def test_command_line_writes_exactly_the_bytes_that_draw_gives(
+    suffix: str, options: dict[str, object], causal_recording: Recording, in_folder: Path
+) -> None:
+    causal_recording.save("run.safetensors")
+    assert main(["show", "run.safetensors", "-o", f"out{suffix}", *arguments(options)]) == 0
+    assert Path(f"out{suffix}").read_bytes() == attnviz.draw(causal_recording, suffix, **options)
+
+
+def test_json_on_standard_output_is_what_draw_gives(
+    recording: Recording, in_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    recording.save("run.safetensors")
+    assert main(["show", "run.safetensors", "--json", "--heads", "0.1"]) == 0
+    assert capfdbinary.readouterr().out == attnviz.draw(recording, ".json", heads="0.1")
+    assert main(["compare", "run.safetensors", "run.safetensors", "--json"]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["heads"][0]["change"]["variation_max"] == 0
+
+
+def test_figure_is_one_to_go_on_with(recording: Recording) -> None:
+    figure = recording.figure(heads="0.1", title="Mine", size="8x6")
+    assert figure.get_size_inches().tolist() == [8, 6]
+    assert "Mine" in [text.get_text() for text in figure.texts]
+    figure.suptitle("more")
+
+
+def test_recording_saved_is_the_one_loaded(recording: Recording, tmp_path: Path) -> None:
+    recording.save(tmp_path / "run.safetensors")
+    again = attnviz.load(tmp_path / "run.safetensors")
+    assert attnviz.draw(again, ".json") == attnviz.draw(recording, ".json")
+    with pytest.raises(AttnvizError, match="exists; --force replaces it"):
+        recording.save(tmp_path / "run.safetensors")
+    recording.save(tmp_path / "run.safetensors", force=True)
+
+
+def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recording, tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match=r"does not end in \.safetensors"):
+        recording.save(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "message"),
+    [
+        (".gif", {}, r"unknown suffix '\.gif'"),
+        (".svg", {"colour": "red"}, r"unknown option 'colour'; layers, heads, .*theme"),
+        (".svg", {"heads": "0.9"}, "no head in layer 0: 9"),
+        (".svg", {"theme": "pink"}, "unknown theme 'pink'"),
+        (".svg", {"size": "1x1"}, "2 to 60 a side works"),
+        (".csv", {"table": "all"}, "unknown table 'all'"),
+    ],
+)
+def test_what_the_command_line_refuses_the_library_refuses(
+    suffix: str, options: dict[str, object], message: str, recording: Recording
+) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        attnviz.draw(recording, suffix, **options)
+
+
+class Frame(HTMLParser):
+    """Keeps the attributes of the one frame."""
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        assert tag == "iframe"
+        self.attributes = dict(attributes)
+
+
+def test_notebook_shows_the_page_in_a_frame(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = '<!doctype html><p title="a&quot;b">"</iframe><script>alert(1)</script>'
+    monkeypatch.setitem(RENDERERS, ".html", "attnviz.render_terminal")
+    monkeypatch.setattr(api, "draw_report", lambda report, suffix: page.encode())
+    shown = recording._repr_html_()
+    assert shown is not None
+    assert shown.count("<") == 2
+    frame = Frame()
+    frame.feed(shown)
+    assert frame.attributes["srcdoc"] == page
+    assert frame.attributes["sandbox"] == "allow-scripts allow-downloads"
+    assert html.escape(str(frame.attributes["title"])).startswith("Attention of 6 heads")
+
+
+def test_notebook_without_a_page_shows_what_it_shows_of_any_value(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(RENDERERS, ".html", raising=False)
+    assert recording._repr_html_() is None
+
+
+def test_a_recording_is_opened_without_what_draws_it(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    recording.save(path)
+    code = (
+        "import sys, attnviz; attnviz.load(sys.argv[1]);"
+        "assert not {'attnviz.api', 'attnviz.render', 'matplotlib', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
