@@ -8,6 +8,8 @@ from attnviz.errors import AttnvizError
 
 SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
 LARGEST_INCHES = 60
+UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
+SMALLEST_PAGE = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +24,7 @@ class Look:
         width: columns of the terminal.
         colors: how many colours the terminal has: 16777216, 256, or 0 for none.
         ascii: draw with ASCII characters only.
+        max_size: the most bytes of a page; what does not fit is pooled.
     """
 
     theme: str = "light"
@@ -31,19 +34,20 @@ class Look:
     width: int = 80
     colors: int = 0
     ascii: bool = False
+    max_size: int = 50_000_000
 
     def __post_init__(self) -> None:
         if self.theme not in ("light", "dark"):
             raise AttnvizError(f"unknown theme {self.theme!r}; light or dark works")
 
     @classmethod
-    def parse(cls, size: str | None = None, dpi: int = 200, **rest: Any) -> Self:
-        """The look written as on the command line: ``16:9``, ``8x6``, ``1920x1080``.
+    def parse(cls, size: str | None = None, dpi: int = 200, max_size: str = "50MB", **rest: Any) -> Self:
+        """The look written as on the command line: ``16:9``, ``8x6``, ``1920x1080``; ``50MB``.
 
         Raises:
             AttnvizError: for a size, dpi or theme that is none.
         """
-        return cls(size=parse_size(size, dpi), dpi=dpi, **rest)
+        return cls(size=parse_size(size, dpi), dpi=dpi, max_size=parse_bytes(max_size), **rest)
 
 
 def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:
@@ -66,3 +70,18 @@ def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:
     if not (2 <= width <= LARGEST_INCHES and 2 <= height <= LARGEST_INCHES):
         raise AttnvizError(f"--size {text!r} is {width:g} x {height:g} inches; 2 to {LARGEST_INCHES} a side works")
     return width, height
+
+
+def parse_bytes(text: str) -> int:
+    """The number of bytes of ``50MB``, ``500kB`` or ``1.5GB``.
+
+    Raises:
+        AttnvizError: for anything else, or less than any page takes.
+    """
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise AttnvizError(f"--max-size {text!r} is no size of a file; 50MB, 500kB or 1.5GB works")
+    count = int(float(match[1]) * UNITS[match[2].lower()])
+    if count < SMALLEST_PAGE:
+        raise AttnvizError(f"--max-size {text!r} is less than any page takes; {SMALLEST_PAGE // 1000}kB or more works")
+    return count

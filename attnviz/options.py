@@ -82,6 +82,7 @@ class Look:
     ] = None
     dpi: Annotated[int, Option(help="Pixels an inch, for figures.")] = 200
     title: Annotated[str | None, Option(help="Heading, instead of the text.", show_default=False)] = None
+    max_size: Annotated[str, Option(help="Of a page, as 50MB: longer maps are pooled to fit.")] = "50MB"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ RENDERERS = {
     ".png": "attnviz.render_figure",
     ".svg": "attnviz.render_figure",
     ".pdf": "attnviz.render_figure",
+    ".html": "attnviz.render_html",
     ".csv": "attnviz.render_data",
     JSON: "attnviz.render_data",
     ".npz": "attnviz.render_data",

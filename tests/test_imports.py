@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "attnviz"
 ORDER = """
 version errors
 tokens selection masks bias look maps tiles maps_factored colors devices samples
-rows metrics patterns reduce cells tensors files projections softmax attention
+rows metrics patterns reduce cells payload tensors files projections softmax attention
 streaming report atlas explain compare source training
 figure_*
 capture source_* render_*

@@ -1,0 +1,134 @@
+"use strict";
+// Values to colours: the tables are the page's, which are those of every other picture.
+
+const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
+
+// The scale of what is shown; "root" steps show small values larger than they are.
+function scaleOf(number) {
+  const change = state.side === "change";
+  const own = state.limits === "head" && number !== null;
+  const head = page.heads[number];
+  const shown = comparing ? (state.side === "A" ? 0 : 1) : 0;
+  const high = change
+    ? (own ? head.reach : page.reach) || 1
+    : (own ? head.peaks[shown]?.[2] : page.high) || 1;
+  return { low: change ? -high : 0, high, palette: change ? page.diverging : page.sequential, steps: state.steps, change };
+}
+
+function fractionOf(value, scale) {
+  const root = scale.steps === "root";
+  if (scale.change) {
+    const part = Math.min(1, Math.abs(value) / scale.high);
+    return 0.5 + (Math.sign(value) * (root ? Math.sqrt(part) : part)) / 2;
+  }
+  const part = Math.min(1, Math.max(0, value / scale.high));
+  return root ? Math.sqrt(part) : part;
+}
+
+function valueAt(fraction, scale) {
+  const root = scale.steps === "root";
+  if (!scale.change) return scale.high * (root ? fraction ** 2 : fraction);
+  const part = Math.abs(2 * fraction - 1);
+  return Math.sign(fraction - 0.5) * scale.high * (root ? part ** 2 : part);
+}
+
+function rgbOf(value, scale) {
+  if (Number.isNaN(value)) return page.nanColor;
+  const place = 3 * Math.round(255 * fractionOf(value, scale));
+  return palettes[scale.palette].subarray(place, place + 3);
+}
+
+function cssOf(value, scale) {
+  return `rgb(${rgbOf(value, scale).join(" ")})`;
+}
+
+// Black or white, whichever contrasts more.
+function inkOn([red, green, blue]) {
+  const linear = [red, green, blue].map((part) => {
+    const fraction = part / 255;
+    return fraction <= 0.04045 ? fraction / 12.92 : ((fraction + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.179 ? "#ffffff" : "#000000";
+}
+
+// A canvas of a pixel a cell; masked cells are transparent.
+function paintCells(values, rows, columns, scale) {
+  const canvas = document.createElement("canvas");
+  canvas.width = columns;
+  canvas.height = rows;
+  const image = new ImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  const table = new Uint32Array(256);
+  const palette = palettes[scale.palette];
+  for (let place = 0; place < 256; place++) {
+    table[place] = pixelOf(palette.subarray(3 * place, 3 * place + 3));
+  }
+  const nan = pixelOf(page.nanColor);
+  for (let place = 0; place < pixels.length; place++) {
+    const value = values[place];
+    if (value === ABSENT) continue;
+    pixels[place] = Number.isNaN(value) ? nan : table[Math.round(255 * fractionOf(value, scale))];
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+function pixelOf(rgb) {
+  return new Uint32Array(new Uint8ClampedArray([...rgb, 255]).buffer)[0];
+}
+
+let themeRead = null;
+
+// The page's own colours, as its style has them now.
+function theme() {
+  if (!themeRead) {
+    const style = getComputedStyle(document.documentElement);
+    const names = ["paper", "card", "ink", "soft", "line", "accent", "accent-paper", "absent", "arc", "less", "more"];
+    themeRead = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  }
+  return themeRead;
+}
+
+function forgetTheme() {
+  themeRead = null;
+}
+
+function drawLegend() {
+  const legend = document.getElementById("legend");
+  const scale = scaleOf(state.head);
+  const canvas = document.createElement("canvas");
+  canvas.width = 256;
+  canvas.height = 1;
+  const context = canvas.getContext("2d");
+  for (let place = 0; place < 256; place++) {
+    context.fillStyle = `rgb(${palettes[scale.palette].subarray(3 * place, 3 * place + 3).join(" ")})`;
+    context.fillRect(place, 0, 1, 1);
+  }
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((fraction) => make("span", {}, tickText(valueAt(fraction, scale), scale)));
+  const name = scale.change ? "change of attention weight, B − A" : "attention weight";
+  legend.replaceChildren(
+    make("span", {}, name),
+    make("span", { className: "scale" }, canvas, make("span", { className: "ticks" }, ...ticks)),
+  );
+  if (page.absent) legend.append(make("span", {}, make("i", { className: "swatch" }), "masked"));
+  if (page.nan) {
+    const swatch = make("i", { className: "swatch" });
+    swatch.style.background = `rgb(${page.nanColor.join(" ")})`;
+    legend.append(make("span", {}, swatch, "NaN"));
+  }
+  legend.hidden = false;
+}
+
+function tickText(value, scale) {
+  const percent = Math.abs(100 * value);
+  const digits = percent === 0 || 100 * scale.high >= 10 ? 0 : 100 * scale.high >= 1 ? 1 : 3;
+  const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";
+  return `${sign}${percent.toFixed(digits)}%`;
+}
+
+// An element with properties and children; text becomes text, never markup.
+function make(name, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+}

@@ -1,0 +1,181 @@
+"use strict";
+// The matrix: a row for each query, a column for each key, labels that stay while the cells scroll.
+
+const LARGEST_CELL = 72;
+const NUMBER_CELL = 38; // from this size on a cell shows its number
+const LABEL_STEP = 13; // pixels that a label needs
+
+class MatrixPicture {
+  constructor(shown) {
+    this.shown = shown;
+    this.factor = 1;
+  }
+
+  get dimmed() {
+    return false;
+  }
+
+  measure(width, most) {
+    const { queries, keys, rows, columns } = this.shown;
+    const side = Math.min(150, width * 0.28);
+    this.left = Math.ceil(Math.min(side, longest(queries.labels)) + 14);
+    const forLabels = Math.min(130, longest(keys.labels));
+    const room = [(width - this.left - 2) / columns, (most - forLabels - 40) / rows, LARGEST_CELL];
+    const fitting = Math.max(Math.min(...room), 0.05);
+    const most_zoom = Math.max(1, 96 / fitting);
+    this.factor = Math.min(Math.max(this.factor, 1), most_zoom);
+    this.cell = fitting * this.factor;
+    this.across = this.cell >= forLabels + 8;
+    this.top = Math.ceil((this.across ? 16 : forLabels) + 28);
+    this.margin = Math.max(0, Math.floor((width - this.left - columns * this.cell) / 2));
+    this.margin = this.factor === 1 ? Math.min(this.margin, 40) : 0;
+    this.left += this.margin;
+    return { width: this.left + columns * this.cell + 2, height: this.top + rows * this.cell + 2 };
+  }
+
+  get fixed() {
+    return { left: this.left, top: this.top };
+  }
+
+  zoomBy(factor) {
+    const before = this.factor;
+    this.factor = Math.max(1, before * factor);
+    const unit = this.cell / before;
+    this.factor = Math.min(this.factor, Math.max(1, 96 / unit));
+    return this.factor / before;
+  }
+
+  // The picture of the cells is painted once and only stretched afterwards.
+  painted() {
+    this.canvas ??= paintCells(this.shown.values, this.shown.rows, this.shown.columns, this.shown.scale);
+    return this.canvas;
+  }
+
+  draw(surface, area) {
+    const { rows, columns } = this.shown;
+    const { left, top, cell } = this;
+    surface.clip(left, top, area.width - left, area.height - top, () => {
+      const [x, y] = [left - area.x, top - area.y];
+      surface.rect(x, y, columns * cell, rows * cell, theme().absent);
+      surface.image(this.painted(), x, y, columns * cell, rows * cell);
+      if (cell >= NUMBER_CELL) this.drawNumbers(surface, area);
+    });
+    this.drawLabels(surface, area);
+  }
+
+  span(axis, area) {
+    const [scroll, room, count, fixed] =
+      axis === "query"
+        ? [area.y, area.height, this.shown.rows, this.top]
+        : [area.x, area.width, this.shown.columns, this.left];
+    const first = Math.max(0, Math.floor(scroll / this.cell));
+    return [first, Math.min(count, Math.ceil((scroll + room - fixed) / this.cell))];
+  }
+
+  drawNumbers(surface, area) {
+    const { values, columns, scale } = this.shown;
+    const [firstRow, lastRow] = this.span("query", area);
+    const [firstColumn, lastColumn] = this.span("key", area);
+    const size = Math.min(15, this.cell * 0.27);
+    for (let row = firstRow; row < lastRow; row++) {
+      for (let column = firstColumn; column < lastColumn; column++) {
+        const value = values[row * columns + column];
+        if (value === ABSENT) continue;
+        const text = Number.isNaN(value) ? "NaN" : cellText(value, scale);
+        const [x, y] = [this.left + (column + 0.5) * this.cell - area.x, this.top + (row + 0.5) * this.cell - area.y];
+        surface.text(text, x, y, { size, align: "center", color: inkOn(rgbOf(value, scale)) });
+      }
+    }
+  }
+
+  drawLabels(surface, area) {
+    const { queries, keys } = this.shown;
+    const faint = { size: 11, color: theme().soft };
+    surface.text("keys →", this.left, 9, faint);
+    surface.text("queries ↓", this.left - 10, 9, { ...faint, align: "right" });
+    const every = Math.ceil(LABEL_STEP / this.cell);
+    const [firstRow, lastRow] = this.span("query", area);
+    surface.clip(0, this.top, this.left, area.height - this.top, () => {
+      for (let row = Math.ceil(firstRow / every) * every; row < lastRow; row += every) {
+        this.drawRowLabel(surface, area, row, queries.labels[row], theme().ink);
+      }
+    });
+    const [firstColumn, lastColumn] = this.span("key", area);
+    surface.clip(this.left - 2, 16, area.width - this.left + 2, this.top - 16, () => {
+      for (let column = Math.ceil(firstColumn / every) * every; column < lastColumn; column += every) {
+        this.drawColumnLabel(surface, area, column, keys.labels[column], theme().ink);
+      }
+    });
+  }
+
+  get size() {
+    return Math.min(13, Math.max(10, this.cell * 0.7));
+  }
+
+  drawRowLabel(surface, area, row, label, color, weight = 400) {
+    const y = this.top + (row + 0.5) * this.cell - area.y;
+    const text = fitText(label, this.size, this.left - this.margin - 12);
+    surface.text(text, this.left - 8, y, { size: this.size, align: "right", color, weight });
+  }
+
+  drawColumnLabel(surface, area, column, label, color, weight = 400) {
+    const x = this.left + (column + 0.5) * this.cell - area.x;
+    const style = { size: this.size, color, weight };
+    if (this.across) surface.text(label, x, this.top - 12, { ...style, align: "center" });
+    else surface.text(fitText(label, this.size, this.top - 34), x, this.top - 7, { ...style, turned: -90 });
+  }
+
+  // The chosen token's row and column, and the cell that is pointed at.
+  drawOver(surface, area) {
+    if (state.pin) this.drawMark(surface, area, state.pin, theme().accent);
+    if (state.mark) this.drawMark(surface, area, state.mark, theme().ink);
+  }
+
+  drawMark(surface, area, mark, color) {
+    const { rows, columns, queries, keys } = this.shown;
+    const { left, top, cell } = this;
+    const thick = Math.max(cell, 1.5);
+    const [x, y] = [left + (mark.key ?? 0) * cell - area.x, top + (mark.query ?? 0) * cell - area.y];
+    surface.clip(left - 2, top - 2, area.width - left + 2, area.height - top + 2, () => {
+      if (mark.query !== null) surface.frame(left - area.x, y, columns * cell, thick, color, mark.key === null ? 2 : 1);
+      if (mark.key !== null) surface.frame(x, top - area.y, thick, rows * cell, color, mark.query === null ? 2 : 1);
+      if (mark.query !== null && mark.key !== null) surface.frame(x, y, thick, thick, color, 2.5);
+    });
+    if (mark.query !== null && y + cell > top - 1 && y < area.height) {
+      const middle = y + cell / 2;
+      surface.rect(this.margin - this.margin, middle - 9, left - 3, 18, theme().paper);
+      this.drawRowLabel(surface, area, mark.query, queries.labels[mark.query], theme().accent, 650);
+    }
+    if (mark.key !== null && x + cell > left - 1 && x < area.width) {
+      const middle = x + cell / 2;
+      const half = this.across ? Math.min(cell, textWidth(keys.labels[mark.key], this.size, 650) + 8) / 2 : 9;
+      surface.rect(middle - half, 17, 2 * half, top - 19, theme().paper);
+      this.drawColumnLabel(surface, area, mark.key, keys.labels[mark.key], theme().accent, 650);
+    }
+  }
+
+  pointAt(x, y, area) {
+    const row = Math.floor((y - this.top + area.y) / this.cell);
+    const column = Math.floor((x - this.left + area.x) / this.cell);
+    const query = y >= this.top && row >= 0 && row < this.shown.rows ? row : null;
+    const key = x >= this.left && column >= 0 && column < this.shown.columns ? column : null;
+    const beyond = x > this.left + this.shown.columns * this.cell || y > this.top + this.shown.rows * this.cell;
+    return beyond || (query === null && key === null) ? null : { query, key };
+  }
+
+  placeOf(mark) {
+    const place = (number, fixed) => fixed + (number ?? 0) * this.cell;
+    return { x: place(mark.key, this.left), y: place(mark.query, this.top), width: this.cell, height: this.cell };
+  }
+}
+
+function longest(labels) {
+  let width = 0;
+  for (const label of labels.length > 1500 ? labels.slice(-200) : labels) width = Math.max(width, textWidth(label, 13));
+  return width;
+}
+
+function cellText(value, scale) {
+  const percent = Math.round(100 * value);
+  return scale.change && percent > 0 ? `+${percent}` : String(percent).replace("-", "−");
+}

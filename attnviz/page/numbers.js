@@ -1,0 +1,146 @@
+"use strict";
+// The numbers: a head's are inflated when it is opened, and kept while it is among the last few that were.
+
+const ABSENT = -2; // stands for a masked cell; weights are never negative, changes never below -1
+const HEADS_KEPT = 8;
+const page = JSON.parse(document.getElementById("page-data").textContent);
+const comparing = page.sides.length > 1;
+const kept = new Map();
+
+function bytesOf(base64) {
+  const characters = atob(base64);
+  const bytes = new Uint8Array(characters.length);
+  for (let place = 0; place < bytes.length; place++) bytes[place] = characters.charCodeAt(place);
+  return bytes;
+}
+
+function inflate(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+}
+
+// What each code stands for: (code / largest)², then absent, then NaN.
+function weightsOfCodes(largest) {
+  const weights = new Float32Array(largest + 3);
+  for (let code = 0; code <= largest; code++) weights[code] = (code / largest) ** 2;
+  weights[largest + 1] = ABSENT;
+  weights[largest + 2] = NaN;
+  return weights;
+}
+
+function decode(codes, table) {
+  const weights = new Float32Array(codes.length);
+  for (let place = 0; place < codes.length; place++) weights[place] = table[codes[place]];
+  return weights;
+}
+
+function readWeights(buffer, start, count) {
+  const { dtype, largest } = page.precision;
+  if (dtype === "float32") return new Float32Array(buffer, start, count);
+  const codes = dtype === "uint16" ? new Uint16Array(buffer, start, count) : new Uint8Array(buffer, start, count);
+  return decode(codes, weightsOfCodes(largest));
+}
+
+// One head of one recording: weights, and what gives its scores or, where pooled, its maxima.
+class Side {
+  constructor(buffer, rows, columns) {
+    const cells = rows * columns;
+    const stop = cells * { float32: 4, uint16: 2, uint8: 1 }[page.precision.dtype];
+    this.columns = columns;
+    this.weights = readWeights(buffer, 0, cells);
+    if (page.block > 1) this.maxima = readWeights(buffer, stop, cells);
+    else if (page.precision.dtype === "float32") this.scores = new Float32Array(buffer, stop, cells);
+    else this.sums = new Float32Array(buffer.slice(stop), 0, rows);
+  }
+
+  // The score of a cell as {value, error}, as {below} where only a bound is known, or null where none is.
+  score(row, column) {
+    const weight = this.weights[row * this.columns + column];
+    if (weight === ABSENT || page.block > 1) return null;
+    if (this.scores) return { value: this.scores[row * this.columns + column], error: 0 };
+    const sum = this.sums[row];
+    if (Number.isNaN(sum) || Number.isNaN(weight)) return null;
+    if (weight === 0) return { below: sum + 2 * Math.log(0.5 / page.precision.largest) };
+    const code = page.precision.largest * Math.sqrt(weight);
+    return { value: Math.log(weight) + sum, error: -2 * Math.log(1 - 0.5 / code) };
+  }
+}
+
+function documentRead() {
+  if (document.readyState !== "loading") return Promise.resolve();
+  return new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
+}
+
+async function readSide(number, side) {
+  const id = `head-${number}-${side}`;
+  if (!document.getElementById(id)?.nextSibling) await documentRead();
+  const buffer = await inflate(bytesOf(document.getElementById(id).textContent));
+  return new Side(buffer, textOf(number, "query").labels.length, textOf(number, "key").labels.length);
+}
+
+// A head's sides, and what changed from the first to the second.
+function loadHead(number) {
+  if (!kept.has(number)) kept.set(number, Promise.all(page.sides.map((_, side) => readSide(number, side))));
+  const loading = kept.get(number);
+  kept.delete(number);
+  kept.set(number, loading);
+  if (kept.size > HEADS_KEPT) kept.delete(kept.keys().next().value);
+  return loading;
+}
+
+function changeOf(before, after) {
+  const change = new Float32Array(before.length);
+  for (let place = 0; place < change.length; place++) {
+    const neither = before[place] === ABSENT && after[place] === ABSENT;
+    change[place] = neither ? ABSENT : shownWeight(after[place]) - shownWeight(before[place]);
+  }
+  return change;
+}
+
+function shownWeight(weight) {
+  return weight === ABSENT ? 0 : weight;
+}
+
+// The text that the queries ("query") or the keys ("key") of a head belong to.
+function textOf(number, axis, side = 0) {
+  const head = page.heads[number];
+  return page.texts[(axis === "query" ? head.queries : head.keys)[side]];
+}
+
+// The means and maxima of every thumbnail, by head and side.
+function readThumbnails() {
+  const codes = bytesOf(page.thumbnails);
+  const table = weightsOfCodes(page.thumbnailLargest);
+  let place = 0;
+  return page.heads.map((head) => {
+    const cells = head.thumbnail[0] * head.thumbnail[1];
+    return page.sides.map(() => {
+      const mean = decode(codes.subarray(place, place + cells), table);
+      const largest = decode(codes.subarray(place + cells, place + 2 * cells), table);
+      place += 2 * cells;
+      return { mean, largest };
+    });
+  });
+}
+
+// A weight in percent, with no more digits than it was kept with.
+function weightText(weight, signed = false) {
+  if (weight === ABSENT) return "masked";
+  if (Number.isNaN(weight)) return "NaN";
+  const percent = 100 * weight;
+  const sign = percent < 0 ? "−" : signed && percent > 0 ? "+" : "";
+  const { largest } = page.precision;
+  if (percent === 0 && largest && !signed) return `< ${(100 * (0.5 / largest) ** 2).toPrecision(1)}%`;
+  const error = largest ? (100 * Math.sqrt(Math.abs(weight))) / largest : 0.005;
+  const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10(2 * error || 1e-4))));
+  return `${sign}${Math.abs(percent).toFixed(percent === 0 ? 0 : digits)}%`;
+}
+
+function scoreText(score) {
+  if (!score) return "not kept";
+  if (score.below !== undefined) return `below ${score.below.toFixed(1)}`;
+  if (!Number.isFinite(score.value)) return String(score.value);
+  if (!score.error) return score.value.toFixed(4);
+  const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10(score.error))));
+  return `${score.value.toFixed(digits)} ± ${score.error.toPrecision(1)}`;
+}

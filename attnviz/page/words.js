@@ -1,0 +1,141 @@
+"use strict";
+// The text itself, shaded by what the chosen token attends to or by what attends to it.
+
+class WordsView {
+  constructor(parent, shown) {
+    this.shown = shown;
+    this.element = make("div");
+    this.directions = make("div", { className: "group" });
+    this.directions.setAttribute("role", "group");
+    this.directions.setAttribute("aria-label", "What the shading shows");
+    this.note = make("p", { className: "note" });
+    this.axes = shown.same ? ["both"] : ["query", "key"];
+    this.tokens = {};
+    this.element.append(make("div", { className: "bar" }, ...(shown.same ? [this.directions] : []), this.note));
+    for (const axis of this.axes) this.element.append(this.paragraph(axis));
+    parent.append(this.element);
+    if (shown.same) this.addDirections();
+    this.drawOver();
+  }
+
+  paragraph(axis) {
+    const text = axis === "key" ? this.shown.keys : this.shown.queries;
+    const paragraph = make("p", { className: "words", dir: "auto" });
+    if (!this.shown.same) paragraph.append(make("h3", {}, axis === "query" ? "queries" : "keys"));
+    this.tokens[axis] = text.labels.map((label, place) => {
+      const token = make("button", { type: "button", className: "token", tabIndex: place ? -1 : 0 }, label);
+      token.dataset.place = place;
+      const space = text.spaces[place];
+      if (space === "\n" && place) paragraph.append(document.createElement("br"));
+      else if (space === " " && place) paragraph.append(" ");
+      else if (place) paragraph.append(document.createElement("wbr"));
+      paragraph.append(token);
+      return token;
+    });
+    const markAt = (event) => {
+      const place = event.target.closest(".token")?.dataset.place;
+      return place === undefined ? null : this.markOf(axis, Number(place));
+    };
+    paragraph.addEventListener("pointermove", (event) => event.pointerType !== "touch" && pointTo(markAt(event)));
+    paragraph.addEventListener("pointerleave", () => pointTo(null));
+    paragraph.addEventListener("click", (event) => markAt(event) && pin(markAt(event)));
+    return paragraph;
+  }
+
+  markOf(axis, place) {
+    const asKey = axis === "key" || (axis === "both" && state.direction === "from");
+    return asKey ? { query: null, key: place } : { query: place, key: null };
+  }
+
+  addDirections() {
+    const choices = { to: "what it attends to", from: "what attends to it" };
+    this.directions.replaceChildren(
+      ...Object.entries(choices).map(([name, label]) => {
+        const chosen = state.direction === name;
+        const button = make("button", { type: "button", onclick: () => this.turn(name) }, label);
+        button.setAttribute("aria-pressed", chosen);
+        return button;
+      }),
+    );
+  }
+
+  turn(direction) {
+    state.direction = direction;
+    const place = state.pin?.query ?? state.pin?.key;
+    if (place !== undefined && place !== null) state.pin = this.markOf("both", place);
+    this.addDirections();
+    drawMarks();
+  }
+
+  drawOver() {
+    const mark = state.mark || state.pin;
+    const shades = mark ? this.shadesOf(mark) : {};
+    const average = mark ? null : averageOfKeys(this.shown);
+    for (const axis of this.axes) {
+      const asQueries = axis === "query";
+      const values = shades[axis] ?? (average && !asQueries ? average : null);
+      this.tokens[axis].forEach((token, place) => this.shade(token, values ? values[place] : 0));
+    }
+    const chosen = mark ? this.nameOf(mark) : null;
+    this.note.textContent = chosen
+      ? `Shaded: ${mark.query !== null ? `what ${chosen} attends to` : `what attends to ${chosen}`}.`
+      : "Shaded: how much each token is attended to on average. Point at a token, or click to keep it.";
+    for (const [axis, tokens] of Object.entries(this.tokens)) {
+      const places = axis === "both" ? [mark?.query ?? mark?.key] : [mark?.[axis]];
+      tokens.forEach((token, place) => token.classList.toggle("chosen", places.includes(place)));
+    }
+  }
+
+  nameOf(mark) {
+    return mark.query !== null ? quoted(this.shown.queries, mark.query) : quoted(this.shown.keys, mark.key);
+  }
+
+  shadesOf(mark) {
+    const { values, rows, columns } = this.shown;
+    if (mark.query !== null) {
+      return { [this.shown.same ? "both" : "key"]: values.subarray(mark.query * columns, (mark.query + 1) * columns) };
+    }
+    const column = Float32Array.from({ length: rows }, (_, query) => values[query * columns + mark.key]);
+    return { [this.shown.same ? "both" : "query"]: column };
+  }
+
+  shade(token, value) {
+    const { scale } = this.shown;
+    const real = value !== ABSENT && !Number.isNaN(value);
+    const part = real ? Math.abs(scale.change ? 2 * fractionOf(value, scale) - 1 : fractionOf(value, scale)) : 0;
+    const hue = scale.change ? (value < 0 ? "less" : "more") : "arc";
+    const color = part > 0.004 ? `color-mix(in srgb, var(--${hue}) ${Math.round(78 * part)}%, transparent)` : "";
+    if (token.shaded === color && token.real === value) return;
+    token.shaded = color;
+    token.real = value;
+    token.style.backgroundColor = color;
+    token.style.color = part > 0.55 ? "var(--paper)" : "";
+    token.classList.toggle("absent", value === ABSENT);
+    token.classList.toggle("nan", Number.isNaN(value));
+  }
+
+  reveal(mark) {
+    const [axis, place] = mark.query !== null ? ["query", mark.query] : ["key", mark.key];
+    const token = (this.tokens[axis] ?? this.tokens.both)[place];
+    token.focus({ preventScroll: true });
+    token.scrollIntoView({ block: "nearest" });
+  }
+
+  fit() {}
+}
+
+// What each key gets from the queries that see it, on average.
+function averageOfKeys({ values, rows, columns }) {
+  const totals = new Float32Array(columns);
+  const counts = new Uint32Array(columns);
+  for (let place = 0; place < rows * columns; place++) {
+    if (values[place] === ABSENT) continue;
+    totals[place % columns] += values[place];
+    counts[place % columns]++;
+  }
+  return totals.map((total, key) => (counts[key] ? total / counts[key] : ABSENT));
+}
+
+function quoted(text, place) {
+  return `“${text.labels[place]}”`;
+}

@@ -1,0 +1,196 @@
+"""A Report as one page that opens anywhere: its script, its style and its numbers in one file that asks for nothing."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from typing import IO, Any
+
+import numpy as np
+
+from attnviz.cells import HeadCells, Numbers
+from attnviz.colors import DIVERGING, NAN, SEQUENTIAL, colormap
+from attnviz.errors import AttnvizError
+from attnviz.look import Look
+from attnviz.payload import PRECISIONS, PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
+from attnviz.report import Report, head_name
+from attnviz.tokens import Tokens
+
+SCRIPTS = (
+    "numbers.js",
+    "colors.js",
+    "surface.js",
+    "stage.js",
+    "matrix.js",
+    "arcs.js",
+    "words.js",
+    "table.js",
+    "overview.js",
+    "inspector.js",
+    "save.js",
+    "page.js",
+)
+POLICY = (
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+SIDES = {"": "", "_a": "A", "_b": "B"}
+
+
+def write(report: Report, suffix: str, file: IO[bytes]) -> None:
+    """Writes the page; the same report gives the same bytes.
+
+    Raises:
+        AttnvizError: if the report is of something that has no cells.
+    """
+    if report.numbers is None:
+        raise AttnvizError(f"there are no heads to show in a {suffix} page; attnviz show and compare have them")
+    plan = plan_page(report.numbers.heads, report.look.max_size)
+    heads = pack_heads(report.numbers.heads, plan)
+    file.write(_opening(report, report.numbers, plan, heads).encode())
+    for number, head in enumerate(heads):
+        for side, packed in enumerate(head.sides):
+            file.write(b'<script type="text/plain" id="head-%d-%d">' % (number, side))
+            file.write(base64.b64encode(packed.content))
+            file.write(b"</script>\n")
+    file.write(b"</body>\n</html>\n")
+
+
+def max_cells(look: Look) -> int:
+    """None: the page takes the numbers themselves."""
+    return 0
+
+
+def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> str:
+    """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
+    style, script = _asset("page.css"), "\n".join(_asset(name) for name in SCRIPTS)
+    data = _about_page(report, numbers, plan, heads)
+    fields = {
+        "policy": POLICY.format(script=_digest(script), style=_digest(style)),
+        "title": html.escape(report.title),
+        "caption": html.escape(report.caption),
+        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
+        "style": style,
+        "data": _script_json(data),
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], _asset("page.html"))
+
+
+def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> dict[str, Any]:
+    """Everything but the heads' own numbers, as JSON values."""
+    texts = _Texts(plan)
+    described = [_about_head(cells, head, texts) for cells, head in zip(numbers.heads, heads, strict=True)]
+    sides = [packed for head in heads for packed in head.sides]
+    absent, nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
+    return {
+        "title": report.title,
+        "caption": report.caption,
+        "remarks": [*_remarks(numbers, plan, absent, nan), *report.remarks],
+        "view": "table" if report.style == "table" else "matrix",
+        "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
+        "precisionSaid": plan.precision.sentence,
+        "block": plan.block,
+        "absent": absent,
+        "nan": nan,
+        "nanColor": list(NAN),
+        "palettes": {name: _base64(colormap(name).tobytes()) for name in (SEQUENTIAL, DIVERGING)},
+        "sequential": SEQUENTIAL,
+        "diverging": DIVERGING,
+        "high": max((side.peak[2] for side in sides if side.peak), default=0.0) or 1.0,
+        "reach": max(head.reach for head in heads) or 1.0,
+        "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
+        "texts": texts.described,
+        "heads": described,
+        "thumbnailLargest": PRECISIONS[-1].largest,
+        "thumbnails": _base64(b"".join(side.thumbnail for side in sides)),
+    }
+
+
+class _Texts:
+    """The texts of a page's axes, each described once however many heads share it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.described: list[dict[str, Any]] = []
+        self.known: dict[tuple[Any, ...], int] = {}
+
+    def number(self, tokens: Tokens, span: slice) -> int:
+        """The number of the text that an axis over a span of tokens shows."""
+        key = (tokens.text, tokens.labels, span.start, span.stop)
+        if key not in self.known:
+            self.known[key] = len(self.described)
+            self.described.append(_about_text(tokens, span, self.plan))
+        return self.known[key]
+
+
+def _about_text(tokens: Tokens, span: slice, plan: Plan) -> dict[str, Any]:
+    """The labels of an axis, the number of each cell's first token, and the white space before it in the text."""
+    edges = axis_edges(span, plan.block).tolist()
+    if plan.block == 1:
+        return {"labels": tokens.labels[span], "first": span.start, "spaces": _spaces(tokens)[span]}
+    labels = [f"{first}–{stop - 1}" if stop - first > 1 else tokens.labels[first] for first, stop in pairwise(edges)]
+    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
+
+
+def _spaces(tokens: Tokens) -> str:
+    """What stands before each token in the text: a line end, a space, or nothing (``-``)."""
+    ends = np.concatenate([[0], np.maximum.accumulate(tokens.offsets[:, 1])])[:-1]
+    gaps = (tokens.text[end:start] for end, start in zip(ends, tokens.offsets[:, 0], strict=True))
+    return "".join("\n" if "\n" in gap else " " if gap or not tokens.text else "-" for gap in gaps)
+
+
+def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts) -> dict[str, Any]:
+    maps = cells.maps
+    rows, columns = (len(axis_edges(span, texts.plan.block)) - 1 for span in (cells.queries, cells.keys))
+    return {
+        "layer": maps.layer,
+        "head": cells.head,
+        "name": head_name(maps, cells.head),
+        "kind": maps.kind,
+        "item": maps.item,
+        "same": maps.query_tokens.labels == maps.key_tokens.labels and cells.queries == cells.keys,
+        "queries": [texts.number(side.query_tokens, cells.queries) for side in cells.sides.values()],
+        "keys": [texts.number(side.key_tokens, cells.keys) for side in cells.sides.values()],
+        "thumbnail": thumbnail_shape(rows, columns),
+        "peaks": [side.peak for side in head.sides],
+        "reach": head.reach,
+    }
+
+
+def _remarks(numbers: Numbers, plan: Plan, absent: bool, nan: bool) -> list[str]:
+    """What was pooled, what is masked and what is no number."""
+    remarks = []
+    if plan.block > 1:
+        head = numbers.heads[0]
+        counts = " x ".join(str(span.stop - span.start) for span in (head.queries, head.keys))
+        remarks.append(
+            f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
+            "weights; fewer --heads, --queries 10:40 --keys :20, or a larger --max-size shows each token."
+        )
+    if absent:
+        remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
+    if nan:
+        remarks.append("Some weights are not numbers (NaN); they are drawn in a colour of their own.")
+    return remarks
+
+
+def _digest(content: str) -> str:
+    return f"sha256-{_base64(hashlib.sha256(content.encode()).digest())}"
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _script_json(value: dict[str, Any]) -> str:
+    """JSON in which nothing can end a script element or start a comment."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("attnviz") / "page" / name).read_text(encoding="utf-8")

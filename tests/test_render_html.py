@@ -1,0 +1,399 @@
+"""The page as a file: nothing asked of anyone, tokens as text, and the numbers of the recording in it."""
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.colors import colormap
+from attnviz.compare import comparison_report
+from attnviz.errors import AttnvizError
+from attnviz.look import Look, parse_bytes
+from attnviz.maps import DenseMaps, Recording
+from attnviz.payload import PRECISIONS, Precision, encode_weights, log_sum_exp, plan_page
+from attnviz.render import draw
+from attnviz.render_html import SCRIPTS, _asset
+from attnviz.report import Report, ReportOptions, build_report
+from attnviz.selection import Selection
+from attnviz.tokens import Tokens
+
+from .conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "<img src=x onerror=alert(1)>",
+    "{{script}}",
+    "&lt;b&gt;",
+    "\u2028",
+    "[bold]$x_1$",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467",
+    "שלום",
+    "",
+)
+FLOAT32, UINT16, UINT8 = PRECISIONS
+
+
+@dataclass
+class Page(HTMLParser):
+    """The elements of a page: what scripts and styles hold, and every attribute."""
+
+    content: bytes
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.styles: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.within = ""
+        self.feed(self.content.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.within = tag
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.within = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.within == "script":
+            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+        elif self.within == "style":
+            self.styles.append(data)
+        else:
+            self.texts.append(data)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        [found] = [text for attributes, text in self.scripts if attributes.get("id") == "page-data"]
+        parsed: dict[str, Any] = json.loads(found)
+        return parsed
+
+    @property
+    def script(self) -> str:
+        [found] = [text for attributes, text in self.scripts if "type" not in attributes]
+        return found
+
+    @property
+    def policy(self) -> str:
+        return next(value for tag, name, value in self.attributes if name == "content" and "default-src" in value)
+
+    def numbers(self, head: int, side: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Weights and what goes with them (scores, log-sum-exps or maxima), as the page's script decodes them."""
+        [found] = [text for attributes, text in self.scripts if attributes.get("id") == f"head-{head}-{side}"]
+        content = zlib.decompress(base64.b64decode(found))
+        data = self.data
+        described = data["heads"][head]
+        rows, columns = (len(data["texts"][described[axis][side]]["labels"]) for axis in ("queries", "keys"))
+        dtype = np.dtype(data["precision"]["dtype"]).newbyteorder("<")
+        codes = np.frombuffer(content, dtype, rows * columns).reshape(rows, columns)
+        rest = content[codes.nbytes :]
+        weights = decoded(codes, data["precision"]["largest"])
+        if data["block"] > 1:
+            return weights, decoded(np.frombuffer(rest, dtype).reshape(rows, columns), data["precision"]["largest"])
+        second = np.frombuffer(rest, "<f4")
+        return weights, second.reshape(rows, columns) if dtype.kind == "f" else second
+
+
+def decoded(codes: np.ndarray, largest: int) -> np.ndarray:
+    """Codes to weights: absent is -2."""
+    if codes.dtype.kind == "f":
+        return codes
+    weights = (codes.astype(np.float64) / largest) ** 2
+    return np.where(codes == largest + 1, -2, np.where(codes == largest + 2, np.nan, weights))
+
+
+def page(report: Report) -> Page:
+    return Page(draw(report, ".html"))
+
+
+def page_of(recording: Recording, max_size: int = 50_000_000, **selection: str) -> Page:
+    options = ReportOptions(selection=Selection.parse(**selection), max_cells=0, look=Look(max_size=max_size))
+    return page(build_report(recording, options))
+
+
+def labelled(labels: tuple[str, ...]) -> Tokens:
+    return replace(Tokens.numbered(len(labels)), labels=labels)
+
+
+def with_labels(queries: tuple[str, ...], keys: tuple[str, ...]) -> Recording:
+    scores = np.zeros((1, len(queries), len(keys)), dtype=np.float32)
+    maps = DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=(0,),
+        query_tokens=labelled(queries),
+        key_tokens=labelled(keys),
+        scores=scores,
+        weights=np.full_like(scores, 1 / len(keys)),
+        visible=np.ones(scores.shape[1:], dtype=bool),
+    )
+    return Recording(maps=(maps,), model="a test", remarks=queries)
+
+
+def large(tokens: int, heads: int = 2, causal: bool = True) -> Recording:
+    """Heads of many tokens, so that their numbers are quantized."""
+    random = np.random.default_rng(1)
+    scores = random.normal(size=(heads, tokens, tokens)).astype(np.float32) * 3
+    visible = np.tri(tokens, dtype=bool) if causal else np.ones((tokens, tokens), dtype=bool)
+    powers = np.where(visible, np.exp(scores), 0)
+    text = Tokens.numbered(tokens)
+    maps = DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=tuple(range(heads)),
+        query_tokens=text,
+        key_tokens=text,
+        scores=scores,
+        weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
+        visible=visible,
+    )
+    return Recording(maps=(maps,), model="a test")
+
+
+def test_policy_allows_the_pages_own_script_and_style_and_nothing_else(recording: Recording) -> None:
+    made = page_of(recording)
+    [style] = made.styles
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (made.script, style)]
+    assert made.policy == (
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_page_names_no_address_and_has_no_inline_handler(recording: Recording) -> None:
+    made = page_of(recording)
+    known = ("http://www.w3.org/2000/svg",)
+    text = made.content.decode()
+    assert [found for found in re.findall(r"[a-z]+://[^\"'` ]*", text) if found not in known] == []
+    assert not [name for _, name, _ in made.attributes if name.startswith("on") or name == "style"]
+    assert {value for _, name, value in made.attributes if name in ("src", "href")} == {"data:,"}
+
+
+def test_script_is_the_readable_files_as_they_are(recording: Recording) -> None:
+    assert page_of(recording).script == "\n".join(_asset(name) for name in SCRIPTS)
+
+
+def test_same_report_gives_the_same_bytes(recording: Recording) -> None:
+    assert page_of(recording).content == page_of(recording).content
+
+
+def test_small_page_keeps_every_number_exactly(causal_recording: Recording) -> None:
+    made = page_of(causal_recording)
+    assert len(made.data["heads"]) == LAYERS * HEADS
+    for number, described in enumerate(made.data["heads"]):
+        maps = dense(causal_recording, described["layer"])
+        weights, scores = made.numbers(number)
+        assert weights.shape == (QUERIES, KEYS)
+        head = maps.heads.index(described["head"])
+        np.testing.assert_array_equal(weights[maps.visible], maps.weights[head][maps.visible])
+        np.testing.assert_array_equal(scores[maps.visible], maps.scores[head][maps.visible])
+        assert (weights[~maps.visible] == -2).all()
+    assert made.data["absent"]
+    assert any("Absent cells are masked" in remark for remark in made.data["remarks"])
+
+
+@pytest.mark.parametrize(("tokens", "precision"), [(360, UINT16), (1300, UINT8)], ids=["16 bits", "8 bits"])
+def test_quantized_page_keeps_weights_and_scores_within_the_error_it_states(tokens: int, precision: Precision) -> None:
+    recording = large(tokens)
+    made = page_of(recording)
+    assert made.data["precision"] == {"dtype": precision.dtype, "largest": precision.largest}
+    weights, sums = made.numbers(1)
+    maps = dense(recording)
+    truth, visible = maps.weights[1].astype(np.float64), maps.visible
+    error = np.abs(weights - truth)[visible]
+    assert (error <= 1.01 * np.sqrt(truth[visible]) / precision.largest + 0.26 / precision.largest**2).all()
+    assert (weights[~visible] == -2).all()
+    kept = visible & (weights > 0)
+    scores = np.log(np.where(kept, weights, 1)) + sums[:, None]
+    codes = precision.largest * np.sqrt(np.where(kept, weights, 1))
+    bound = -2 * np.log(1 - 0.5 / codes)
+    assert (np.abs(scores - maps.scores[1])[kept] <= bound[kept] + 1e-4).all()
+
+
+def test_stated_precision_holds_for_every_weight() -> None:
+    weights = np.linspace(0, 1, 100_001, dtype=np.float32)[None]
+    visible = np.ones(weights.shape, dtype=bool)
+    for precision, said in ((UINT16, "0.0016"), (UINT8, "0.4")):
+        back = decoded(encode_weights(weights, visible, precision), precision.largest)
+        assert 100 * np.abs(back - weights).max() <= float(said)
+        assert f"within {said} percentage points" in precision.sentence
+
+
+def test_nan_and_masked_have_codes_of_their_own() -> None:
+    weights = np.array([[np.nan, 0.25, 0.0, np.nan]], dtype=np.float32)
+    visible = np.array([[True, True, True, False]])
+    for precision in PRECISIONS:
+        back = decoded(encode_weights(weights, visible, precision), precision.largest)
+        np.testing.assert_allclose(back, [[np.nan, 0.25, 0, -2]], atol=0.002)
+
+
+def test_row_that_is_no_softmax_of_its_scores_keeps_no_score() -> None:
+    scores = np.zeros((2, 4), dtype=np.float32)
+    weights = np.array([[0.25] * 4, [0.7, 0.1, 0.1, 0.1]], dtype=np.float32)
+    sums = log_sum_exp(scores, weights, np.ones((2, 4), dtype=bool))
+    assert sums[0] == pytest.approx(np.log(4))
+    assert np.isnan(sums[1])
+
+
+def test_nan_is_said_and_kept(recording: Recording) -> None:
+    maps = dense(recording)
+    weights = maps.weights.copy()
+    weights[0, 2, 3] = np.nan
+    made = page_of(Recording(maps=(replace(maps, weights=weights),), model="a test"))
+    assert np.argwhere(np.isnan(made.numbers(0)[0])).tolist() == [[2, 3]]
+    assert any("NaN" in remark for remark in made.data["remarks"])
+
+
+def test_page_that_is_too_large_is_pooled_and_says_so() -> None:
+    recording = large(501, heads=1)
+    made = page_of(recording, max_size=100_000)
+    assert made.data["block"] == 3
+    assert len(made.content) < 100_000 + 90_000  # the page's own script and style come on top
+    mean, maximum = made.numbers(0)
+    assert mean.shape == (167, 167)
+    maps = dense(recording)
+    block = maps.weights[0][30:33, 12:15]
+    assert mean[10, 4] == pytest.approx(block.mean(), abs=0.01)
+    assert maximum[10, 4] == pytest.approx(block.max(), abs=0.01)
+    assert made.data["texts"][0]["labels"][10] == "30–32"
+    assert any("Pooled: 501 x 501 tokens in blocks of 3 x 3" in remark for remark in made.data["remarks"])
+
+
+def test_twelve_by_twelve_heads_of_512_tokens_are_not_pooled() -> None:
+    @dataclass
+    class Sized:
+        queries: slice
+        keys: slice
+        sides: dict[str, None]
+
+    heads: list[Any] = [Sized(slice(0, 512), slice(0, 512), {"": None})] * 144
+    plan = plan_page(heads, Look().max_size)
+    assert (plan.block, plan.precision) == (1, UINT8)
+
+
+def test_worst_case_rows_take_no_more_than_a_byte_of_the_page_for_each_cell() -> None:
+    random = np.random.default_rng(0)
+    rows = np.abs(random.normal(size=(1, 512, 512))).astype(np.float32) ** 2  # the entropy of codes is largest so
+    maps = replace(dense(large(512, heads=1, causal=False)), weights=rows / rows.sum(axis=-1, keepdims=True))
+    made = page_of(Recording(maps=(replace(maps, heads=(0,)),) * 4, model="a test"), max_size=50_000_000)
+    assert made.data["precision"]["dtype"] == "uint16"
+    made = page_of(Recording(maps=(maps,) * 12, model="a test"))
+    assert made.data["precision"]["dtype"] == "uint8"
+    assert len(made.content) < 12 * 512 * 512
+
+
+@pytest.mark.parametrize("token", HOSTILE)
+def test_hostile_token_is_text(token: str) -> None:
+    made = page_of(with_labels((token, "a", "b"), ("c", token)))
+    plain = page_of(with_labels(("x", "a", "b"), ("c", "x")))
+    assert [attributes for attributes, _ in made.scripts] == [attributes for attributes, _ in plain.scripts]
+    assert made.script == plain.script
+    assert made.policy == plain.policy
+    assert made.data["texts"][0]["labels"] == [token, "a", "b"]
+    assert made.data["texts"][1]["labels"] == ["c", token]
+    assert [tag for tag, _, _ in made.attributes] == [tag for tag, _, _ in plain.attributes]
+
+
+@given(st.text(max_size=30))
+def test_any_token_comes_back_as_it_was(token: str) -> None:
+    made = page_of(with_labels((token,), ("b", token)))
+    assert [text["labels"] for text in made.data["texts"]] == [[token], ["b", token]]
+    assert len(made.scripts) == 3
+
+
+def test_page_says_what_the_report_says(recording: Recording) -> None:
+    untrained = replace(recording, untrained=True, seed=3)
+    report = build_report(untrained, ReportOptions(max_cells=0, look=Look(title="A <b>title</b>")))
+    made = page(report)
+    assert report.caption in made.texts
+    assert ("figure", "aria-label", report.caption) in made.attributes
+    assert "A <b>title</b>" in made.texts
+    assert any(text.startswith("Untrained: random weights from seed 3") for text in made.texts)
+
+
+def test_colours_are_those_of_every_other_picture(recording: Recording) -> None:
+    data = page_of(recording).data
+    for name in ("viridis", "RdBu_r"):
+        assert base64.b64decode(data["palettes"][name]) == colormap(name).tobytes()
+    assert data["high"] == max(dense(recording, layer).weights.max() for layer in range(LAYERS))
+
+
+def test_selection_of_queries_and_keys_is_kept(recording: Recording) -> None:
+    made = page_of(recording, heads="1.2,0.1", queries="1:4", keys="2:")
+    assert [head["name"] for head in made.data["heads"]] == ["1.2", "0.1"]
+    weights, _ = made.numbers(0)
+    np.testing.assert_array_equal(weights, dense(recording, 1).weights[2, 1:4, 2:])
+    assert made.data["texts"][0] == {"labels": ["q1", "q2", "q3"], "first": 1, "spaces": "   "}
+
+
+def test_comparison_carries_both_recordings_and_the_reach_of_the_change(recording: Recording) -> None:
+    other = Recording(maps=tuple(dense_maps(layer, causal=True, seed=9) for layer in range(LAYERS)), model="a test")
+    made = page(comparison_report(recording, other, "another seed", ReportOptions(max_cells=0)))
+    assert made.data["sides"] == ["A", "B"]
+    weights_a, weights_b = made.numbers(4, 0)[0], made.numbers(4, 1)[0]
+    np.testing.assert_array_equal(weights_a, dense(recording, 1).weights[1])
+    change = np.where(weights_b == -2, 0, weights_b) - weights_a
+    assert made.data["heads"][4]["reach"] == pytest.approx(np.abs(change).max())
+    assert made.data["reach"] == max(head["reach"] for head in made.data["heads"])
+
+
+def test_layers_of_different_head_counts_and_shapes_share_a_page(recording: Recording) -> None:
+    one = replace(large(4, heads=5).maps[0], layer=7)
+    made = page_of(Recording(maps=(*recording.maps, one), model="a test"))
+    assert [head["name"] for head in made.data["heads"][-5:]] == ["7.0", "7.1", "7.2", "7.3", "7.4"]
+    assert made.numbers(2 * HEADS)[0].shape == (4, 4)
+    assert [head["same"] for head in made.data["heads"]] == [False] * 6 + [True] * 5
+
+
+def test_spaces_of_the_text_come_back() -> None:
+    from attnviz.tokens import tokenize
+
+    tokens = tokenize("Life, is\nshort")
+    maps = replace(
+        dense(large(4, heads=1)),
+        query_tokens=tokens,
+        key_tokens=tokens,
+    )
+    made = page_of(Recording(maps=(maps,), model="a test"))
+    assert made.data["texts"] == [{"labels": ["Life", ",", "is", "short"], "first": 0, "spaces": "-- \n"}]
+
+
+def test_table_report_opens_on_the_table(recording: Recording) -> None:
+    report = build_report(recording, ReportOptions(table="both", max_cells=0))
+    assert page(report).data["view"] == "table"
+
+
+@pytest.mark.parametrize("text", ["50", "big", "-5MB", "50 TB", "1e3MB", ""])
+def test_refuses_a_size_that_is_none(text: str) -> None:
+    with pytest.raises(AttnvizError, match=r"50MB, 500kB or 1\.5GB works"):
+        parse_bytes(text)
+
+
+def test_refuses_a_page_smaller_than_any() -> None:
+    with pytest.raises(AttnvizError, match="100kB or more works"):
+        parse_bytes("1kB")
+    assert parse_bytes("1.5GB") == 1_500_000_000
+
+
+def test_refuses_quantizing_what_is_no_weight() -> None:
+    with pytest.raises(AttnvizError, match="weights outside 0 to 1"):
+        encode_weights(np.array([[1.5]], dtype=np.float32), np.ones((1, 1), dtype=bool), UINT8)
+
+
+def test_refuses_a_report_without_cells(recording: Recording) -> None:
+    report = build_report(recording, ReportOptions(max_cells=0))
+    with pytest.raises(AttnvizError, match=r"no heads to show in a \.html page"):
+        draw(replace(report, numbers=None), ".html")
