@@ -16,6 +16,7 @@ EXPORTS = {
     "build_report": "attnviz.report",
     "draw": "attnviz.api",
     "load": "attnviz.files",
+    "record": "attnviz.capture",
 }
 
 

@@ -1,0 +1,213 @@
+"""What one attention call was given, in torch, to the maps of its chosen heads.
+
+A call is known either by its factors (queries, keys and a mask, as a kernel is given them) or by its softmax
+(what attention written by hand put in and got out). Both give scores, weights and visible cells in float32.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+NEVER = -9000.0  # a mask written with finite numbers uses -1e4, -1e9, ...: no score is that low
+ALMOST_NEVER = -1000.0
+SAMPLED_QUERIES = 64  # fidelity is measured on at most this many queries, evenly spread
+
+
+class CallMaps(NamedTuple):
+    """The maps of the chosen heads of one call.
+
+    Attributes:
+        scores: ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where hidden and not known.
+        weights: ``(batch, heads, queries, keys)``, after the softmax; 0 where hidden.
+        visible: ``(batch, queries, keys)``, whether any of the heads may look.
+    """
+
+    scores: Tensor
+    weights: Tensor
+    visible: Tensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionCall(ABC):
+    """One attention call.
+
+    Attributes:
+        values: ``(batch, key heads, keys, features)``, if known.
+        output: ``(batch, heads, queries, features)``, what the model's own attention gave, if known.
+    """
+
+    values: Tensor | None = None
+    output: Tensor | None = None
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int, int, int]:
+        """Batch, heads, queries, keys."""
+
+    @abstractmethod
+    def maps(self, heads: Sequence[int]) -> CallMaps:
+        """The maps of these heads."""
+
+    @abstractmethod
+    def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """The weights of these heads and queries, ``(batch, heads, queries, keys)``."""
+
+    def fidelity(self, heads: Sequence[int]) -> list[float | None]:
+        """The largest difference between weights @ values and the output, one a text of the batch.
+
+        Measured over at most 64 queries that see any key; ``None`` where values or output are not known.
+        """
+        batch, count, queries, _ = self.shape
+        if self.values is None or self.output is None:
+            return [None] * batch
+        step = -(-queries // SAMPLED_QUERIES)
+        weights = self.weights(heads, slice(None, None, step))
+        values = pick_heads(self.values, heads, count)
+        real = self.output[:, list(heads), ::step].to(weights.dtype)
+        difference = (weights @ values.to(weights.dtype) - real).abs()
+        difference = difference.masked_fill(weights.sum(-1, keepdim=True) == 0, 0)
+        return [float(worst) for worst in difference.flatten(1).amax(1)]
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FactoredCall(AttentionCall):
+    """A call known by what its kernel was given.
+
+    Attributes:
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, key heads, keys, features)``; as many key heads as divide the heads.
+        scale: what q·k is multiplied by.
+        mask: broadcast to ``(batch, heads, queries, keys)``: bool, true where visible, or numbers added to the scores.
+        causal: whether a query sees only keys up to its own position.
+        window: a query sees keys less than this many tokens away.
+        softcap: scores become ``softcap * tanh(scores / softcap)``.
+        sinks: ``(heads,)``, scores of a key that takes its share and gives no value.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    scale: float
+    mask: Tensor | None = None
+    causal: bool = False
+    window: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Batch, heads, queries, keys."""
+        batch, heads, queries, _ = self.queries.shape
+        return batch, heads, queries, self.keys.shape[-2]
+
+    def maps(self, heads: Sequence[int]) -> CallMaps:
+        """The maps of these heads, computed as the kernel does."""
+        scores, visible = self._scores(heads, slice(None))
+        weights = self._softmax(scores, visible, heads)
+        batch, _, queries, keys = self.shape
+        if visible is None:
+            return CallMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(batch, queries, keys))
+        return CallMaps(scores, weights, visible.any(1).expand(batch, queries, keys))
+
+    def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """The weights of these heads and queries."""
+        return self._softmax(*self._scores(heads, queries), heads)
+
+    def _scores(self, heads: Sequence[int], rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Scores and, broadcast to them, whether each cell is visible (``None``: all are)."""
+        queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
+        keys = pick_heads(self.keys, heads, self.shape[1])
+        exact = torch.float64 if queries.dtype == torch.float64 else torch.float32
+        scores = (queries.to(exact) * self.scale) @ keys.to(exact).transpose(-1, -2)
+        if self.softcap is not None:
+            scores = self.softcap * torch.tanh(scores / self.softcap)
+        visible = self._visible_by_position(rows)
+        if self.mask is None:
+            return scores, visible
+        mask = self.mask if self.mask.shape[1] == 1 else self.mask[:, list(heads)]
+        mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
+        if mask.dtype == torch.bool:
+            allowed = mask
+        else:
+            allowed = ~hidden_cells(mask)
+            scores = scores + torch.where(allowed, mask, 0).to(exact)
+        return scores, allowed if visible is None else allowed & visible
+
+    def _visible_by_position(self, rows: slice) -> Tensor | None:
+        if not self.causal and self.window is None:
+            return None
+        _, _, queries, keys = self.shape
+        positions = torch.arange(queries, device=self.queries.device)[rows, None]
+        columns = torch.arange(keys, device=self.queries.device)[None]
+        visible = columns <= positions if self.causal else torch.ones_like(columns <= positions)
+        if self.window is not None:
+            visible = visible & ((positions - columns).abs() < self.window)
+        return visible[None, None]
+
+    def _softmax(self, scores: Tensor, visible: Tensor | None, heads: Sequence[int]) -> Tensor:
+        """Weights over the visible keys; what goes to a sink is left out of the rows."""
+        seen = scores if visible is None else scores.masked_fill(~visible, float("-inf"))
+        if self.sinks is not None:
+            sinks = self.sinks[list(heads)].to(scores.dtype)[None, :, None, None].expand(*scores.shape[:-1], 1)
+            return torch.cat([seen, sinks], dim=-1).softmax(-1)[..., :-1]
+        weights = seen.softmax(-1)
+        return weights if visible is None else weights.masked_fill_(~visible, 0)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SoftmaxCall(AttentionCall):
+    """A call known by its softmax.
+
+    Attributes:
+        before: ``(batch, heads, queries, keys)``, what went into the softmax: scores with the mask already in them.
+        after: ``(batch, heads, queries, keys)``, what came out.
+    """
+
+    before: Tensor
+    after: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Batch, heads, queries, keys."""
+        batch, heads, queries, keys = self.after.shape
+        return batch, heads, queries, keys
+
+    def maps(self, heads: Sequence[int]) -> CallMaps:
+        """The maps of these heads, as the model had them; a hidden cell's score is lost in its mask."""
+        scores = self.before[:, list(heads)]
+        hidden = hidden_cells(scores)
+        weights = self.after[:, list(heads)]  # indexing copies, so that filling changes nothing of the model's
+        if not hidden.any():
+            return CallMaps(scores.float(), weights.float(), ~hidden.all(1))
+        scores = scores.float().masked_fill_(hidden, float("nan"))
+        return CallMaps(scores, weights.float().masked_fill_(hidden, 0), ~hidden.all(1))
+
+    def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """The weights of these heads and queries."""
+        hidden = hidden_cells(self.before[:, list(heads), queries])
+        return self.after[:, list(heads), queries].masked_fill(hidden, 0)
+
+
+def hidden_cells(scores: Tensor) -> Tensor:
+    """Which numbers of a mask, or of scores with a mask in them, mean “not allowed to look”.
+
+    They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that
+    falls steadily with distance (ALiBi) has numbers in between, so that none of its own are taken for a mask.
+    """
+    hidden = scores <= NEVER
+    if ((scores < ALMOST_NEVER) & ~hidden).any():
+        return scores <= torch.finfo(scores.dtype).min / 2
+    return hidden
+
+
+def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
+    """The features of these of ``count`` heads, each from the group that it shares, ``(batch, heads, tokens, ...)``."""
+    group = count // features.shape[1]
+    if group == 1 and list(heads) == list(range(count)):
+        return features
+    return features[:, [head // group for head in heads]]

@@ -1,0 +1,370 @@
+"""Every attention call that torch makes in a forward pass, seen from beside it: nothing that it computes is changed.
+
+While the mode is active torch shows it each of its functions. Scaled dot-product attention and torch's fused layers
+say what they attend to; of attention written by hand the softmax does, if a matrix product then uses what came out.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from attnviz.capture_calls import AttentionCall, FactoredCall, SoftmaxCall
+from attnviz.capture_sites import Place, Places
+
+Arguments = tuple[Any, ...]
+Options = dict[str, Any]
+NEVER_MIXED = 2  # axes: a softmax over fewer is no map of queries x keys
+
+
+class Listener(Protocol):
+    """What is told of the calls."""
+
+    def hears(self, place: Place, build: Callable[[], AttentionCall | None], shape: torch.Size, single: bool) -> None:
+        """A call was made at the place; ``build`` gives it, or ``None`` where it is no queries x keys softmax.
+
+        Args:
+            place: the module that made it.
+            build: gives the call; only called where its layer was chosen.
+            shape: of the queries or the weights, for messages.
+            single: whether it has no axis of heads.
+        """
+
+
+@dataclass(eq=False)
+class Pending:
+    """A softmax that may turn out to be attention.
+
+    Attributes:
+        place: the module that computed it.
+        before: what went in.
+        after: what came out.
+        copies: tensors that hold what came out, or what dropout or another number type made of it.
+        dropped: whether dropout changed it, so that the product no longer shows what it was.
+    """
+
+    place: Place
+    before: Tensor
+    after: Tensor
+    copies: list[Tensor] = field(default_factory=list)
+    dropped: bool = False
+
+    def is_in(self, tensor: object) -> bool:
+        """Whether the tensor holds these weights, perhaps without their last key."""
+        return isinstance(tensor, Tensor) and any(_same_memory(tensor, copy) for copy in (self.after, *self.copies))
+
+
+class AttentionMode(TorchFunctionMode):
+    """Tells a listener of every attention call of the modules in ``places``."""
+
+    def __init__(self, places: Places, listener: Listener) -> None:
+        super().__init__()
+        self.places = places
+        self.listener = listener
+        self.pending: Pending | None = None
+        self.cross: bool | None = None
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Options | None = None
+    ) -> Any:
+        """Calls the function as it was called, and looks at what it was if it may be attention."""
+        handler = HANDLERS.get(getattr(func, "__name__", ""))
+        if handler is not None:
+            return handler(self, func, args, kwargs or {})
+        result = func(*args, **(kwargs or {}))
+        if self.pending is not None and args and isinstance(result, Tensor) and self.pending.is_in(args[0]):
+            self._follow(func, result)
+        return result
+
+    def flush(self) -> None:
+        """Tells of a softmax that no product used, where its module's name says that it attends."""
+        pending, self.pending = self.pending, None
+        if pending is not None and pending.place.is_attention_like and pending.after.dim() > NEVER_MIXED:
+            self._tell_softmax(pending, pending.after.shape[-1], None, None)
+
+    def _follow(self, func: Callable[..., Any], result: Tensor) -> None:
+        """Remembers what a function made of the weights that await their product."""
+        pending = self.pending
+        if pending is not None and result.shape[:-1] == pending.after.shape[:-1] and not pending.is_in(result):
+            pending.copies.append(result)
+            pending.dropped |= "dropout" in getattr(func, "__name__", "")
+
+    def on_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+        """``scaled_dot_product_attention``."""
+        output = func(*args, **kwargs)
+        self.flush()
+        place = self.places.nearest(self.cross)
+        given = _bind_dot_product(*args, **kwargs)
+        if place is not None:
+            heads = self.places.head_count(place)
+            queries = given["query"]
+            self.listener.hears(
+                place, lambda: _dot_product_call(given, output, heads), queries.shape, _is_single(queries, heads)
+            )
+        return output
+
+    def on_softmax(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+        """A softmax over the last axis, which a product may show to be attention."""
+        after = func(*args, **kwargs)
+        before = args[0] if args else kwargs["input"]
+        axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if not isinstance(axis, int) or before.dim() < NEVER_MIXED or axis % before.dim() != before.dim() - 1:
+            return after
+        self.flush()
+        place = self.places.nearest(self.cross)
+        if place is not None and before.is_floating_point():
+            self.pending = Pending(place, before, after)
+        return after
+
+    def on_product(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+        """A matrix product: of weights with values, where a softmax came before it."""
+        result = func(*args, **kwargs)
+        pending = self.pending
+        operands = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)][:2]
+        if pending is None or len(operands) < 2:
+            return result
+        weights, values = operands
+        if pending.is_in(weights):
+            plain = getattr(func, "__name__", "") != "einsum" and values.dim() == weights.dim()
+            if plain or pending.place.is_attention_like or func.__name__ == "einsum":
+                self.pending = None
+                known = (values, result) if plain and not pending.dropped else (None, None)
+                self._tell_softmax(pending, weights.shape[-1] if plain else pending.after.shape[-1], *known)
+        elif pending.is_in(values):
+            self.flush()
+        return result
+
+    def on_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+        """``multi_head_attention_forward``: the functions that it calls are shown to this mode as well."""
+        query, key = _bind_pair(*args, **kwargs)
+        with replaced(functional, "has_torch_function", lambda tensors: False):
+            self.cross = query is not key
+            try:
+                with self:
+                    return func(*args, **kwargs)
+            finally:
+                self.cross = None
+
+    def on_fused_layer(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+        """An encoder layer in one kernel: its attention is worked out from its input and weights."""
+        output = func(*args, **kwargs)
+        self.flush()
+        place = self.places.nearest(cross=False)
+        source, _, heads, weight, bias = args[:5]
+        norm = (args[9], args[10], args[11]) if args[8] else None
+        mask, mask_type = args[-2:]
+        if place is not None:
+            self.listener.hears(
+                place,
+                lambda: _fused_call((source,) * 3, heads, weight, bias, norm, mask, mask_type),
+                weight.shape,
+                False,
+            )
+        return output
+
+    def on_fused_attention(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+        """``nn.MultiheadAttention`` in one kernel."""
+        output = func(*args, **kwargs)
+        self.flush()
+        place = self.places.nearest(cross=args[0] is not args[1])
+        heads, weight, bias = args[4:7]
+        mask, mask_type = args[9], args[12] if len(args) > 12 else kwargs.get("mask_type")
+        if place is not None:
+            self.listener.hears(
+                place, lambda: _fused_call(args[:3], heads, weight, bias, None, mask, mask_type), weight.shape, False
+            )
+        return output
+
+    def _tell_softmax(self, pending: Pending, keys: int, values: Tensor | None, output: Tensor | None) -> None:
+        heads = self.places.head_count(pending.place)
+        after = pending.after
+        self.listener.hears(
+            pending.place,
+            lambda: _softmax_call(pending.before[..., :keys], after[..., :keys], values, output, heads),
+            after.shape,
+            _is_single(after, heads),
+        )
+
+
+HANDLERS: dict[str, Callable[[AttentionMode, Callable[..., Any], Arguments, Options], Any]] = {
+    "scaled_dot_product_attention": AttentionMode.on_dot_product,
+    "softmax": AttentionMode.on_softmax,
+    "special_softmax": AttentionMode.on_softmax,
+    "matmul": AttentionMode.on_product,
+    "bmm": AttentionMode.on_product,
+    "einsum": AttentionMode.on_product,
+    "multi_head_attention_forward": AttentionMode.on_multi_head,
+    "_transformer_encoder_layer_fwd": AttentionMode.on_fused_layer,
+    "_native_multi_head_attention": AttentionMode.on_fused_attention,
+}
+
+
+@contextmanager
+def fused_kernels_allowed() -> Iterator[None]:
+    """Lets torch's fused layers run as they would without a mode: it takes them for overridden functions else."""
+    with replaced(torch.overrides, "has_torch_function", _is_overridden):
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """The attribute replaced for a while."""
+    kept = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, kept)
+
+
+def by_heads(tensor: Tensor, heads: int | None) -> Tensor | None:
+    """The tensor as ``(batch, heads, tokens, ...)``, or ``None`` where it cannot be read so.
+
+    Two axes are one head of one text; three are heads of one text or of a batch where the module says how many
+    heads it has and they divide the first axis, else a batch of one head.
+    """
+    if tensor.dim() == 4:
+        return tensor
+    if tensor.dim() == 3:
+        return tensor[:, None] if _is_single(tensor, heads) else tensor.reshape(-1, heads or 1, *tensor.shape[1:])
+    return tensor[None, None] if tensor.dim() == 2 else None
+
+
+def _is_single(tensor: Tensor, heads: int | None) -> bool:
+    """Whether the tensor has no axis of heads."""
+    return tensor.dim() < 3 or (tensor.dim() == 3 and (heads is None or heads == 1 or tensor.shape[0] % heads != 0))
+
+
+def _dot_product_call(given: Options, output: Tensor, heads: int | None) -> FactoredCall | None:
+    queries, keys, values, real = (
+        by_heads(tensor, heads) for tensor in (given["query"], given["key"], given["value"], output)
+    )
+    mask = given["mask"]
+    if queries is None or keys is None or queries.is_nested:
+        return None
+    if mask is not None:
+        mask = by_heads(mask, heads)
+        if mask is None:
+            return None
+    if heads is not None and queries.shape[1] != heads and queries.shape[1] * queries.shape[2] == heads:
+        queries = queries.reshape(len(queries), heads, 1, -1)
+        real = None if real is None else real.reshape(len(real), heads, 1, -1)
+        mask = mask if mask is None or mask.shape[1] == 1 else mask.reshape(len(mask), heads, 1, -1)
+    scale = given["scale"]
+    return FactoredCall(
+        queries=queries,
+        keys=keys,
+        values=values,
+        output=None if given["dropped"] else real,
+        scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
+        mask=mask,
+        causal=given["causal"],
+    )
+
+
+def _softmax_call(
+    before: Tensor, after: Tensor, values: Tensor | None, output: Tensor | None, heads: int | None
+) -> SoftmaxCall | None:
+    scores, weights = by_heads(before, heads), by_heads(after, heads)
+    if scores is None or weights is None or (after.dim() == 4 and heads not in (None, after.shape[1])):
+        return None
+    return SoftmaxCall(
+        before=scores,
+        after=weights,
+        values=None if values is None else by_heads(values, heads),
+        output=None if output is None else by_heads(output, heads),
+    )
+
+
+def _fused_call(
+    tokens: tuple[Tensor, Tensor, Tensor],
+    heads: int,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: tuple[float, Tensor, Tensor] | None,
+    mask: Tensor | None,
+    mask_type: int | None,
+) -> FactoredCall:
+    """The attention of a fused kernel: its projections are worked out again."""
+    padded, real = _padded(tokens[0])
+    sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
+    if norm is not None:
+        sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
+    biases = [None] * 3 if bias is None else list(bias.chunk(3))
+    queries, keys, values = (
+        _split_heads(functional.linear(source, part, offset), heads)
+        for source, part, offset in zip(sources, weight.chunk(3), biases, strict=True)
+    )
+    visible = _fused_mask(mask, mask_type)
+    if real is not None:
+        visible = real[:, None, :, None] & real[:, None, None, :]
+    return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
+
+
+def _split_heads(features: Tensor, heads: int) -> Tensor:
+    """``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
+    batch, tokens, _ = features.shape
+    return features.reshape(batch, tokens, heads, -1).transpose(1, 2)
+
+
+def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
+    """What is visible under the mask of a fused kernel, ``(batch, heads, queries, keys)``; anything but 0 hides."""
+    if mask is None:
+        return None
+    visible = mask == 0
+    if mask_type == 1:
+        return visible[:, None, None, :]
+    return visible[None, None] if visible.dim() == 2 else visible
+
+
+def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+    """A nested batch as one tensor and which of its tokens are real, ``(batch, tokens)``; others as they are."""
+    if not tokens.is_nested:
+        return tokens, None
+    lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
+    padded = torch.nested.to_padded_tensor(tokens, 0.0)
+    return padded, torch.arange(padded.shape[1], device=tokens.device) < lengths[:, None]
+
+
+def _bind_dot_product(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Options:
+    """The arguments of torch's function by name."""
+    kept = {"query": query, "key": key, "value": value, "mask": attn_mask}
+    return kept | {"causal": bool(is_causal), "scale": scale, "dropped": dropout_p > 0}
+
+
+def _bind_pair(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    return query, key
+
+
+def _is_overridden(tensors: Any) -> bool:
+    """Whether any of the arguments is of a class that overrides torch's functions."""
+    inert = torch._C._disabled_torch_function_impl
+    return any(
+        getattr(type(tensor), "__torch_function__", inert) is not inert and type(tensor) is not Tensor
+        for tensor in tensors
+    )
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors begin at the same place and have the same rows."""
+    if a is b:
+        return True
+    if a.is_meta or b.is_meta or a.is_nested or b.is_nested or not a.dim():
+        return False
+    return a.data_ptr() == b.data_ptr() != 0 and a.numel() // max(a.shape[-1], 1) == b.numel() // max(b.shape[-1], 1)
