@@ -35,6 +35,20 @@ class Input:
 class Model:
     """What attends to the text."""
 
+    model: Annotated[str, Option(help="seeded, the folder of a Hugging Face model, or its name on the hub.")] = (
+        ModelSettings.model
+    )
+    attention: Annotated[
+        str | None, Option(help="Of an encoder-decoder: encoder, decoder or cross.", show_default=False)
+    ] = ModelSettings.attention
+    pair: Annotated[
+        str | None, Option(help="A second text beside the first, as a pair for BERT.", show_default=False)
+    ] = ModelSettings.pair
+    chat: Annotated[bool, Option("--chat", help="Set the text in the model's chat template.")] = ModelSettings.chat
+    generate: Annotated[int, Option(help="Let the model write this many tokens first.")] = ModelSettings.generate
+    device_map: Annotated[
+        str | None, Option(help="auto spreads a large model over devices (accelerate).", show_default=False)
+    ] = ModelSettings.device_map
     num_heads: Annotated[int, Option(help="Attention heads a layer.")] = ModelSettings.num_heads
     embed_dim: Annotated[int, Option(help="Features a token; divisible by --num-heads.")] = ModelSettings.embed_dim
     num_layers: Annotated[int, Option(help="Layers, each with a residual connection.")] = ModelSettings.num_layers

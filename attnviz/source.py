@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 SOURCES = {
     "seeded": "attnviz.source_seeded:SeededSource",
 }
+PRETRAINED = "attnviz.source_huggingface:HuggingFaceSource"  # for any other name: a folder or a name on the hub
 LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}
+ATTENTIONS = ("encoder", "decoder", "cross")
+LONGEST = 4096  # tokens that --generate may write
 INITS = ("linear", "uniform")
 
 
@@ -46,6 +49,11 @@ class ModelSettings:
     device: str = "auto"
     dtype: str = "float32"
     context: str | None = None
+    attention: str | None = None
+    pair: str | None = None
+    chat: bool = False
+    generate: int = 0
+    device_map: str | None = None
 
     def __post_init__(self) -> None:
         for name, largest in LARGEST.items():
@@ -65,6 +73,10 @@ class ModelSettings:
             raise AttnvizError(f"--temperature {self.temperature:g} is out of range; above 0 works, 1 changes nothing")
         if self.init not in INITS:
             raise AttnvizError(f"unknown --init {self.init!r}; {known_names(INITS)} works")
+        if self.attention not in (None, *ATTENTIONS):
+            raise AttnvizError(f"unknown --attention {self.attention!r}; {known_names(ATTENTIONS)} works")
+        if not 0 <= self.generate <= LONGEST:
+            raise AttnvizError(f"--generate {self.generate} is out of range; 0 to {LONGEST} works")
         self._refuse_context()
         self.scale_for(1)
         refuse_unknown_device(self.device)
@@ -129,14 +141,12 @@ class AbstractSource(ABC):
 
 
 def open_source(settings: ModelSettings) -> AbstractSource:
-    """The source that ``settings.model`` names.
+    """The source that ``settings.model`` names: a built-in one, or a Hugging Face model by folder or name.
 
     Raises:
         AttnvizError: if there is none of that name.
     """
-    if settings.model not in SOURCES:
-        raise AttnvizError(f"unknown model {settings.model!r}; {', '.join(SOURCES)} works")
-    module, name = SOURCES[settings.model].split(":")
+    module, name = SOURCES.get(settings.model, PRETRAINED).split(":")
     source: AbstractSource = getattr(import_module(module), name)(settings)
     return source
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+ARRAYS = ("ids", "offsets", "words", "special", "segments")
 TOKENIZERS = ("word", "char", "byte")
 SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 JOINERS = ("\u200c", "\u200d")
@@ -75,6 +77,18 @@ class Tokens:
             segments=np.concatenate([self.segments, np.zeros(missing, dtype=np.int64)]),
         )
 
+    def first(self, count: int) -> Self:
+        """The first ``count`` of these tokens."""
+        return replace(
+            self, labels=self.labels[:count], **{name: getattr(self, name)[:count].copy() for name in ARRAYS}
+        )
+
+    def joined(self, more: Self) -> Self:
+        """These tokens and then others of the same text, or of one that goes on after it."""
+        text = max(self.text, more.text, key=len)
+        arrays = {name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in ARRAYS}
+        return replace(self, text=text, labels=self.labels + more.labels, **arrays)
+
     @classmethod
     def numbered(cls, count: int, prefix: str = "") -> Self:
         """Tokens of an input that has no text: labelled by position, ``prefix`` before the number."""
@@ -129,6 +143,23 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
         words=_words(whole, pieces, offsets),
         special=special,
         segments=segments,
+    )
+
+
+def tokens_of_pieces(
+    text: str, ids: Sequence[int], names: list[str], places: Sequence[tuple[int, int]], special: BoolArray
+) -> Tokens:
+    """The tokens that stand at these places of the text; one with no place is shown by its name."""
+    offsets = np.array(places, dtype=np.int64).reshape(-1, 2)
+    pieces = [text[start:stop] for start, stop in places]
+    return Tokens(
+        text=text,
+        ids=np.array(ids, dtype=np.int64),
+        labels=_labels(pieces, names, offsets),
+        offsets=offsets,
+        words=_words(text, pieces, offsets),
+        special=special,
+        segments=np.zeros(len(ids), dtype=np.int64),
     )
 
 

@@ -1,0 +1,124 @@
+"""Where a Hugging Face model lies, and whether it can be loaded: told from its files, nothing heavy imported."""
+
+import json
+import os
+import re
+import socket
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from attnviz.errors import AttnvizError
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
+WITHOUT_VOCABULARY = ("byt5", "canine", "perceiver")
+PATIENCE = 1.2  # seconds that a network gets to show that it is there
+
+
+def find_model(name: str) -> Path:
+    """The folder of a model: a folder of this machine, a model in the hub's cache, or one downloaded now.
+
+    Raises:
+        AttnvizError: if there is none, or it cannot be loaded safely; within two seconds where there is no network.
+    """
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        if path.exists():
+            raise AttnvizError(f"{name!r} is a file; --model takes the folder that it is in, or a name on the hub")
+        if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
+            raise AttnvizError(f"no folder {name!r}; give one with config.json and *.safetensors, or a name on the hub")
+    refuse_missing_library("transformers")
+    if not path.is_dir():
+        path = _from_hub(name)
+    check_folder(path, name)
+    return path
+
+
+def check_folder(folder: Path, name: str) -> dict[str, Any]:
+    """The configuration of the model in a folder.
+
+    Raises:
+        AttnvizError: if configuration, safetensors weights or the tokenizer are missing, naming what is there.
+    """
+    config = _config(folder, name)
+    if not any(folder.glob("*.safetensors")):
+        pickled = next((file.name for kind in PICKLES for file in folder.glob(kind)), None)
+        if pickled is not None:
+            raise AttnvizError(
+                f"{name!r} has its weights in {pickled}, which can run code when opened; safetensors works "
+                "(model.save_pretrained writes it)"
+            )
+        raise AttnvizError(f"{name!r} has no weights; a folder with model.safetensors works")
+    vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
+    if not vocabulary and str(config.get("model_type")) not in WITHOUT_VOCABULARY:
+        raise AttnvizError(
+            f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"
+        )
+    return config
+
+
+def refuse_missing_library(library: str) -> None:
+    """Raises AttnvizError where an optional library is not installed."""
+    if find_spec(library) is None:
+        raise AttnvizError(f"{library} is not installed; pip install 'attnviz[hf]' adds it")
+
+
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise AttnvizError(f"{name!r} has no config.json; give the folder of a Hugging Face model")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AttnvizError(f"{str(path)!r} is not valid JSON: {error}") from error
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise AttnvizError(f"{str(path)!r} names no model_type; give the folder of a Hugging Face model")
+    return config
+
+
+def _from_hub(name: str) -> Path:
+    """The folder of a model in the hub's cache, downloaded where it is not there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=NEEDED, ignore_patterns=["*/*"]))
+    except LocalEntryNotFoundError:
+        pass
+    if not _is_online():
+        raise AttnvizError(
+            f"no model {name!r} here: no folder of this name, not in the hub's cache, and the hub is out of reach; "
+            "a folder or a cached model works"
+        )
+    try:
+        return Path(snapshot_download(name, allow_patterns=NEEDED, ignore_patterns=["*/*"]))
+    except RepositoryNotFoundError as error:
+        raise AttnvizError(f"no model {name!r} on the hub, or it is private; check the name") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise AttnvizError(f"cannot download {name!r}: {str(error).splitlines()[0]}") from error
+
+
+def _is_online() -> bool:
+    """Whether the hub (or the proxy before it) answers, asked for about a second and not through its own retries."""
+    if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in ("HF_HUB_OFFLINE",)):
+        return False
+    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
+    address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    answers: list[bool] = []
+    asking = threading.Thread(target=lambda: answers.append(_answers(address.hostname, address.port)), daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    return any(answers)
+
+
+def _answers(host: str | None, port: int | None) -> bool:
+    try:
+        socket.create_connection((host or "", port or 443), PATIENCE).close()
+    except OSError:
+        return False
+    return True

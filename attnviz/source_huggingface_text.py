@@ -1,0 +1,94 @@
+"""A text to the tokens that a Hugging Face model reads: alone, in a pair, in a chat, or with what it generates."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnviz.errors import AttnvizError
+from attnviz.tokens import Tokens, tokens_of_encoding, tokens_of_pieces
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+UNFINISHED = "\ufffd"  # what bytes that are no whole character decode to
+MOST_UNKNOWN = 0.3
+
+
+def tokenize_text(
+    tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None, chat: bool = False
+) -> Tokens:
+    """The tokens of a text as the model's tokenizer cuts it.
+
+    Args:
+        tokenizer: the model's own.
+        text: the text, or a user's message.
+        pair: a second text, which the model tells apart.
+        chat: whether to set the text in the model's chat template.
+
+    Raises:
+        AttnvizError: if there are no tokens, or no chat template.
+    """
+    if chat:
+        text = _render_chat(tokenizer, text)
+    options: dict[str, Any] = {"add_special_tokens": not chat, "truncation": False, "padding": False}
+    encoded = tokenizer(text, pair, **options) if pair is not None else tokenizer(text, **options)
+    if not encoded["input_ids"]:
+        raise AttnvizError("no tokens in the text; give one with at least one word")
+    if encoded.encodings:
+        return tokens_of_encoding(text, encoded.encodings[0], pair)
+    whole = text if pair is None else f"{text}\n{pair}"
+    return tokens_of_ids(tokenizer, whole, encoded["input_ids"])
+
+
+def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
+    """The tokens of ids whose tokenizer does not say where they stand in the text."""
+    special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
+    places: list[tuple[int, int]] = []
+    position = 0
+    for number, hidden in zip(ids, special, strict=True):
+        piece = "" if hidden else str(tokenizer.decode([number])).strip()
+        found = text.find(piece, position) if piece and UNFINISHED not in piece else -1
+        places.append((position, position) if found < 0 else (found, found + len(piece)))
+        position = places[-1][1]
+    return tokens_of_pieces(text, ids, names, places, special)
+
+
+def extended(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
+    """The tokens, followed by those that were generated; their text follows the text."""
+    places: list[tuple[int, int]] = []
+    waiting, done = 0, ""
+    for count in range(1, len(ids) + 1):
+        decoded = str(tokenizer.decode(ids[:count], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        waiting += 1
+        if not decoded.endswith(UNFINISHED) or count == len(ids):
+            start = len(tokens.text) + len(done)
+            places += [(start, len(tokens.text) + len(decoded))] * waiting
+            waiting, done = 0, decoded
+    special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
+    return tokens.joined(tokens_of_pieces(tokens.text + done, ids, names, places, special))
+
+
+def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:
+    """What a decoder reads of its text: the start token first, and not the end token."""
+    ids = tokens.ids.tolist()
+    kept = tokens.first(len(ids) - (ids[-1] == tokenizer.eos_token_id))
+    name = str(tokenizer.convert_ids_to_tokens([start])[0])
+    first = tokens_of_pieces(tokens.text, [start], [name], [(0, 0)], np.ones(1, dtype=bool))
+    return first.joined(kept)
+
+
+def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
+    """A sentence where much of the text is not in the vocabulary."""
+    unknown = int((tokens.ids == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
+    if unknown <= MOST_UNKNOWN * len(tokens):
+        return ()
+    return (f"{unknown} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the one it came with?",)
+
+
+def _render_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
+    if not getattr(tokenizer, "chat_template", None):
+        raise AttnvizError("this model has no chat template; leave --chat out, or use a model made for chats")
+    message = [{"role": "user", "content": text}]
+    return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
