@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.errors import AttnvizError
+from attnviz.source import SOURCES
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]
@@ -31,7 +32,8 @@ def find_model(name: str) -> Path:
         if path.exists():
             raise AttnvizError(f"{name!r} is a file; --model takes the folder that it is in, or a name on the hub")
         if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
-            raise AttnvizError(f"no folder {name!r}; give one with config.json and *.safetensors, or a name on the hub")
+            built_in = ", ".join(SOURCES)
+            raise AttnvizError(f"no folder {name!r}; {built_in}, a Hugging Face model's folder or its hub name works")
     refuse_missing_library("transformers")
     if not path.is_dir():
         path = _from_hub(name)
