@@ -3,10 +3,11 @@
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from attnviz.maps import Recording
     from attnviz.report import Report, ReportOptions
     from attnviz.source import ModelSettings
+    from attnviz.steps import Computation
 
 app = typer.Typer(
     name="attnviz",
@@ -109,6 +111,33 @@ def record_command(input: Input, model: Model, select: Select, output: Output) -
 
 
 @app.command()
+@spread_options
+def explain(
+    input: Input,
+    model: Model,
+    look: Look,
+    output: Output,
+    head: Annotated[
+        str, typer.Option(help="The head that is shown, as 1, or layer.head as 0.1.", rich_help_panel="Select")
+    ] = "0",
+    step: Annotated[
+        str | None, typer.Option(help="Show this step alone, as scores.", rich_help_panel="Select", show_default=False)
+    ] = None,
+) -> None:
+    """Tell the computation of one head step by step, with its own numbers (-o notes.html or notes.md)."""
+    suffix = explained_suffix(output)
+    settings, drawn_look, (layer, number) = model_settings(input, model), report_look(look), parse_head(head)
+    numbers = compute(read_input(input), settings, layer)
+    from attnviz.explain import explain as tell
+    from attnviz.render_explain import room
+    from attnviz.render_explain import write as write_explanation
+
+    drawn_look = on_terminal(drawn_look) if output.output is None else drawn_look
+    explanation = tell(numbers, number, step, room(suffix, drawn_look), drawn_look)
+    deliver_file(output, partial(write_explanation, explanation, suffix))
+
+
+@app.command()
 def samples() -> None:
     """List the sample texts, for --sample NAME."""
     from attnviz.samples import read_sample, samples
@@ -162,6 +191,18 @@ def record_batch(texts: list[str], settings: "ModelSettings", selection: Selecti
     return open_source(settings).record_batch(texts, selection)
 
 
+def compute(text: str, settings: "ModelSettings", layer: int) -> "Computation":
+    """Every number of one layer of the seeded model over a text."""
+    from attnviz.source import ModelSettings
+    from attnviz.source_seeded import SeededSource
+
+    if is_recording(text):
+        raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
+    if settings.model != ModelSettings.model:
+        raise AttnvizError("explain works with the seeded model; leave --model out")
+    return SeededSource(settings).compute(text, layer)
+
+
 def record_both(
     text: str, other: str | None, settings: "ModelSettings", selection: Selection
 ) -> tuple["Recording", "Recording", str]:
@@ -190,6 +231,19 @@ def record_each(
     if other is None:
         raise AttnvizError(f"nothing to compare {text} with; a second recording after it works, or --with TEXT")
     return record(text, settings, selection), record(other, settings, selection), f"the change to {other}"
+
+
+def parse_head(head: str) -> tuple[int, int]:
+    """Layer and head of ``1`` (in layer 0) or ``0.1``.
+
+    Raises:
+        AttnvizError: for anything else.
+    """
+    selection = Selection.parse(heads=head)
+    chosen = selection.pairs or tuple((0, number) for number in selection.heads or ())
+    if len(chosen) != 1:
+        raise AttnvizError(f"--head {head!r} is not one head; 1 or 0.1 (layer.head) works")
+    return chosen[0]
 
 
 def model_settings(input: Input, model: Model) -> "ModelSettings":
@@ -311,6 +365,19 @@ def medium(output: Output) -> str:
     return suffix_of(output.output)
 
 
+def explained_suffix(output: Output) -> str:
+    """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
+    from attnviz.files import refuse_target
+    from attnviz.render_explain import TERMINAL, suffix_of
+
+    if output.json:
+        raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
+    if output.output is None:
+        return TERMINAL
+    refuse_target(output.output, output.force)
+    return suffix_of(output.output)
+
+
 def recording_path(output: Output) -> Path:
     """Where a recording is to be written.
 
@@ -327,16 +394,22 @@ def recording_path(output: Output) -> Path:
 
 def deliver(report: "Report", output: Output) -> None:
     """Writes the report to its file and the path to standard output, or the picture to standard output."""
-    from attnviz.files import atomic_file
     from attnviz.render import write as write_report
+
+    deliver_file(output, partial(write_report, report, medium(output)))
+
+
+def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
+    """Has the file written and prints its path, or has standard output written."""
+    from attnviz.files import atomic_file
 
     if output.output is None:
         sys.stdout.flush()
-        write_report(report, medium(output), sys.stdout.buffer)
+        write_to(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     with atomic_file(output.output, output.force) as file:
-        write_report(report, medium(output), file)
+        write_to(file)
     write(f"{output.output}\n".encode(errors="surrogateescape"))
 
 

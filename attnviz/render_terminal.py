@@ -66,8 +66,11 @@ THUMBNAIL_GRID = Grid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as text: UTF-8 with the escapes of as many colours as the look allows, or plain ASCII."""
-    look = report.look
-    lines = report_lines(report)
+    print_lines(report_lines(report), report.look, file)
+
+
+def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
+    """Writes lines as UTF-8 with the escapes of as many colours as the look allows, or as plain ASCII."""
     if look.ascii:
         texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     import torch
 
     from attnviz.attention import Attended, MultiHeadAttention
-    from attnviz.maps import DenseMaps, Recording
+    from attnviz.maps import DenseMaps, FloatArray, Recording
     from attnviz.masks import BoolArray
+    from attnviz.steps import Computation
     from attnviz.tokens import Tokens
 
 COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
@@ -95,6 +96,17 @@ class SeededSource(AbstractSource):
             version=__version__,
             remarks=_padding_remarks(batch),
         )
+
+    def compute(self, text: str, layer: int) -> "Computation":
+        """Every number of one layer over one text.
+
+        Raises:
+            AttnvizError: if the text has no tokens, or there is no such layer.
+        """
+        refuse_missing((layer,), tuple(range(self.settings.num_layers)), "layer")
+        batch = self.prepare([text])
+        self._refuse_size(batch, Selection(layers=(layer,)))
+        return _computation(self.settings, layer, batch, self.run(batch, [layer])[layer])
 
     def prepare(self, texts: Sequence[str]) -> Batch:
         """The tokens of the texts (and the context), numbered together, padded, and which cells are visible.
@@ -228,6 +240,35 @@ def share_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
     for name, weight in model.state_dict().items():
         if name in theirs and theirs[name].shape == weight.shape:
             weight.copy_(theirs[name])
+
+
+def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRun) -> "Computation":
+    from attnviz.steps import Computation
+
+    def array(values: "torch.Tensor") -> "FloatArray":
+        floats: FloatArray = values.detach().float().cpu().numpy()
+        return floats
+
+    attended, bias = run.attended, run.module.query.bias
+    steps = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
+    return Computation(
+        layer=layer,
+        tokens=batch.queries[0],
+        key_tokens=batch.keys[0],
+        cross=settings.context is not None,
+        vocabulary=int(max(batch.queries[0].ids.max(), batch.keys[0].ids.max())) + 1,
+        features=array(run.tokens[0]),
+        context_features=array(run.context[0]),
+        query_weight=array(run.module.query.weight.T),
+        query_bias=None if bias is None else array(bias),
+        mixed=array(attended.context[0]),
+        visible=batch.visible[0],
+        scale=settings.scale_for(settings.query_width),
+        temperature=settings.temperature,
+        dropout=settings.dropout,
+        seed=settings.seed,
+        **{name: array(getattr(attended, name)[0]) for name in steps},
+    )
 
 
 def _padding_remarks(batch: Batch) -> tuple[str, ...]:

@@ -1,0 +1,110 @@
+"""An Explanation as one page that opens anywhere, without scripts and without asking for anything else."""
+
+import re
+from html import escape
+from typing import IO
+
+from attnviz.colors import ink_on
+from attnviz.steps import ABSENT, GAP, Explanation, Step, Table
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #191b1f; --paper: #fff; --soft: #5a6069; --line: #dfe2e6; --card: #f6f7f9; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #eceef1; --paper: #16181c; --soft: #a3aab5; --line: #343941; --card: #1f2228; }
+}
+body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
+main { max-width: 60rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+header p, .shape, .cut, footer { color: var(--soft); }
+nav { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: 1rem 0 0; font-size: .9rem; }
+nav a { color: inherit; }
+section { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.25rem; }
+h2 { font-size: 1.2rem; margin: 0 0 .5rem; }
+h2 span { color: var(--soft); font-weight: 400; margin-right: .5rem; }
+.formula { font: italic 1.2rem/1.5 "Latin Modern Math", "STIX Two Math", Cambria, Georgia, serif;
+  margin: .75rem 0 .25rem; white-space: pre-wrap; }
+.formula sub { font-size: .7em; }
+.shape { font-size: .9rem; margin: 0 0 .75rem; }
+.scroll { overflow-x: auto; margin: .75rem 0 0; }
+table { border-collapse: collapse; font: .82rem/1.3 ui-monospace, "DejaVu Sans Mono", monospace; }
+caption { text-align: left; font: 600 .9rem/1.5 system-ui, sans-serif; padding-bottom: .25rem; }
+th { color: var(--soft); font-weight: 400; text-align: right; white-space: nowrap; max-width: 9rem; overflow: hidden;
+  text-overflow: ellipsis; }
+th, td { padding: .22rem .5rem; }
+td { text-align: right; }
+td.none { color: var(--soft); }
+.cut { font-size: .85rem; margin: .25rem 0 0; }
+.worked { background: var(--card); border-left: 3px solid var(--line); margin: .9rem 0 0; padding: .5rem .9rem;
+  overflow-wrap: anywhere; }
+.worked p { margin: .2rem 0; }
+"""
+
+
+def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
+    """Writes the page as UTF-8; the same explanation gives the same bytes."""
+    title = escape(explanation.title)
+    links = "".join(f'<a href="#{step.name}">{escape(step.title)}</a>' for step in explanation.steps)
+    parts = [
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>",
+        f"<header>\n<h1>{title}</h1>\n<p>Attention step by step, in head {explanation.head}.</p>",
+        f"<nav>{links}</nav>\n</header>" if len(explanation.steps) > 1 else "</header>",
+        *(_section(number, step) for number, step in enumerate(explanation.steps, 1)),
+        "<footer>",
+        *(f"<p>{escape(remark)}</p>" for remark in explanation.remarks),
+        "</footer>\n</main>\n</body>\n</html>\n",
+    ]
+    file.write("\n".join(parts).encode())
+
+
+def _section(number: int, step: Step) -> str:
+    parts = [
+        f'<section id="{step.name}">',
+        f"<h2><span>{number}</span>{escape(step.title)}</h2>",
+        f"<p>{escape(step.sentence)}</p>",
+        f'<p class="formula">{_formula(step.formula)}</p>',
+        f'<p class="shape">{escape(step.before)} → {escape(step.after)}</p>',
+        *(_table(table) for table in step.tables),
+    ]
+    if step.worked:
+        parts.append('<div class="worked">' + "".join(f"<p>{escape(line)}</p>" for line in step.worked) + "</div>")
+    return "\n".join([*parts, "</section>"])
+
+
+def _formula(formula: str) -> str:
+    """The formula with what follows an underscore set lower: ``W_Q``."""
+    return re.sub(r"_(\w)", r"<sub>\1</sub>", escape(formula))
+
+
+def _table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    rows = [
+        f'<tr><th scope="row">{escape(label)}</th>{"".join(_cells(table, number))}</tr>'
+        for number, label in enumerate(table.rows)
+    ]
+    parts = [
+        f'<div class="scroll"><table>\n<caption>{escape(table.title)}</caption>',
+        f"<thead><tr><td></td>{head}</tr></thead>\n<tbody>",
+        *rows,
+        "</tbody>\n</table></div>",
+        *([f'<p class="cut">{escape(table.cut)}</p>'] if table.cut else []),
+    ]
+    return "\n".join(parts)
+
+
+def _cells(table: Table, row: int) -> list[str]:
+    texts = table.cells[row]
+    if table.scale is None:
+        return [f'<td class="none">{text}</td>' if text in (GAP, ABSENT) else f"<td>{text}</td>" for text in texts]
+    papers = table.scale.rgb(table.values[row])
+    return [
+        f'<td class="none">{text}</td>'
+        if text in (GAP, ABSENT)
+        else f'<td style="background:{_hex(paper)};color:{_hex(ink)}">{text}</td>'
+        for text, paper, ink in zip(texts, papers.tolist(), ink_on(papers).tolist(), strict=True)
+    ]
+
+
+def _hex(color: list[int]) -> str:
+    return "#" + bytes(color).hex()

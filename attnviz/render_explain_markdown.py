@@ -1,0 +1,41 @@
+"""An Explanation as Markdown for course notes: headings, formulas for a page that typesets them, and tables."""
+
+import re
+from typing import IO
+
+from attnviz.steps import Explanation, Step, Table
+
+
+def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
+    """Writes the notes as UTF-8."""
+    parts = [f"# {escape(explanation.title)}", f"Attention step by step, in head {explanation.head}."]
+    for number, step in enumerate(explanation.steps, 1):
+        parts += _step_parts(number, step)
+    parts += [f"*{escape(remark)}*" for remark in explanation.remarks]
+    file.write(("\n\n".join(parts) + "\n").encode())
+
+
+def escape(text: str) -> str:
+    """The text with every sign that Markdown would read as its own made plain."""
+    signs = re.sub(r"([\\`*_{}\[\]()#+|~$!])", r"\\\1", " ".join(text.splitlines()))
+    return signs.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _step_parts(number: int, step: Step) -> list[str]:
+    parts = [
+        f"## {number}. {step.title}",
+        escape(step.sentence),
+        f"$$\n{step.latex}\n$$",
+        f"Shape: `{step.before}` → `{step.after}`",
+    ]
+    for table in step.tables:
+        parts += [f"**{escape(table.title)}**", _table_text(table)]
+        parts += [f"*{table.cut}*"] if table.cut else []
+    return parts + [f"> {escape(worked)}" for worked in step.worked]
+
+
+def _table_text(table: Table) -> str:
+    rows = [("", *table.columns), *((row, *cells) for row, cells in zip(table.rows, table.cells, strict=True))]
+    lines = [f"| {' | '.join(escape(cell) for cell in row)} |" for row in rows]
+    rule = "|" + "---:|" * (len(table.columns) + 1)
+    return "\n".join([lines[0], rule, *lines[1:]])

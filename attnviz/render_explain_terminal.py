@@ -1,0 +1,143 @@
+"""An Explanation as lines for a terminal, one block a step."""
+
+import re
+from typing import IO
+
+from rich.cells import cell_len
+
+from attnviz.colors import ink_on
+from attnviz.render_terminal import Line, Span, fit, print_lines, wrap
+from attnviz.steps import ABSENT, GAP, WIDEST_COLUMN_LABEL, WIDEST_LABEL, Explanation, Step, Table
+
+INDENT = 2
+GUTTER = 4
+IN_ASCII = str.maketrans(
+    {"√": "sqrt ", "Σ": "sum", "ₖ": "_k", "ᵀ": "^T", "→": "->", "×": "x", "∞": "inf", "⊙": "*", "′": "'", "″": "''"}
+    | {"α": "a", "²": "^2", "≤": "<=", "─": "-", "−": "-", "·": ".", "…": "~", "“": '"', "”": '"'}
+)
+
+
+def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
+    """Writes the explanation as text, with as many colours as the look allows, or plain ASCII."""
+    look = explanation.look
+    lines = explanation_lines(explanation)
+    if look.ascii:
+        lines = [[Span(span.text.translate(IN_ASCII)) for span in line] for line in lines]
+    print_lines(lines, look, file)
+
+
+def explanation_lines(explanation: Explanation) -> list[Line]:
+    """The whole text, line by line, none wider than the look's width."""
+    width = explanation.look.width
+    lines: list[Line] = [[Span(line, style="bold")] for line in wrap(explanation.title, width)]
+    for number, step in enumerate(explanation.steps, 1):
+        lines += [[], *_block(number, step, explanation)]
+    return [*lines, [], *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, width))]
+
+
+def _block(number: int, step: Step, explanation: Explanation) -> list[Line]:
+    width, inner = explanation.look.width, explanation.look.width - INDENT
+    place = f"{number} " if len(explanation.steps) > 1 else ""
+    heading = f"{place}{step.title} "
+    name = f" {step.name}"
+    lines: list[Line] = [
+        [Span(heading, style="bold"), Span("─" * max(0, width - cell_len(heading + name)), style="dim"), Span(name)],
+        *([Span(line)] for line in wrap(step.sentence, width)),
+        [],
+        *([Span(" " * INDENT), Span(line, style="bold")] for line in _wrapped_formula(step.formula, inner)),
+        *([Span(" " * INDENT), Span(line, style="dim")] for line in _shape_lines(step, inner)),
+    ]
+    for tables in _side_by_side(step.tables, inner):
+        lines += [[], *_band([_table_lines(table, inner, explanation.look.colors > 0) for table in tables])]
+        lines += [[Span(" " * INDENT), Span(line, style="dim")] for table in tables for line in _cut(table, inner)]
+    if step.worked:
+        lines.append([])
+    return lines + [[Span(" " * INDENT), Span(line)] for worked in step.worked for line in wrap(worked, inner)]
+
+
+def _wrapped_formula(formula: str, width: int) -> list[str]:
+    """The formula on one line, or its parts (four spaces apart) on one each."""
+    if cell_len(formula) <= width:
+        return [formula]
+    return [line for part in formula.split("    ") for line in wrap(part, width)]
+
+
+def _shape_lines(step: Step, width: int) -> list[str]:
+    """The shapes before and after on one line, or on one each, broken between shapes where that is possible."""
+    whole = f"{step.before} → {step.after}"
+    if cell_len(whole) <= width:
+        return [whole]
+    parts = (step.before, f"→ {step.after}")
+    unbroken = (re.sub(r" ?\([^)]*\)", lambda match: match[0].replace(" ", "\xa0"), part) for part in parts)
+    return [line.replace("\xa0", " ") for part in unbroken for line in wrap(part, width)]
+
+
+def _side_by_side(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
+    """The tables in bands that fit the width."""
+    bands: list[list[Table]] = []
+    for table in tables:
+        if bands and sum(_width(each, width) + GUTTER for each in bands[-1]) + _width(table, width) <= width:
+            bands[-1].append(table)
+        else:
+            bands.append([table])
+    return bands
+
+
+def _band(blocks: list[list[Line]]) -> list[Line]:
+    """Blocks side by side, each padded to its own width, indented."""
+    lines: list[Line] = []
+    for row in range(max(len(block) for block in blocks)):
+        line: Line = [Span(" " * INDENT)]
+        for number, block in enumerate(blocks):
+            if row < len(block):
+                line += [Span(" " * GUTTER)] if number else []
+                line += block[row]
+        lines.append(line)
+    return lines
+
+
+def _label_width(table: Table) -> int:
+    return 1 + min(WIDEST_LABEL, max(cell_len(row) for row in table.rows))
+
+
+def _cell_width(table: Table) -> int:
+    return 1 + max(table.width, min(WIDEST_COLUMN_LABEL, max(cell_len(column) for column in table.columns)))
+
+
+def _width(table: Table, most: int) -> int:
+    """Columns that the table takes, its title cut to ``most``."""
+    return max(_label_width(table) + _cell_width(table) * len(table.columns), min(cell_len(table.title), most))
+
+
+def _table_lines(table: Table, most: int, colored: bool) -> list[Line]:
+    """The table's title, its column labels and its rows, all of the same width."""
+    label, cell, width = _label_width(table), _cell_width(table), _width(table, most)
+    head = "".join(" " + _right(column, cell - 1) for column in table.columns)
+    rest = Span(" " * (width - label - cell * len(table.columns)))
+    lines: list[Line] = [[Span(fit(table.title, width), style="bold")], [Span(" " * label + head, style="dim"), rest]]
+    for number, row in enumerate(table.rows):
+        lines.append([Span(_right(row, label - 1) + " "), *_cells(table, number, cell, colored), rest])
+    return lines
+
+
+def _cut(table: Table, width: int) -> list[str]:
+    return wrap(table.cut, width) if table.cut else []
+
+
+def _cells(table: Table, row: int, cell: int, colored: bool) -> Line:
+    texts = table.cells[row]
+    if table.scale is None or not colored:
+        return [Span(text.rjust(cell), style="dim" if text in (GAP, ABSENT) else "") for text in texts]
+    papers = table.scale.rgb(table.values[row])
+    inks = ink_on(papers).tolist()
+    return [
+        Span(text.rjust(cell), style="dim")
+        if text in (GAP, ABSENT)
+        else Span(text.rjust(cell), ink=tuple(ink), paper=tuple(paper))
+        for text, ink, paper in zip(texts, inks, papers.tolist(), strict=True)
+    ]
+
+
+def _right(text: str, width: int) -> str:
+    """The text at the right of ``width`` columns, cut where it is longer."""
+    return " " * (width - cell_len(text)) + text if cell_len(text) <= width else fit(text, width)

@@ -1,0 +1,342 @@
+"""The explanation of a head: its numbers against the course notes', its shapes, and its three renderings."""
+
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.explain import STEPS, explain
+from attnviz.look import Look
+from attnviz.render_explain import RENDERERS, room, write
+from attnviz.render_explain_markdown import escape
+from attnviz.render_explain_terminal import explanation_lines
+from attnviz.source import ModelSettings
+from attnviz.source_seeded import SeededSource
+from attnviz.steps import Computation, Explanation, Table, cut_table, keep_ends
+from attnviz.worked import variance_table
+
+TEXT = "Life is short, eat dessert first"
+MODEL = ModelSettings(num_heads=3, embed_dim=12, qk_dim=2, value_dim=5, device="cpu")
+SECOND = ModelSettings(
+    seed=123, embed_dim=3, num_heads=1, qk_dim=2, value_dim=4, bias=False, init="uniform", device="cpu"
+)
+LONG = " ".join(f"word{number}" for number in range(40))
+
+
+def compute(text: str = TEXT, layer: int = 0, base: ModelSettings = MODEL, **changed: Any) -> Computation:
+    return SeededSource(replace(base, **changed)).compute(text, layer)
+
+
+@pytest.fixture(scope="module")
+def causal() -> Computation:
+    return compute(causal=True)
+
+
+@pytest.fixture(scope="module")
+def second() -> Explanation:
+    """The second course note's computation."""
+    return explain(compute("Lieft is short eat dessert first", base=SECOND))
+
+
+def tables(explanation: Explanation, step: str) -> list[Table]:
+    return list(next(each for each in explanation.steps if each.name == step).tables)
+
+
+def cells(table: Table) -> list[str]:
+    return [cell for row in table.cells for cell in row]
+
+
+def drawn(explanation: Explanation, suffix: str = ".txt") -> str:
+    with io.BytesIO() as file:
+        write(explanation, suffix, file)
+        return file.getvalue().decode()
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "printed"),
+    [
+        ("tokens", 0, "0 4 5 2 1 3"),
+        (
+            "embedding",
+            0,
+            "0.3374 -0.1778 -0.1690 -1.1589 0.3255 -0.6315 -2.8400 -0.7849 -1.4096 1.2753 -0.2010 -0.1606 0.9178 "
+            "1.5810 1.3010 -0.4015 0.9666 -1.1481",
+        ),
+        (
+            "projections",
+            0,
+            "0.2702 -0.0070 -1.1294 -0.7235 -2.8694 -2.2637 1.1285 0.3962 1.1547 1.6555 -0.4628 -0.4417",
+        ),
+        (
+            "projections",
+            1,
+            "-0.0214 -0.1821 -0.6142 -0.2775 -2.1608 -2.1497 0.3533 0.0171 1.6910 2.4233 -0.2527 0.2558",
+        ),
+        (
+            "sum",
+            0,
+            "0.1686 0.2090 0.1601 0.0557 -1.8487 -1.6793 -2.7011 -3.3196 -2.3373 -2.1642 -3.4295 -4.1279 1.3353 "
+            "1.0844 1.4515 1.9568 1.9218 1.4734 1.9996 2.8780 -1.0856 -0.9284 -1.5621 -2.0410",
+        ),
+    ],
+)
+def test_tables_show_what_the_second_note_prints(second: Explanation, step: str, number: int, printed: str) -> None:
+    assert cells(tables(second, step)[number]) == printed.split()
+
+
+def test_scores_and_weights_are_those_of_the_second_note(second: Explanation) -> None:
+    raw, weights = tables(second, "scores")[0], tables(second, "softmax")[0]
+    assert raw.cells[2] == ("0.4736", "2.3904", "11.0666", "-1.0525", "-10.3379", "0.1461")
+    assert weights.cells[0] == ("0.1677", "0.1499", "0.1126", "0.1800", "0.2297", "0.1601")
+    assert (raw.rows, raw.columns) == (("Lieft", "is", "short", "eat", "dessert", "first"),) * 2
+
+
+def test_shapes_before_and_after_are_in_named_axes(causal: Computation) -> None:
+    shapes = {step.name: (step.before, step.after) for step in explain(causal, 1).steps}
+    assert shapes["embedding"][1] == "(queries 7, features 12)"
+    assert shapes["projections"][1] == "Q (queries 7, features 6), K (keys 7, features 6), V (keys 7, features 15)"
+    assert shapes["heads"] == ("(queries 7, features 6)", "(heads 3, queries 7, features 2)")
+    assert shapes["scores"] == ("Q (queries 7, features 2), K (keys 7, features 2)", "(queries 7, keys 7)")
+    assert shapes["sum"] == ("weights (queries 7, keys 7), V (keys 7, features 5)", "(queries 7, features 5)")
+    assert shapes["join"] == ("(heads 3, queries 7, features 5)", "(queries 7, features 15)")
+    assert shapes["output"] == ("(queries 7, features 15)", "(queries 7, features 12)")
+
+
+def test_every_step_of_a_head_follows_from_the_one_before(causal: Computation) -> None:
+    explanation = explain(causal, 2, room=400)
+    values = {step.name: [table.values for table in step.tables] for step in explanation.steps}
+    queries, keys, mixed_values = values["heads"]
+    assert np.allclose(values["scores"][0], queries @ keys.T, atol=1e-5)
+    assert np.allclose(values["scaling"][0], values["scores"][0] / np.sqrt(2), atol=1e-5)
+    assert np.array_equal(np.isnan(values["mask"][0]), ~np.tri(7, dtype=bool))
+    powers = np.where(np.isnan(values["mask"][0]), 0, np.exp(np.nan_to_num(values["mask"][0])))
+    weights = powers / powers.sum(axis=1, keepdims=True)
+    assert np.allclose(np.nan_to_num(values["softmax"][0]), weights, atol=1e-5)
+    assert np.allclose(values["sum"][0], weights @ mixed_values, atol=1e-5)
+    assert np.allclose(values["join"][0][:, 10:], values["sum"][0], atol=1e-5)
+
+
+def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
+    explanation = explain(causal, room=400)
+    worked = {step.name: step.worked for step in explanation.steps}
+    score = worked["scores"][0]
+    assert "q of “Life” · k of “" in score
+    first, second = re.findall(r"(−?[\d.]+) × (−?[\d.]+)", score)
+    product = sum(float(a.replace("−", "-")) * float(b.replace("−", "-")) for a, b in (first, second))
+    result = float(score.rsplit("= ", 1)[1].replace("−", "-"))
+    assert product == pytest.approx(result, abs=5e-4)
+    assert f"{result:.4f}" in tables(explanation, "scores")[0].cells[0]
+    assert worked["softmax"][0].rsplit("= ", 1)[1] in tables(explanation, "softmax")[0].cells[6]
+    assert worked["sum"][0].rsplit("= ", 1)[1].replace("−", "-") == tables(explanation, "sum")[0].cells[6][0]
+
+
+def test_masking_after_the_softmax_is_shown_equal(causal: Computation) -> None:
+    [softmax] = explain(causal, step="softmax").steps
+    difference = re.search(r"The largest difference is ([\d.e-]+)\.", softmax.worked[-1])
+    assert difference
+    assert float(difference[1]) < 1e-6
+
+
+def test_masked_cells_are_absent_and_never_zero_or_infinite(causal: Computation) -> None:
+    for step in ("mask", "softmax"):
+        [told] = explain(causal, step=step).steps
+        hidden = [told.tables[0].cells[row][column] for row in range(7) for column in range(row + 1, 7)]
+        assert set(hidden) == {"·"}
+
+
+def test_variance_of_random_products_is_the_width_and_one_when_scaled() -> None:
+    raw, scaled = variance_table(16, 100).values
+    assert raw == pytest.approx([16, 32, 64], rel=0.05)
+    assert scaled == pytest.approx([1, 1, 1], rel=0.05)
+
+
+def test_measured_variance_falls_by_the_square_of_the_scale(causal: Computation) -> None:
+    [scaling] = explain(causal, step="scaling").steps
+    before, after = re.findall(r"(\d+\.\d{4}) (?:before|after)", scaling.worked[0])
+    assert float(after) == pytest.approx(float(before) / 2, rel=1e-2)
+
+
+def test_scale_and_temperature_are_in_the_formula() -> None:
+    [scaling] = explain(compute(temperature=0.5), step="scaling").steps
+    assert "S′ = S / √2 / 0.5" in scaling.formula
+    assert "divided by the temperature, 0.5" in scaling.sentence
+    [unscaled] = explain(compute(scale="none"), step="scaling").steps
+    assert "multiplied by 1 instead" in unscaled.sentence
+
+
+def test_dropout_shows_which_weights_were_kept_and_doubled() -> None:
+    numbers = compute(dropout=0.5)
+    [dropout] = explain(numbers, step="dropout").steps
+    kept = numbers.dropped[0] > 0
+    assert np.allclose(numbers.dropped[0][kept], 2 * numbers.weights[0][kept])
+    assert dropout.worked[0].startswith(f"{(~kept).sum()} of 49 weights were dropped; the others are 2 times as large")
+
+
+def test_context_gives_keys_and_values_of_their_own() -> None:
+    explanation = explain(compute("Life is short", context="Das Leben ist kurz ."))
+    shapes = {step.name: step.after for step in explanation.steps}
+    assert shapes["scores"] == "(queries 3, keys 5)"
+    assert tables(explanation, "scores")[0].columns == ("Das", "Leben", "ist", "kurz", ".")
+    assert len(tables(explanation, "embedding")) == 2
+
+
+def test_second_layer_is_given_what_the_first_added() -> None:
+    first, second = (compute(num_layers=2, layer=layer) for layer in (0, 1))
+    assert np.allclose(second.features, first.features + first.output, atol=1e-6)
+    told = explain(second, 1)
+    assert told.head == "1.1"
+    assert "outputs of the layers before" in told.steps[1].formula
+
+
+def test_a_single_head_is_not_split(second: Explanation) -> None:
+    heads = next(step for step in second.steps if step.name == "heads")
+    assert "nothing to split" in heads.sentence
+    assert not heads.tables
+
+
+def test_one_step_may_be_asked_for(causal: Computation) -> None:
+    assert [step.name for step in explain(causal, step="scores").steps] == ["scores"]
+    assert [step.name for step in explain(causal).steps] == list(STEPS)
+
+
+def test_long_tables_are_cut_in_the_middle_and_say_so() -> None:
+    values = np.arange(600.0).reshape(20, 30)
+    table = cut_table("t", values, tuple(map(str, range(20))), tuple(map(str, range(30))), 60)
+    assert len(table.rows) == 12
+    assert table.rows[6] == "…"
+    assert table.rows[-1] == "19"
+    assert table.columns[-1] == "29"
+    assert table.cells[-1][-1] == "599.0000"
+    assert table.cells[6][0] == "…"
+    shown = len(table.columns) - 1
+    assert table.cut == f"Cut in the middle: 9 of 20 rows and {30 - shown} of 30 columns are left out."
+
+
+@given(st.integers(1, 100), st.integers(3, 40))
+def test_cutting_keeps_both_ends_and_no_more_than_asked(count: int, most: int) -> None:
+    kept = keep_ends(count, most)
+    assert len(kept) == min(count, most)
+    assert (kept[0], kept[-1]) == (0, count - 1)
+    assert kept.count(None) == (count > most)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("text", [TEXT, LONG, "生活 很 短 👩‍🚀 </script> [bold] $x_1$"])
+def test_no_line_is_wider_than_the_terminal(text: str, width: int) -> None:
+    look = Look(width=width, colors=2**24)
+    explanation = explain(compute(text, causal=True, embed_dim=48, value_dim=None), room=room(".txt", look), look=look)
+    for line in explanation_lines(explanation):
+        assert sum(cell_len(span.text) for span in line) <= width
+
+
+def test_ascii_is_ascii(causal: Computation) -> None:
+    text = drawn(explain(causal, look=Look(ascii=True)))
+    assert text.isascii()
+    assert "\\u" not in text
+    assert "S = Q K^T" in text
+
+
+class Page(HTMLParser):
+    """Counts what a page holds and collects its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not {"src", "href"} & {name for name, value in attrs if value and not value.startswith("#")}
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_page_holds_every_table_and_no_script() -> None:
+    explanation = explain(compute("</script> <b> & $x$", causal=True))
+    page = Page()
+    page.feed(drawn(explanation, ".html"))
+    assert page.tags.count("table") == sum(len(step.tables) for step in explanation.steps)
+    assert page.tags.count("section") == 12
+    assert "script" not in page.tags
+    assert "b" not in page.tags
+    assert any("Untrained" in words for words in page.words)
+
+
+def test_notes_have_a_heading_a_formula_and_whole_tables_for_every_step() -> None:
+    explanation = explain(compute("a|b <c> *d* $e$ `f`"))
+    notes = drawn(explanation, ".md")
+    assert re.findall(r"^## (\d+)\. ", notes, re.MULTILINE) == [str(number) for number in range(1, 13)]
+    assert notes.count("\n$$\n") == 24
+    for block in re.findall(r"(?:^\|.*\|\n)+", notes, re.MULTILINE):
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(counts) == 1
+
+
+def test_signs_of_markdown_are_made_plain() -> None:
+    assert escape("a|b *c* <d> $e_1$") == r"a\|b \*c\* &lt;d&gt; \$e\_1\$"
+
+
+@pytest.mark.parametrize("suffix", sorted(RENDERERS))
+def test_same_computation_gives_the_same_bytes(suffix: str) -> None:
+    once, again = (drawn(explain(compute()), suffix) for _ in range(2))
+    assert once == again
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and text.isprintable()))
+def test_any_text_survives_every_rendering(text: str) -> None:
+    explanation = explain(compute(text, tokenizer="char"))
+    for suffix in RENDERERS:
+        assert drawn(explanation, suffix)
+
+
+def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    target = tmp_path / "notes.md"
+    command = ["explain", TEXT, "--causal", "--num-heads", "3", "--embed-dim", "12", "--head", "1", "-o", str(target)]
+    assert main([*command, "--device", "cpu"]) == 0
+    assert capsysbinary.readouterr().out.decode().strip() == str(target)
+    expected = explain(compute(causal=True, qk_dim=None, value_dim=None), 1, room=room(".md", Look()))
+    assert target.read_text(encoding="utf-8") == drawn(expected, ".md")
+
+
+def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert main(["explain", TEXT, "--step", "heads", "--head", "1.3", "--num-layers", "2"]) == 0
+    out = capsysbinary.readouterr().out.decode()
+    assert "Q of head 1.3" in out
+    assert "Softmax" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--step", "magic"], "unknown step 'magic'; tokens, embedding, projections, heads, scores, scaling"),
+        (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
+        (["--head", "2.0"], "no layer 2; there are 0 (counted from 0)"),
+        (["--head", "0,1"], "--head '0,1' is not one head; 1 or 0.1 (layer.head) works"),
+        (["-o", "x.png"], "explain writes no .png; .txt, .html or .md works"),
+        (["--json"], "explain prints no JSON"),
+    ],
+)
+def test_command_refuses_in_one_line(
+    arguments: list[str], message: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert main(["explain", TEXT, *arguments]) == 1
+    error = capsysbinary.readouterr().err.decode()
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_refuses_an_unknown_head_and_lists_known(causal: Computation) -> None:
+    with pytest.raises(AttnvizError, match=r"no head in layer 0: 3; there are 0-2"):
+        explain(causal, 3)
