@@ -96,6 +96,11 @@ class ModelSettings:
         return self.embed_dim // self.num_heads if self.qk_dim is None else self.qk_dim
 
     @property
+    def value_width(self) -> int:
+        """The width of a value in each head."""
+        return self.embed_dim // self.num_heads if self.value_dim is None else self.value_dim
+
+    @property
     def score_scale(self) -> float:
         """What q·k is multiplied by in all: the scale over the temperature."""
         return self.scale_for(self.query_width) / self.temperature

@@ -77,6 +77,7 @@ class SeededSource(AbstractSource):
     def record_batch(self, texts: Sequence[str], selection: Selection) -> "Recording":
         """The recording of several texts, padded to the longest: one LayerMaps a layer and text."""
         self._refuse_selection(selection)
+        self._refuse_weights()
         from attnviz.maps import Recording
 
         batch = self.prepare(texts)
@@ -169,6 +170,16 @@ class SeededSource(AbstractSource):
         refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
+
+    def _refuse_weights(self) -> None:
+        width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
+        needed = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4  # two projections of each width
+        free = available_memory()
+        if free is not None and needed > free:
+            raise AttnvizError(
+                f"{self.settings.num_layers} layers of --embed-dim {self.settings.embed_dim} would take "
+                f"{needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; fewer or narrower layers work"
+            )
 
     def _refuse_size(self, batch: Batch, selection: Selection) -> None:
         texts, queries, keys = batch.visible.shape

@@ -156,7 +156,7 @@ def test_refuses_what_is_not_there(chosen: Selection, message: str) -> None:
 
 
 def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.source_seeded.available_memory", lambda: 1000)
+    monkeypatch.setattr("attnviz.source_seeded.available_memory", lambda: 4650)  # the model takes 4608, the maps 4704
     with pytest.raises(AttnvizError, match=r"3 heads x 7 tokens would take 0\.0 GB of memory and 0\.0 GB is free"):
         record()
 
@@ -164,3 +164,8 @@ def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch:
 def test_refuses_an_unknown_source() -> None:
     with pytest.raises(AttnvizError, match="seeded"):
         open_source(replace(SETTINGS, model="./no-such-model"))
+
+
+def test_refuses_more_weights_than_memory_holds_before_drawing_any() -> None:
+    with pytest.raises(AttnvizError, match=r"1024 layers of --embed-dim 65536 would take \d+\.\d GB"):
+        record(embed_dim=65_536, num_heads=4, num_layers=1024)
