@@ -4,9 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from attnviz.maps import DenseMaps, Recording
 from attnviz.tokens import Tokens
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine is no bug
+settings.load_profile("unhurried")
 
 LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
