@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from attnviz.report import Report
 
 TERMINAL, JSON = ".txt", ".json"
-FIGURE_THUMBNAIL = 64
+FIGURE_THUMBNAIL = 128
 RENDERERS = {
     TERMINAL: "attnviz.render_terminal",
     ".png": "attnviz.render_figure",

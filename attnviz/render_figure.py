@@ -10,6 +10,7 @@ from attnviz.figure_grid import PAD, SMALL
 from attnviz.figure_labels import Labels
 from attnviz.figure_layout import PAGE, Bar, Box, Layout, Line, Place, arrange
 from attnviz.figure_text import LINE, POINTS, Ruler
+from attnviz.figure_theme import THEMES, Theme
 from attnviz.look import Look
 from attnviz.report import Panel, Report
 
@@ -31,15 +32,15 @@ SETTINGS: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "path.simplify": True,
 }
-THEMES = {
-    "light": {"paper": "#ffffff", "ink": "#1a1a1a", "faint": "#5c5c5c", "absent": "#f4f4f4", "hatch": "#c9c9c9"},
-    "dark": {"paper": "#14151a", "ink": "#f2f2f2", "faint": "#a8a8b0", "absent": "#1d1f26", "hatch": "#4a4d58"},
-}
-Theme = dict[str, str]
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as a PNG, SVG or PDF; the same report gives the same bytes."""
+    if report.style == "overview" and suffix == ".png":
+        from attnviz.figure_overview import draw_overview
+
+        file.write(draw_overview(report))
+        return
     import matplotlib
 
     drawn = figure(report, vector=suffix != ".png")
@@ -64,6 +65,8 @@ def figure(report: Report, vector: bool = False) -> "Figure":
     import matplotlib
 
     with matplotlib.rc_context(SETTINGS):
+        if report.style == "overview":
+            return _draw_overview(report)
         return _draw(report, arrange(report, Ruler(FAMILIES)), vector)
 
 
@@ -85,6 +88,29 @@ def _draw(report: Report, layout: Layout, vector: bool) -> "Figure":
         _draw_bar(drawn, bar, layout, theme)
     for line in layout.lines:
         _draw_line(drawn, line, theme)
+    return drawn
+
+
+def _draw_overview(report: Report) -> "Figure":
+    """All thumbnails as one picture, with the text as text."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from attnviz.figure_overview import arrange_sheet, palette
+
+    theme, sheet, dpi = THEMES[report.look.theme], arrange_sheet(report), report.look.dpi
+    high, wide = sheet.pixels.shape
+    drawn = Figure(figsize=(wide / dpi, high / dpi), dpi=dpi, facecolor=theme["paper"])
+    FigureCanvasAgg(drawn)
+    axes = drawn.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.imshow(palette(report)[sheet.pixels], interpolation="none", aspect="auto")
+    sides = {"l": "left", "r": "right", "s": "baseline", "m": "center"}
+    for mark in sheet.marks:
+        color, weight = theme["faint" if mark.faint else "ink"], "bold" if mark.bold else "normal"
+        across, down = (sides[letter] for letter in mark.anchor)
+        points, place = mark.size * POINTS / dpi, (mark.x / dpi, (high - mark.y) / dpi)
+        _text(drawn, *place, mark.text, points, color, weight=weight, ha=across, va=down)
     return drawn
 
 

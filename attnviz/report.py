@@ -19,6 +19,8 @@ from attnviz.tokens import Tokens
 Style = Literal["map", "table", "overview"]
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 TABLES = ("scores", "weights", "both")
+OVERVIEW = 2048  # cells below each other in an overview on one page
+MOST_PANELS = 32  # heads drawn as maps with labels on one page
 MOST_MAPS = 16  # heads drawn as maps with labels; where more are there and none was chosen, all become thumbnails
 
 
@@ -201,16 +203,19 @@ def share_page(options: ReportOptions, panels: int) -> ReportOptions:
 
 
 def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> bool:
-    """Whether these heads are too many to draw as maps with labels, and nobody chose them one by one."""
+    """Whether these heads are too many to draw as maps with labels: on one page, or unless they were chosen."""
     chosen = options.selection.heads is not None or options.selection.pairs is not None
-    return bool(options.max_cells) and options.table is None and not chosen and len(heads) > MOST_MAPS
+    fits = len(heads) <= MOST_PANELS if options.one_page else chosen or len(heads) <= MOST_MAPS
+    return bool(options.max_cells) and options.table is None and not fits
 
 
 def overview_report(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
 ) -> Report:
     """The report of many heads as thumbnails, a row for each layer."""
-    small = replace(options, max_cells=min(options.max_cells, options.thumbnail))
+    down = len({(maps.layer, maps.kind, maps.item) for maps, _ in heads})
+    room = OVERVIEW // down if options.one_page and options.look.size is None else options.max_cells
+    small = replace(options, max_cells=min(max(room, SMALLEST_MAP), options.thumbnail))
     panels = [
         replace(panel, group=_group_title(recording, maps))
         for maps, head in heads
@@ -347,6 +352,9 @@ def panel_remarks(panels: list[Panel]) -> tuple[str, ...]:
             f"Pooled: {tokens} in {len(rows.labels)} x {len(columns.labels)} cells, each the mean of its block; "
             "--queries 10:40 --keys :20 shows a part exactly."
         )
+    missing = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
+    if missing:
+        remarks.append(f"NaN: {missing} cell{'s are' if missing > 1 else ' is'} no number, drawn in pink.")
     if not all(panel.visible.all() for panel in panels):
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
     if not all(panel.visible.any(axis=1).all() for panel in panels):

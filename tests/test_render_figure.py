@@ -11,10 +11,11 @@ from matplotlib.text import Text
 from PIL import Image
 
 from attnviz.compare import comparison_report
+from attnviz.figure_theme import THEMES
 from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording
 from attnviz.render import draw
-from attnviz.render_figure import THEMES, figure, max_cells
+from attnviz.render_figure import figure, max_cells
 from attnviz.report import Report, ReportOptions, build_report
 from attnviz.tokens import Tokens, tokenize
 

@@ -1,0 +1,270 @@
+"""Many heads as one picture: layers down, heads across, each a numbered thumbnail, drawn without matplotlib."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
+
+from attnviz.colors import NAN, ByteArray, colormap
+from attnviz.figure_theme import THEMES, rgb
+from attnviz.report import Panel, Report
+
+LEVELS = 232  # of the colormap; the rest of a palette's 256 colours are paper, ink and what has no value
+STEPS = 8  # from paper to ink, for smooth letters
+ABSENT, HATCH, NOT_A_NUMBER, INK = LEVELS, LEVELS + 1, LEVELS + 2, LEVELS + 3
+FAINT = INK + STEPS
+PAPER = INK
+STRIPES = 5  # pixels from one stripe of what is absent to the next
+PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
+LARGEST = 200  # pixels of a thumbnail's longer side, where no size is asked for
+MARGIN, GAP, BAR = 56, 12, 30  # pixels here and below are those of a slide at 200 an inch
+TITLE, TEXT, SMALL = 54, 30, 24
+NUMBER_SHARE = 0.2  # of a thumbnail
+WHOLE = 0.8  # cells are cut to whole pixels where that leaves so much of them
+NUMBER = (8, 30)  # the smallest and largest letters of a head's number
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line of text: its place in pixels from the upper left corner, and what of it stands there (Pillow's anchor)."""
+
+    x: float
+    y: float
+    text: str
+    size: int
+    faint: bool = False
+    bold: bool = False
+    anchor: str = "ls"
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """The picture before its colours.
+
+    Attributes:
+        pixels: ``(height, width)``, which colour of the palette each has.
+        marks: the text over it.
+    """
+
+    pixels: ByteArray
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where thumbnails stand, in pixels.
+
+    Attributes:
+        rows: how many thumbnails below each other.
+        columns: how many side by side.
+        cell: height and width of a cell.
+        side: height and width of a thumbnail's place.
+        gap: between thumbnails.
+        number: size of the letters of a head's number; 0 where they would not be legible.
+        unit: how many times larger than on a slide at 200 pixels an inch all else is.
+    """
+
+    rows: int
+    columns: int
+    cell: tuple[float, float]
+    side: tuple[int, int]
+    gap: int
+    number: int
+    unit: float
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """From one thumbnail to the next, down and across."""
+        return self.side[0] + round(self.number * 1.35) + self.gap, self.side[1] + self.gap
+
+
+def draw_overview(report: Report) -> bytes:
+    """The overview as a palette PNG."""
+    sheet = arrange_sheet(report)
+    picture = Image.fromarray(_with_letters(sheet))
+    picture.putpalette(palette(report).tobytes())
+    said = PngInfo()
+    said.add_itxt("Title", report.title)
+    said.add_itxt("Description", " ".join((report.caption, *report.remarks)))
+    with io.BytesIO() as file:
+        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi))
+        return file.getvalue()
+
+
+def palette(report: Report) -> ByteArray:
+    """The colours that the pixels of a sheet name, ``(256, 3)``."""
+    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEMES[report.look.theme].items()}
+    colors = np.zeros((256, 3), dtype=np.float64)
+    chosen = np.rint(np.linspace(0, 255, LEVELS)).astype(np.intp)
+    colors[:LEVELS] = colormap(report.panels[0].scale.colormap)[chosen]
+    colors[[ABSENT, HATCH, NOT_A_NUMBER]] = theme["absent"], theme["hatch"], NAN
+    for start, ink in ((INK, "ink"), (FAINT, "faint")):
+        share = np.linspace(0, 1, STEPS)[:, None]
+        colors[start : start + STEPS] = (1 - share) * theme["paper"] + share * theme[ink]
+    return np.rint(colors).astype(np.uint8)
+
+
+def arrange_sheet(report: Report) -> Sheet:
+    """The thumbnails in their places, their numbers, the title, the remarks and the colour bar."""
+    groups = [list(panels) for _, panels in groupby(report.panels, key=lambda panel: panel.group)]
+    size = report.look.size
+    page = (round(size[0] * report.look.dpi), round(size[1] * report.look.dpi)) if size else None
+    unit = min(page[0] / 2000, page[1] / 1500) if page else 1.0
+    margin = round(MARGIN * unit)
+    left = margin + round(max(_width(panels[0].group, round(TEXT * unit)) for panels in groups) + 20 * unit)
+    right = margin + round(230 * unit)
+    top = margin + round(TITLE * 1.6 * unit)
+    width = page[0] if page else PAGE[0]
+    remarks = _wrapped(" ".join(report.remarks), width - 2 * margin, round(SMALL * unit))
+    foot = margin + round(len(remarks) * SMALL * 1.35 * unit)
+    room = (page[1] - top - foot, page[0] - left - right) if page else (PAGE[1], PAGE[0] - left - right)
+    frame = _frame(groups, room, unit, fixed=page is not None)
+    if page is None:
+        width = max(left + frame.step[1] * frame.columns + right, 1100)
+        remarks = _wrapped(" ".join(report.remarks), width - 2 * margin, SMALL)
+        foot = margin + round(len(remarks) * SMALL * 1.35)
+        page = (width, max(top + frame.step[0] * frame.rows, top + 400) + foot)
+    else:
+        left += max(room[1] - frame.step[1] * frame.columns, 0) // 2
+        top += max(room[0] - frame.step[0] * frame.rows, 0) // 2
+    pixels = np.full((page[1], page[0]), PAPER, dtype=np.uint8)
+    marks = [*_place(pixels, groups, frame, left, top)]
+    x = left + frame.step[1] * frame.columns + round(20 * unit)
+    marks += _bar(pixels, report.panels[0], x, top, frame.step[0] * frame.rows, unit)
+    marks += _title(report.title, margin, page[0] - 2 * margin, unit)
+    for number, line in enumerate(remarks):
+        y = page[1] - margin - (len(remarks) - 1 - number) * SMALL * 1.35 * unit
+        marks.append(Mark(margin, y, line, round(SMALL * unit), faint=True))
+    return Sheet(pixels, tuple(marks))
+
+
+def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed: bool) -> Frame:
+    """Thumbnails as large as the room allows, their cells whole pixels where that is possible."""
+    rows, columns = len(groups), max(map(len, groups))
+    cells = [panel.values.shape for panels in groups for panel in panels]
+    high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
+    gap = max(3, round(GAP * unit))
+    place = min(room[0] / rows, room[1] / columns) - gap
+    longest = max(_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    number = int(min(place * NUMBER_SHARE, place / longest, NUMBER[1] * max(unit, 0.7)))
+    number = number if number >= NUMBER[0] else 0
+    free = (max(room[0] / rows - gap - number * 1.35, 4), max(room[1] / columns - gap, 4))
+    if not fixed:
+        free = (min(free[0], max(LARGEST, high)), min(free[1], max(LARGEST, wide)))
+    cell = min(free[0] / high, free[1] / wide)
+    cell = float(int(cell)) if int(cell) >= WHOLE * cell else cell
+    tall = min(max(high, wide / 4) * cell, free[0]) / high, min(max(wide, high / 4) * cell, free[1]) / wide
+    return Frame(rows, columns, tall, (int(high * tall[0]), int(wide * tall[1])), gap, number, unit)
+
+
+def _gap(room: tuple[int, int], rows: int, columns: int, unit: float) -> int:
+    return max(1, round(min(GAP * unit, 0.12 * room[0] / rows, 0.12 * room[1] / columns)))
+
+
+def _place(pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
+    """Every thumbnail put into the pixels, and its number over it; the name of each row at its left."""
+    strip = round(frame.number * 1.35)
+    for row, panels in enumerate(groups):
+        y = top + row * frame.step[0] + strip
+        size = round(min(TEXT * frame.unit, frame.step[0]))
+        yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
+        for column, panel in enumerate(panels):
+            x = left + column * frame.step[1]
+            if frame.number:
+                yield Mark(x, y - frame.number * 0.3, panel.title, frame.number)
+            thumbnail = _thumbnail(panel, frame)
+            pixels[y : y + thumbnail.shape[0], x : x + thumbnail.shape[1]] = thumbnail
+
+
+def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
+    """The palette's colours of a panel's cells, as many pixels as they take."""
+    fraction = panel.scale.fraction(panel.values)
+    colors = np.rint(np.nan_to_num(fraction) * (LEVELS - 1)).astype(np.uint8)
+    colors[np.isnan(fraction)] = NOT_A_NUMBER
+    rows, columns = (_stretched(count, cell) for count, cell in zip(colors.shape, frame.cell, strict=True))
+    colors, visible = colors[rows][:, columns], panel.visible[rows][:, columns]
+    if visible.all():
+        return colors
+    across, down = np.arange(colors.shape[1]), np.arange(colors.shape[0])[:, None]
+    hatched = np.where((across + down) % STRIPES == 0, np.uint8(HATCH), np.uint8(ABSENT))
+    return np.where(visible, colors, hatched)
+
+
+def _stretched(count: int, cell: float) -> NDArray[np.intp]:
+    """Which of ``count`` cells each pixel shows."""
+    pixels = max(int(count * cell), 1)
+    return (np.arange(pixels) * count // pixels).astype(np.intp)
+
+
+def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
+    size = round(TEXT * unit)
+    words = panel.quantity.name.rsplit(" ", 1)
+    for number, word in enumerate(words):
+        yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
+    upper = round(top + (len(words) + 0.6) * size * 1.2)
+    high = min(round(700 * unit), max(top + height - upper, round(200 * unit)))
+    levels = np.linspace(LEVELS - 1, 0, high).round().astype(np.uint8)
+    pixels[upper : upper + high, x : x + round(BAR * unit)] = levels[: pixels.shape[0] - upper, None]
+    ticks = panel.scale.ticks()
+    for tick in ticks:
+        y = upper + (1 - float(panel.scale.fraction(tick))) * (high - 1)
+        text = panel.quantity.tick(tick, ticks[1] - ticks[0])
+        yield Mark(x + round((BAR + 10) * unit), y, text, size, anchor="lm")
+
+
+def _title(title: str, margin: int, room: int, unit: float) -> Iterator[Mark]:
+    size = round(TITLE * unit)
+    while size > TEXT * unit and _width(title, size, bold=True) > room:
+        size -= 2
+    while title and _width(title, size, bold=True) > room:
+        title = title[:-2].rstrip() + "…"
+    yield Mark(margin, margin + TITLE * unit, title, size, bold=True)
+
+
+def _wrapped(text: str, room: float, size: int) -> list[str]:
+    lines: list[str] = []
+    for word in text.split():
+        joined = f"{lines[-1]} {word}" if lines else word
+        if lines and _width(joined, size) <= room:
+            lines[-1] = joined
+        else:
+            lines.append(word)
+    return lines
+
+
+def _with_letters(sheet: Sheet) -> ByteArray:
+    """The pixels with the text drawn over them, from paper to ink in a few steps."""
+    pixels = sheet.pixels
+    for start in (INK, FAINT):
+        mask = Image.new("L", (pixels.shape[1], pixels.shape[0]))
+        pen = ImageDraw.Draw(mask)
+        for mark in sheet.marks:
+            if mark.faint == (start == FAINT):
+                font = _font(mark.size, mark.bold)
+                pen.text((round(mark.x), round(mark.y)), mark.text, fill=255, font=font, anchor=mark.anchor)
+        letters = np.asarray(mask)
+        steps = (letters.astype(np.uint16) * (STEPS - 1) // 255).astype(np.uint8)
+        pixels = np.where(steps > 0, start + steps, pixels)
+    return pixels
+
+
+def _width(text: str, size: int, bold: bool = False) -> float:
+    return float(_font(size, bold).getlength(text))
+
+
+@cache
+def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """DejaVu Sans, as matplotlib brings it, found without importing matplotlib."""
+    found = find_spec("matplotlib")
+    assert found is not None
+    assert found.origin is not None
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return ImageFont.truetype(Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / name, max(size, 6))

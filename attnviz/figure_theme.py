@@ -1,0 +1,13 @@
+"""The colours of a figure besides its colormap, light and dark."""
+
+THEMES = {
+    "light": {"paper": "#ffffff", "ink": "#1a1a1a", "faint": "#5c5c5c", "absent": "#f4f4f4", "hatch": "#c9c9c9"},
+    "dark": {"paper": "#14151a", "ink": "#f2f2f2", "faint": "#a8a8b0", "absent": "#1d1f26", "hatch": "#4a4d58"},
+}
+Theme = dict[str, str]
+
+
+def rgb(color: str) -> tuple[int, int, int]:
+    """Red, green and blue of ``#rrggbb``, 0 to 255."""
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
+    return red, green, blue

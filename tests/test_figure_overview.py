@@ -1,0 +1,155 @@
+import io
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attnviz.colors import NAN
+from attnviz.figure_overview import HATCH, LEVELS, Sheet, _width, arrange_sheet, palette
+from attnviz.figure_theme import THEMES, rgb
+from attnviz.look import Look
+from attnviz.maps import DenseMaps, Recording
+from attnviz.render import draw, max_cells, thumbnail_cells
+from attnviz.report import Report, ReportOptions, build_report
+from attnviz.tokens import Tokens
+
+
+def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:
+    random = np.random.default_rng(0)
+    visible = np.tri(queries, keys, dtype=bool) if causal else np.ones((queries, keys), dtype=bool)
+    maps = []
+    for layer in range(layers):
+        powers = np.where(visible, random.random((heads, queries, keys)) ** 4, 0)
+        maps.append(
+            DenseMaps(
+                layer=layer,
+                module="m",
+                heads=tuple(range(heads)),
+                query_tokens=Tokens.numbered(queries),
+                key_tokens=Tokens.numbered(keys),
+                scores=powers.astype(np.float32),
+                weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
+                visible=visible,
+            )
+        )
+    return Recording(maps=tuple(maps), model="a test")
+
+
+def report_of(recording: Recording, **look: Any) -> Report:
+    chosen = Look(**look)
+    cells, thumbnail = max_cells(".png", chosen), thumbnail_cells(".png", chosen)
+    return build_report(recording, ReportOptions(max_cells=cells, one_page=True, thumbnail=thumbnail, look=chosen))
+
+
+def corner(sheet: Sheet, title: str) -> tuple[int, int]:
+    """The upper left pixel of the thumbnail under a number: the first below it that is no paper."""
+    [mark] = [mark for mark in sheet.marks if mark.text == title]
+    y = round(mark.y)
+    while sheet.pixels[y, round(mark.x)] > LEVELS + 2:
+        y += 1
+    return y, round(mark.x)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str) -> None:
+    report = report_of(recorded(5, 7, 4, 6, causal=True), theme=theme)
+    picture = np.asarray(Image.open(io.BytesIO(draw(report, ".png"))).convert("RGB"))
+    sheet = arrange_sheet(report)
+    assert report.style == "overview"
+    for panel in report.panels[::9]:
+        y, x = corner(sheet, panel.title)
+        run = int(np.argmax(sheet.pixels[y : y + 400, x] != sheet.pixels[y, x]))  # the first column has no equal cells
+        for row in range(4):
+            for column in range(6):
+                seen = picture[y + run * row + run // 2, x + run * column + run // 2].astype(int)
+                if column > row:
+                    assert tuple(seen) in {rgb(THEMES[theme]["absent"]), rgb(THEMES[theme]["hatch"])}
+                else:
+                    wanted = panel.scale.rgb(panel.values[row, column]).astype(int)
+                    assert np.abs(seen - wanted).max() <= 6, "one of the palette's steps"
+
+
+def test_layers_run_down_and_heads_across() -> None:
+    sheet = arrange_sheet(report_of(recorded(5, 7, 4, 6)))
+    at = {mark.text: (mark.x, mark.y) for mark in sheet.marks}
+    assert at["0.0"][1] == at["0.6"][1] < at["1.0"][1] < at["2.0"][1]
+    assert at["0.0"][0] == at["2.0"][0] < at["0.1"][0] < at["0.6"][0]
+    assert {"layer 0", "layer 1", "layer 2"} <= set(at)
+
+
+@pytest.mark.parametrize("size", [None, (13.333, 7.5), (7.5, 7.5), (4.0, 3.0)])
+@pytest.mark.parametrize("shape", [(12, 12, 30, 30), (2, 40, 3, 9), (32, 32, 16, 16)])
+def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
+    size: tuple[float, float] | None, shape: tuple[int, int, int, int]
+) -> None:
+    report = report_of(recorded(*shape), size=size)
+    sheet = arrange_sheet(report)
+    if size is not None:
+        assert sheet.pixels.shape == (round(size[1] * 200), round(size[0] * 200))
+    titles = {panel.title for panel in report.panels}
+    boxes = [
+        (mark.x, mark.y - mark.size, mark.x + _width(mark.text, mark.size), mark.y)
+        for mark in sheet.marks
+        if mark.text in titles
+    ]
+    rows: dict[float, list[tuple[float, ...]]] = {}
+    for box in boxes:
+        rows.setdefault(box[3], []).append(box)
+        assert (sheet.pixels[round(box[1]) : round(box[3]), round(box[0])] > LEVELS + 2).all(), "on paper"
+        assert 0 <= box[0] <= box[2] <= sheet.pixels.shape[1]
+    for row in rows.values():
+        row.sort()
+        assert all(one[2] <= two[0] for one, two in pairwise(row))
+
+
+def test_the_same_report_gives_the_same_palette_picture_with_its_caption() -> None:
+    report = report_of(recorded(5, 7, 4, 6), title="$x$ ✓")
+    assert draw(report, ".png") == draw(report, ".png")
+    picture = Image.open(io.BytesIO(draw(report, ".png")))
+    assert picture.mode == "P"
+    assert picture.info["Description"] == " ".join((report.caption, *report.remarks))
+    assert picture.info["Title"] == "$x$ ✓"
+
+
+def test_nan_and_absence_have_colours_of_their_own() -> None:
+    recording = recorded(5, 7, 4, 6, causal=True)
+    recording.maps[1].weights.setflags(write=True)  # type: ignore[attr-defined]
+    recording.maps[1].weights[2, 3, 0] = np.nan  # type: ignore[attr-defined]
+    report = report_of(recording)
+    sheet, colors = arrange_sheet(report), palette(report)
+    assert (colors[sheet.pixels] == NAN).all(axis=-1).any()
+    assert (sheet.pixels == HATCH).any()
+    assert "NaN: 1 cell is no number, drawn in pink." in report.remarks
+
+
+def test_vector_overview_keeps_its_text_and_one_picture() -> None:
+    svg = draw(report_of(recorded(5, 7, 4, 6)), ".svg").decode()
+    assert svg.count("<image") == 1
+    assert ">2.6</text>" in svg
+    assert ">layer 1</text>" in svg
+
+
+def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() -> None:
+    report = report_of(recorded(5, 7, 300, 200))
+    assert report.panels[0].values.shape == (128, 128)
+    assert any("Pooled: 300 x 200 tokens in 128 x 128 cells" in remark for remark in report.remarks)
+
+
+def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:
+    from attnviz.selection import Selection
+
+    many = ReportOptions(selection=Selection.parse(heads="0-6"), one_page=True)
+    assert build_report(recorded(3, 7, 2, 3), many).style == "map"
+    assert build_report(recorded(5, 7, 2, 3), many).style == "overview"
+
+
+def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
+    code = (
+        "import sys; from tests.test_figure_overview import *; "
+        "draw(report_of(recorded(5, 7, 4, 6)), '.png'); assert not {'matplotlib', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
