@@ -337,7 +337,7 @@ def text_title(recording: Recording) -> str:
     from attnviz.tokens import visible_label
 
     words = " ".join(recording.text.split())
-    shown = "".join(" " if part == " " else visible_label(part) for part in words)
+    shown = " ".join(visible_label(word) for word in words.split(" "))
     return (shown if len(shown) <= 60 else f"{shown[:59].rstrip()}…") or recording.model
 
 

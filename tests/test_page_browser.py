@@ -139,7 +139,10 @@ def test_pointing_at_a_cell_shows_query_key_weight_and_score(show: Opener, recor
     opened.page.mouse.move(*opened.middle_of_cell(3, 5))
     opened.page.wait_for_selector(".tip:visible")
     weight, score = (getattr(dense(recording, 1), name)[1, 3, 5] for name in ("weights", "scores"))
-    assert opened.text(".tip").split("\n") == ["q3 → k5", f"weight {100 * weight:.2f}% · score {score:.4f}"]
+    assert opened.text(".tip").split("\n") == [
+        "q3 → k5",
+        f"weight {100 * weight:.2f}% · score {score:.4f}".replace("-", "−"),
+    ]
     assert opened.text(".inspector dd >> nth=0") == f"{100 * weight:.2f}%"
 
 
@@ -314,7 +317,7 @@ def test_table_of_a_head_names_its_rows_and_columns_for_a_screen_reader(show: Op
     ]
     assert opened.page.locator("tbody th[scope=row]").all_inner_texts() == [f"q{n}" for n in range(5)]
     weight, score = dense(recording).weights[0, 1, 2], dense(recording).scores[0, 1, 2]
-    assert opened.text("tbody tr >> nth=1 >> td >> nth=2") == f"{100 * weight:.2f}%\n{score:.4f}"
+    assert opened.text("tbody tr >> nth=1 >> td >> nth=2") == f"{100 * weight:.2f}%\n{score:.4f}".replace("-", "−")
     assert opened.evaluate("document.querySelector('caption').textContent").startswith("Head 0.0 cross: Attention of")
 
 

@@ -46,28 +46,28 @@ class ArcsPicture {
 
   draw(surface, area) {
     surface.clip(0, this.top, area.width, area.height - this.top, () => {
-      for (let place = this.lines.length - 1; place >= 0; place--) this.drawLine(surface, area, this.lines[place], 0.75);
+      for (let place = this.lines.length - 1; place >= 0; place--) this.drawLine(surface, area, this.lines[place], this.shown.scale, 0.75);
     });
   }
 
-  drawLine(surface, area, cell, strongest) {
-    const { values, columns, scale } = this.shown;
+  drawLine(surface, area, cell, scale, strongest) {
+    const { values, columns } = this.shown;
     const [query, key] = [Math.floor(cell / columns), cell % columns];
     const [start, stop] = [this.height(query, area), this.height(key, area)];
     if (Math.max(start, stop) < 0 || Math.min(start, stop) > area.height) return;
     const value = values[cell];
-    const part = Math.abs(scale.change ? 2 * fractionOf(value, scale) - 1 : fractionOf(value, scale));
-    const color = scale.change ? (value < 0 ? theme().less : theme().more) : theme().arc;
+    const part = partOf(value, scale);
+    const color = theme()[hueOf(value, scale)];
     surface.arc(this.from + 4, start, this.to - 4, stop, color, 0.6 + (WIDEST_ARC - 0.6) * part, strongest * part);
   }
 
   drawOver(surface, area) {
-    const { values, columns } = this.shown;
     surface.clip(0, this.top, area.width, area.height - this.top, () => {
       for (const mark of [state.pin, state.mark]) {
-        for (const cell of mark ? cellsOf(this.shown, mark) : []) {
-          if (values[cell] !== ABSENT && !Number.isNaN(values[cell])) this.drawLine(surface, area, cell, 1);
-        }
+        if (!mark) continue;
+        const cells = cellsOf(this.shown, mark).filter((cell) => partOf(this.shown.values[cell], this.shown.scale) > 0);
+        const scale = scaleUpTo(Math.max(...cells.map((cell) => Math.abs(this.shown.values[cell])), 0));
+        for (const cell of cells) this.drawLine(surface, area, cell, scale, 1);
       }
       this.drawColumn(surface, area, "query", this.from, "right");
       this.drawColumn(surface, area, "key", this.to, "left");
@@ -107,8 +107,8 @@ class ArcsPicture {
   get note() {
     const all = this.shown.values.length;
     return this.lines.length < MOST_ARCS
-      ? "Point at a token for its own lines."
-      : `The ${MOST_ARCS.toLocaleString("en")} strongest of ${all.toLocaleString("en")} weights; point at a token for all of its own.`;
+      ? "A line is as wide and as strong as its weight. Point at a token for its own lines alone."
+      : `The ${MOST_ARCS.toLocaleString("en")} strongest of ${all.toLocaleString("en")} weights, as wide and as strong as they are; point at a token for all of its own.`;
   }
 }
 

@@ -3,16 +3,18 @@
 
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
 
-// The scale of what is shown; "root" steps show small values larger than they are.
-function scaleOf(number) {
+// The scale up to a value; "root" steps show small values larger than they are.
+function scaleUpTo(high) {
   const change = state.side === "change";
-  const own = state.limits === "head" && number !== null;
+  return { high: high || 1, palette: change ? page.diverging : page.sequential, steps: state.steps, change };
+}
+
+// The scale of a head, shared by all or its own.
+function scaleOf(number) {
   const head = page.heads[number];
-  const shown = comparing ? (state.side === "A" ? 0 : 1) : 0;
-  const high = change
-    ? (own ? head.reach : page.reach) || 1
-    : (own ? head.peaks[shown]?.[2] : page.high) || 1;
-  return { low: change ? -high : 0, high, palette: change ? page.diverging : page.sequential, steps: state.steps, change };
+  const own = state.limits === "head";
+  if (state.side === "change") return scaleUpTo(own ? head.reach : page.reach);
+  return scaleUpTo(own ? head.peaks[state.side === "B" ? 1 : 0]?.[2] : page.high);
 }
 
 function fractionOf(value, scale) {
@@ -93,9 +95,18 @@ function forgetTheme() {
   themeRead = null;
 }
 
-function drawLegend() {
+// The colour of a value where there is a hue and no palette: in arcs and text.
+function hueOf(value, scale) {
+  return scale.change ? (value < 0 ? "less" : "more") : "arc";
+}
+
+function partOf(value, scale) {
+  if (value === ABSENT || Number.isNaN(value)) return 0;
+  return scale.change ? Math.abs(2 * fractionOf(value, scale) - 1) : fractionOf(value, scale);
+}
+
+function drawLegend(scale) {
   const legend = document.getElementById("legend");
-  const scale = scaleOf(state.head);
   const canvas = document.createElement("canvas");
   canvas.width = 256;
   canvas.height = 1;
@@ -105,7 +116,7 @@ function drawLegend() {
     context.fillRect(place, 0, 1, 1);
   }
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((fraction) => make("span", {}, tickText(valueAt(fraction, scale), scale)));
-  const name = scale.change ? "change of attention weight, B − A" : "attention weight";
+  const name = legendName(scale);
   legend.replaceChildren(
     make("span", {}, name),
     make("span", { className: "scale" }, canvas, make("span", { className: "ticks" }, ...ticks)),
@@ -116,7 +127,12 @@ function drawLegend() {
     swatch.style.background = `rgb(${page.nanColor.join(" ")})`;
     legend.append(make("span", {}, swatch, "NaN"));
   }
-  legend.hidden = false;
+}
+
+function legendName(scale) {
+  const pooled = state.head === null ? poolsThumbnails() : page.block > 1;
+  const which = !pooled ? "" : state.head !== null || state.pool === "mean" ? ", mean of a block" : ", largest of a block";
+  return `${scale.change ? "change of attention weight, B − A" : "attention weight"}${which}`;
 }
 
 function tickText(value, scale) {

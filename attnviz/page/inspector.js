@@ -16,7 +16,7 @@ function drawInspector(shown) {
   const inspector = document.getElementById("inspector");
   const mark = state.mark ?? state.pin;
   if (!mark) {
-    const hint = "Point at a cell for its numbers. Click a token for what it attends to and what attends to it.";
+    const hint = "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
     inspector.replaceChildren(make("section", {}, make("p", { className: "hint" }, hint)));
     return;
   }

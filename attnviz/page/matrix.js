@@ -26,7 +26,7 @@ class MatrixPicture {
     this.factor = Math.min(Math.max(this.factor, 1), most_zoom);
     this.cell = fitting * this.factor;
     this.across = this.cell >= forLabels + 8;
-    this.top = Math.ceil((this.across ? 16 : forLabels) + 28);
+    this.top = Math.ceil((this.across ? 16 : forLabels) + 30);
     this.margin = Math.max(0, Math.floor((width - this.left - columns * this.cell) / 2));
     this.margin = this.factor === 1 ? Math.min(this.margin, 40) : 0;
     this.left += this.margin;
@@ -95,13 +95,13 @@ class MatrixPicture {
     surface.text("queries ↓", this.left - 10, 9, { ...faint, align: "right" });
     const every = Math.ceil(LABEL_STEP / this.cell);
     const [firstRow, lastRow] = this.span("query", area);
-    surface.clip(0, this.top, this.left, area.height - this.top, () => {
+    surface.clip(0, this.top - 7, this.left, area.height - this.top + 7, () => {
       for (let row = Math.ceil(firstRow / every) * every; row < lastRow; row += every) {
         this.drawRowLabel(surface, area, row, queries.labels[row], theme().ink);
       }
     });
     const [firstColumn, lastColumn] = this.span("key", area);
-    surface.clip(this.left - 2, 16, area.width - this.left + 2, this.top - 16, () => {
+    surface.clip(this.left - 7, 16, area.width - this.left + 7, this.top - 16, () => {
       for (let column = Math.ceil(firstColumn / every) * every; column < lastColumn; column += every) {
         this.drawColumnLabel(surface, area, column, keys.labels[column], theme().ink);
       }
@@ -122,7 +122,7 @@ class MatrixPicture {
     const x = this.left + (column + 0.5) * this.cell - area.x;
     const style = { size: this.size, color, weight };
     if (this.across) surface.text(label, x, this.top - 12, { ...style, align: "center" });
-    else surface.text(fitText(label, this.size, this.top - 34), x, this.top - 7, { ...style, turned: -90 });
+    else surface.text(fitText(label, this.size, this.top - 24), x, this.top - 7, { ...style, turned: -90 });
   }
 
   // The chosen token's row and column, and the cell that is pointed at.
@@ -134,16 +134,16 @@ class MatrixPicture {
   drawMark(surface, area, mark, color) {
     const { rows, columns, queries, keys } = this.shown;
     const { left, top, cell } = this;
-    const thick = Math.max(cell, 1.5);
+    const thick = Math.max(cell, 2);
     const [x, y] = [left + (mark.key ?? 0) * cell - area.x, top + (mark.query ?? 0) * cell - area.y];
     surface.clip(left - 2, top - 2, area.width - left + 2, area.height - top + 2, () => {
-      if (mark.query !== null) surface.frame(left - area.x, y, columns * cell, thick, color, mark.key === null ? 2 : 1);
-      if (mark.key !== null) surface.frame(x, top - area.y, thick, rows * cell, color, mark.query === null ? 2 : 1);
+      if (mark.query !== null) this.drawBand(surface, left - area.x, y, columns * cell, thick, color, mark.key === null);
+      if (mark.key !== null) this.drawBand(surface, x, top - area.y, thick, rows * cell, color, mark.query === null);
       if (mark.query !== null && mark.key !== null) surface.frame(x, y, thick, thick, color, 2.5);
     });
     if (mark.query !== null && y + cell > top - 1 && y < area.height) {
       const middle = y + cell / 2;
-      surface.rect(this.margin - this.margin, middle - 9, left - 3, 18, theme().paper);
+      surface.rect(0, middle - 9, left - 3, 18, theme().paper);
       this.drawRowLabel(surface, area, mark.query, queries.labels[mark.query], theme().accent, 650);
     }
     if (mark.key !== null && x + cell > left - 1 && x < area.width) {
@@ -152,6 +152,12 @@ class MatrixPicture {
       surface.rect(middle - half, 17, 2 * half, top - 19, theme().paper);
       this.drawColumnLabel(surface, area, mark.key, keys.labels[mark.key], theme().accent, 650);
     }
+  }
+
+  // A row or a column: framed where cells are large, a veil where they are small.
+  drawBand(surface, x, y, width, height, color, alone) {
+    if (this.cell >= 6) surface.frame(x, y, width, height, color, alone ? 2 : 1);
+    else surface.rect(x, y, width, height, color, alone ? 0.8 : 0.45);
   }
 
   pointAt(x, y, area) {

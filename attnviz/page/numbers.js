@@ -131,16 +131,20 @@ function weightText(weight, signed = false) {
   const sign = percent < 0 ? "−" : signed && percent > 0 ? "+" : "";
   const { largest } = page.precision;
   if (percent === 0 && largest && !signed) return `< ${(100 * (0.5 / largest) ** 2).toPrecision(1)}%`;
-  const error = largest ? (100 * Math.sqrt(Math.abs(weight))) / largest : 0.005;
-  const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10(2 * error || 1e-4))));
+  const error = largest ? (100 * Math.sqrt(Math.abs(weight))) / largest : 0.01;
+  const digits = Math.min(4, Math.max(0, Math.round(-Math.log10(error || 1e-4))));
   return `${sign}${Math.abs(percent).toFixed(percent === 0 ? 0 : digits)}%`;
 }
 
 function scoreText(score) {
   if (!score) return "not kept";
-  if (score.below !== undefined) return `below ${score.below.toFixed(1)}`;
-  if (!Number.isFinite(score.value)) return String(score.value);
-  if (!score.error) return score.value.toFixed(4);
+  if (score.below !== undefined) return `below ${withMinus(score.below.toFixed(1))}`;
+  if (!Number.isFinite(score.value)) return withMinus(String(score.value));
+  if (!score.error) return withMinus(score.value.toFixed(4));
   const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10(score.error))));
-  return `${score.value.toFixed(digits)} ± ${score.error.toPrecision(1)}`;
+  return `${withMinus(score.value.toFixed(digits))} ± ${score.error.toFixed(digits)}`;
+}
+
+function withMinus(digits) {
+  return digits.replace("-", "−");
 }

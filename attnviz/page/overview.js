@@ -29,6 +29,14 @@ function layersOf(numbers) {
   return { layers, regular: names.every((one) => one === names[0]) && layers.size > 1 };
 }
 
+// Whether a thumbnail has fewer cells than its head has tokens.
+function poolsThumbnails() {
+  return page.heads.some((head, number) => {
+    const [rows, columns] = [textOf(number, "query").labels.length, textOf(number, "key").labels.length];
+    return head.thumbnail[0] < rows || head.thumbnail[1] < columns || page.block > 1;
+  });
+}
+
 function buildOverview() {
   const overview = document.getElementById("overview");
   overview.replaceChildren();
@@ -46,9 +54,10 @@ function buildGrid(numbers) {
   const most = Math.max(...[...layers.values()].map((row) => row.length));
   const grid = make("div", { className: "grid" });
   grid.dataset.most = most;
+  grid.dataset.layers = layers.size;
   grid.style.gridTemplateColumns = `auto repeat(${most}, var(--thumb))`;
   if (regular) {
-    grid.append(make("span", { className: "name across" }));
+    grid.append(make("span", { className: "name across corner" }, "layer \\ head"));
     for (const number of layers.values().next().value) {
       grid.append(make("span", { className: "name across" }, String(page.heads[number].head)));
     }
@@ -58,7 +67,6 @@ function buildGrid(numbers) {
     for (const number of row) grid.append(buildThumb(number, !regular));
     for (let place = row.length; place < most; place++) grid.append(make("span"));
   }
-  if (regular) grid.firstChild.textContent = "layer \\ head";
   return grid;
 }
 
@@ -90,11 +98,20 @@ function thumbnailValues(number) {
   return sides[state.side === "B" ? 1 : 0];
 }
 
+// The scale of a thumbnail: pooled values are smaller than those that they are pooled from.
+function thumbnailScale(number) {
+  const numbers = state.limits === "head" ? [number] : page.heads.keys();
+  let high = 0;
+  for (const each of numbers) high = Math.max(high, largestOf(thumbnailValues(each)));
+  return scaleUpTo(high);
+}
+
 function drawThumbnails() {
+  const shared = state.limits === "head" ? null : thumbnailScale(null);
   for (const thumb of document.querySelectorAll(".thumb")) {
     const number = Number(thumb.dataset.number);
     const canvas = thumb.firstChild;
-    const painted = paintCells(thumbnailValues(number), canvas.height, canvas.width, scaleOf(number));
+    const painted = paintCells(thumbnailValues(number), canvas.height, canvas.width, shared ?? thumbnailScale(number));
     const context = canvas.getContext("2d");
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.drawImage(painted, 0, 0);
@@ -105,9 +122,13 @@ function sizeThumbnails() {
   const overview = document.getElementById("overview");
   for (const grid of overview.querySelectorAll(".grid")) {
     const most = Number(grid.dataset.most);
-    const room = overview.clientWidth - 78;
+    const names = [...grid.querySelectorAll(".name:not(.across), .corner")].map((name) => name.offsetWidth);
+    const room = overview.clientWidth - Math.max(...names, 0) - 8;
     const gap = Math.max(2, Math.min(12, Math.round(room / most / 12)));
-    const side = Math.max(14, Math.min(LARGEST_THUMB, Math.floor((room - gap * most) / most)));
+    const inWidth = Math.floor((room - gap * most) / most);
+    const inHeight = Math.floor((window.innerHeight - 330) / Number(grid.dataset.layers)) - gap;
+    const compact = state.head !== null;
+    const side = Math.max(compact ? 5 : 16, Math.min(LARGEST_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, 44)));
     grid.style.setProperty("--thumb", `${side}px`);
     grid.style.setProperty("--gap", `${gap}px`);
   }

@@ -8,7 +8,7 @@ const state = {
   view: page.view,
   side: comparing ? "change" : "", // "A", "B" or "change" of a comparison
   limits: "page", // or "head"
-  steps: "even", // or "root"
+  steps: manyTokens() ? "root" : "even", // of the colours
   pool: "mean", // or "largest", of thumbnails
   direction: "to", // or "from", of the text view
   mark: null, // {query, key} that is pointed at, either null
@@ -19,6 +19,20 @@ let current = null; // the view that draws them: {drawOver, reveal, fit, stage?}
 let found = { text: "", place: -1 };
 
 const one = (id) => document.getElementById(id);
+
+// Whether the weights are so many that most are small.
+function manyTokens() {
+  return page.texts.some((text) => text.labels.length > 64);
+}
+
+// The scale of what is shown now, and whether a palette shows it.
+function shownScale() {
+  return state.head === null ? thumbnailScale(0) : scaleOf(state.head);
+}
+
+function hasPalette() {
+  return state.head === null || state.view === "matrix";
+}
 
 function headTitle(number) {
   const head = page.heads[number];
@@ -51,7 +65,9 @@ async function draw() {
   one("head").hidden = !open;
   one("overview").hidden = page.heads.length === 1;
   drawButtons();
-  drawLegend();
+  one("legend").hidden = !hasPalette();
+  (open ? one("main") : one("overview").parentElement).insertBefore(one("legend"), open ? null : one("head"));
+  drawLegend(shownScale());
   markCurrent();
   sizeThumbnails();
   if (!open) {
@@ -159,12 +175,12 @@ function drawButtons() {
   const open = state.head !== null;
   const sides = [["A", "A"], ["B", "B"], ["change", "B − A"]];
   choices("sides", comparing ? sides : [], state.side, (side) => set("side", side));
-  const pooled = page.heads.some((head, number) => head.thumbnail[0] < textOf(number, "query").labels.length);
-  const pools = pooled && !open ? [["mean", "Mean"], ["largest", "Largest"]] : [];
+  const pools = poolsThumbnails() && !open ? [["mean", "Mean"], ["largest", "Largest"]] : [];
   choices("pools", pools, state.pool, (pool) => set("pool", pool));
-  const limits = page.heads.length > 1 ? [["page", "Shared colours"], ["head", "Per head"]] : [];
+  const limits = page.heads.length > 1 && (hasPalette() || state.view === "arcs") ? [["page", "Shared colours"], ["head", "Per head"]] : [];
   choices("limits", limits, state.limits, (value) => set("limits", value));
-  choices("steps", [["even", "Linear"], ["root", "Square root"]], state.steps, (value) => set("steps", value));
+  const steps = open && state.view === "table" ? [] : [["even", "Linear"], ["root", "Square root"]];
+  choices("steps", steps, state.steps, (value) => set("steps", value));
   choices("views", Object.entries(VIEWS), state.view, (view) => openHead(state.head, view));
   const staged = open && state.view in { matrix: 0, arcs: 0 };
   one("zooms").hidden = !staged;
@@ -173,6 +189,7 @@ function drawButtons() {
   one("previous").disabled = !open || state.head === 0;
   one("next").disabled = !open || state.head === page.heads.length - 1;
   one("find").parentElement.hidden = !open;
+  document.querySelector(".tools").classList.toggle("open", open);
 }
 
 function say(text) {
@@ -298,6 +315,7 @@ function start() {
     draw();
   });
   readAddress();
+  performance.mark("first view drawn");
 }
 
 start();

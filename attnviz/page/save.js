@@ -13,7 +13,7 @@ function drawFile(surface, size) {
   surface.rect(0, 0, size.width, size.height, theme().paper);
   surface.text(fitText(titleOfView(), 17, size.width - 2 * FRAME), FRAME, FRAME + 4, { size: 17, weight: 650 });
   const legendTop = size.height - FRAME - 30;
-  drawLegendOn(surface, FRAME, legendTop);
+  if (hasPalette()) drawLegendOn(surface, FRAME, legendTop);
   return FRAME + 34;
 }
 
@@ -24,7 +24,7 @@ function sizeOfView() {
 }
 
 function drawLegendOn(surface, x, y) {
-  const scale = scaleOf(state.head);
+  const scale = shownScale();
   const wide = 200;
   for (let place = 0; place < 50; place++) {
     surface.rect(x + (wide * place) / 50, y, wide / 50 + 0.3, 9, cssOf(valueAt((place + 0.5) / 50, scale), scale));
@@ -33,7 +33,7 @@ function drawLegendOn(surface, x, y) {
     const align = { 0: "left", 0.5: "center", 1: "right" }[fraction];
     surface.text(tickText(valueAt(fraction, scale), scale), x + wide * fraction, y + 20, { size: 11, align, color: theme().soft });
   }
-  surface.text(scale.change ? "change of attention weight" : "attention weight", x + wide + 14, y + 5, { size: 11, color: theme().soft });
+  surface.text(legendName(scale), x + wide + 14, y + 5, { size: 11, color: theme().soft });
 }
 
 function drawViewOn(surface, left, top, size) {

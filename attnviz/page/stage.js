@@ -1,6 +1,8 @@
 "use strict";
 // A stage: a part of a large picture that scrolls by itself, drawn only where it is seen, and zooms.
 
+const BELOW = 86; // pixels left for the legend under it
+
 // What is drawn on it has: measure(width, height) giving {width, height}, draw(surface, area), drawOver(surface,
 // area), pointAt(x, y, area) giving a mark or null, placeOf(mark) giving {x, y, width, height}, zoomBy(factor) giving
 // how far the content grew, and `fixed`, {left, top}: what stays in place while the rest scrolls.
@@ -23,7 +25,8 @@ class Stage {
   // Takes the size that there is, and the picture's at its present zoom.
   fit() {
     const width = this.element.parentElement.clientWidth;
-    const most = Math.max(280, window.innerHeight * 0.82);
+    const above = this.element.getBoundingClientRect().top + window.scrollY;
+    const most = Math.max(320, window.innerHeight - Math.min(above, 300) - BELOW);
     const size = this.picture.measure(width, most);
     this.width = width;
     this.height = Math.min(size.height, most);
@@ -75,8 +78,9 @@ class Stage {
     const before = this.area;
     const grown = this.picture.zoomBy(factor);
     this.fit();
-    this.element.scrollLeft = (before.x + inX) * grown - inX;
-    this.element.scrollTop = (before.y + inY) * grown - inY;
+    const now = this.picture.fixed;
+    this.element.scrollLeft = (before.x + inX) * grown - Math.max(0, x - now.left);
+    this.element.scrollTop = (before.y + inY) * grown - Math.max(0, y - now.top);
     this.draw();
   }
 

@@ -11,7 +11,7 @@ class WordsView {
     this.note = make("p", { className: "note" });
     this.axes = shown.same ? ["both"] : ["query", "key"];
     this.tokens = {};
-    this.element.append(make("div", { className: "bar" }, ...(shown.same ? [this.directions] : []), this.note));
+    this.element.append(...(shown.same ? [this.directions] : []), this.note);
     for (const axis of this.axes) this.element.append(this.paragraph(axis));
     parent.append(this.element);
     if (shown.same) this.addDirections();
@@ -71,15 +71,17 @@ class WordsView {
     const mark = state.mark || state.pin;
     const shades = mark ? this.shadesOf(mark) : {};
     const average = mark ? null : averageOfKeys(this.shown);
+    const largest = largestOf(average ?? Object.values(shades)[0]);
+    const scale = scaleUpTo(largest);
     for (const axis of this.axes) {
       const asQueries = axis === "query";
       const values = shades[axis] ?? (average && !asQueries ? average : null);
-      this.tokens[axis].forEach((token, place) => this.shade(token, values ? values[place] : 0));
+      this.tokens[axis].forEach((token, place) => this.shade(token, values ? values[place] : 0, scale));
     }
     const chosen = mark ? this.nameOf(mark) : null;
-    this.note.textContent = chosen
-      ? `Shaded: ${mark.query !== null ? `what ${chosen} attends to` : `what attends to ${chosen}`}.`
-      : "Shaded: how much each token is attended to on average. Point at a token, or click to keep it.";
+    const what = !chosen ? "how much each token is attended to on average" : mark.query !== null ? `what ${chosen} attends to` : `what attends to ${chosen}`;
+    const more = chosen ? "" : " Point at a token for what it attends to; click to keep it.";
+    this.note.textContent = `Shaded: ${what}; the darkest is ${weightText(largest)}.${more}`;
     for (const [axis, tokens] of Object.entries(this.tokens)) {
       const places = axis === "both" ? [mark?.query ?? mark?.key] : [mark?.[axis]];
       tokens.forEach((token, place) => token.classList.toggle("chosen", places.includes(place)));
@@ -99,12 +101,9 @@ class WordsView {
     return { [this.shown.same ? "both" : "query"]: column };
   }
 
-  shade(token, value) {
-    const { scale } = this.shown;
-    const real = value !== ABSENT && !Number.isNaN(value);
-    const part = real ? Math.abs(scale.change ? 2 * fractionOf(value, scale) - 1 : fractionOf(value, scale)) : 0;
-    const hue = scale.change ? (value < 0 ? "less" : "more") : "arc";
-    const color = part > 0.004 ? `color-mix(in srgb, var(--${hue}) ${Math.round(78 * part)}%, transparent)` : "";
+  shade(token, value, scale) {
+    const part = partOf(value, scale);
+    const color = part > 0.004 ? `color-mix(in srgb, var(--${hueOf(value, scale)}) ${Math.round(78 * part)}%, transparent)` : "";
     if (token.shaded === color && token.real === value) return;
     token.shaded = color;
     token.real = value;
@@ -134,6 +133,12 @@ function averageOfKeys({ values, rows, columns }) {
     counts[place % columns]++;
   }
   return totals.map((total, key) => (counts[key] ? total / counts[key] : ABSENT));
+}
+
+function largestOf(values) {
+  let largest = 0;
+  for (const value of values) if (value !== ABSENT && Math.abs(value) > largest) largest = Math.abs(value);
+  return largest;
 }
 
 function quoted(text, place) {
