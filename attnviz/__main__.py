@@ -13,6 +13,7 @@ def run() -> NoReturn:
     taking the interpreter down piece by piece at the end, is a third of the time of a short run.
     """
     gc.disable()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's tiles are small: its threads would wait on each other
     from attnviz.cli import main
 
     code = main()

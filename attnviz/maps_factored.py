@@ -12,6 +12,7 @@ from attnviz.maps import FloatArray, LayerMaps, Overview, Window
 from attnviz.masks import Mask
 from attnviz.tiles import Axis, Tile
 
+LONG = 2048  # queries and keys beyond which maps are kept as factors
 ROWS, COLUMNS, LONGEST = 512, 512, 32  # tokens of a tile, and of the runs that are reduced in it: they fit the cache
 
 
@@ -141,6 +142,11 @@ class FactoredMaps(LayerMaps):
         if column.repeats is not None:
             cells[:, -1] *= ~column.repeats
         return cells
+
+
+def is_long(queries: int, keys: int) -> bool:
+    """Whether maps of so many queries and keys are kept as factors where nothing else is asked for."""
+    return queries * keys > LONG**2
 
 
 def _weights(scores: FloatArray, reference: FloatArray) -> FloatArray:

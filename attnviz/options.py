@@ -73,6 +73,14 @@ class Model:
     seed: Annotated[int, Option(help="Draw the weights from this seed.")] = ModelSettings.seed
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")] = ModelSettings.device
     dtype: Annotated[str, Option(help="float32, float64, bfloat16 or float16.")] = ModelSettings.dtype
+    dense: Annotated[
+        bool | None,
+        Option(
+            "--dense/--factored",
+            help="Keep whole maps, or what they are computed from; else by the number of tokens.",
+            show_default=False,
+        ),
+    ] = ModelSettings.dense
 
 
 @dataclass(frozen=True)

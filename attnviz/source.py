@@ -54,6 +54,7 @@ class ModelSettings:
     chat: bool = False
     generate: int = 0
     device_map: str | None = None
+    dense: bool | None = None
 
     def __post_init__(self) -> None:
         for name, largest in LARGEST.items():

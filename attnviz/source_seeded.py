@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import torch
 
     from attnviz.attention import Attended, MultiHeadAttention
-    from attnviz.maps import DenseMaps, FloatArray, Recording
+    from attnviz.factoring import Attention
+    from attnviz.maps import DenseMaps, FloatArray, LayerMaps, Recording
+    from attnviz.maps_factored import FactoredMaps
     from attnviz.masks import BoolArray
     from attnviz.steps import Computation
     from attnviz.tokens import Tokens
@@ -80,22 +82,22 @@ class SeededSource(AbstractSource):
         self._refuse_weights()
         from attnviz.maps import Recording
 
-        batch = self.prepare(texts)
-        self._refuse_size(batch, selection)
-        layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
-        runs = self.run(batch, layers)
+        queries, keys = self._tokens(texts)
+        resolve_span(selection.queries, max(map(len, queries)), "queries")
+        resolve_span(selection.keys, max(map(len, keys)), "keys")
+        if self._keeps_factors(queries, keys):
+            maps = self._factored_maps(queries[0], keys[0], selection)
+            remarks: tuple[str, ...] = ()
+        else:
+            maps, remarks = self._dense_maps(_padded(queries, keys, self.settings.causal), selection)
         return Recording(
-            maps=tuple(
-                self._maps(layer, runs[layer].attended, batch, item, selection)
-                for layer in layers
-                for item in range(len(texts))
-            ),
+            maps=maps,
             model="seeded model",
             untrained=True,
             settings=self.settings.as_json(),
             seed=self.settings.seed,
             version=__version__,
-            remarks=_padding_remarks(batch),
+            remarks=remarks,
         )
 
     def compute(self, text: str, layer: int) -> "Computation":
@@ -115,9 +117,10 @@ class SeededSource(AbstractSource):
         Raises:
             AttnvizError: if a text has no tokens.
         """
-        import numpy as np
+        return _padded(*self._tokens(texts), self.settings.causal)
 
-        from attnviz.masks import Mask
+    def _tokens(self, texts: Sequence[str]) -> "tuple[list[Tokens], list[Tokens]]":
+        """The tokens of the texts, and of what each looks at."""
         from attnviz.tokens import tokenize
 
         context = [] if self.settings.context is None else [self.settings.context]
@@ -125,46 +128,108 @@ class SeededSource(AbstractSource):
         queries, memory = (
             [tokenize(text, self.settings.tokenizer, among) for text in each] for each in (texts, context)
         )
-        keys = memory * len(texts) or queries
-        rows, columns = (max(len(tokens) for tokens in each) for each in (queries, keys))
-        visible = np.stack(
-            [
-                Mask(causal=self.settings.causal, padding=np.arange(columns) < len(looked_at)).visible(
-                    slice(0, rows), slice(0, columns)
-                )
-                & (np.arange(rows) < len(looking))[:, None]
-                for looking, looked_at in zip(queries, keys, strict=True)
-            ]
+        return queries, memory * len(texts) or queries
+
+    def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
+        """Whether maps are kept as what they are computed from: where asked for, or where they are too large."""
+        can = len(queries) == 1 and not self.settings.dropout
+        if self.settings.dense is False and not can:
+            raise AttnvizError("--factored works with one text and --dropout 0")
+        from attnviz.maps_factored import is_long
+
+        wanted = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
+        return can and wanted
+
+    def _dense_maps(self, batch: Batch, selection: Selection) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
+        """One LayerMaps a layer and text, and what must be said of them."""
+        self._refuse_size(batch, selection)
+        layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
+        runs = self.run(batch, layers)
+        maps = [
+            self._maps(layer, runs[layer].attended, batch, item, selection)
+            for layer in layers
+            for item in range(len(batch.queries))
+        ]
+        return tuple(maps), _padding_remarks(batch)
+
+    def _factored_maps(self, queries: "Tokens", keys: "Tokens", selection: Selection) -> "tuple[LayerMaps, ...]":
+        """One LayerMaps a layer, in memory that grows with the tokens."""
+        import torch
+
+        from attnviz.factoring import attend
+
+        layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
+        maps = []
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            features, memory = self._start([queries], [keys])
+            for layer in range(max(layers) + 1):
+                module = self._layer(layer)
+                call = attend(module, features, memory, self.settings.causal)
+                if layer in layers:
+                    maps.append(self._factored(layer, call, queries, keys, selection))
+                features = features + call.output
+        return tuple(maps)
+
+    def _factored(
+        self, layer: int, call: "Attention", queries: "Tokens", keys: "Tokens", selection: Selection
+    ) -> "FactoredMaps":
+        from attnviz.factoring import array_of
+        from attnviz.maps_factored import FactoredMaps
+        from attnviz.masks import Mask
+
+        heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
+        return FactoredMaps(
+            layer=layer,
+            module=f"layers.{layer}",
+            heads=heads,
+            query_tokens=queries,
+            key_tokens=keys,
+            kind="self" if self.settings.context is None else "cross",
+            scale=self.settings.score_scale,
+            key_heads=tuple(range(len(heads))),
+            mask=Mask(causal=self.settings.causal),
+            queries=array_of(call.queries, heads),
+            keys=array_of(call.keys, heads),
+            logsumexp=array_of(call.logsumexp, heads),
         )
-        padded = tuple(tokens.padded(rows) for tokens in queries)
-        return Batch(padded, tuple(keys) if context else padded, visible)
 
     def run(self, batch: Batch, layers: Sequence[int]) -> dict[int, LayerRun]:
         """What each of these layers is given and computes."""
         import torch
 
-        device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(self.settings.seed)
-            ids, memory_ids = (
-                torch.stack([torch.from_numpy(tokens.ids.clip(0)) for tokens in each])
-                for each in (batch.queries, batch.keys)
-            )
-            self.model = build_model(self.settings, int(max(ids.max(), memory_ids.max())) + 1)
-            if self.like is not None and self.like.model is not None:
-                share_weights(self.model, self.like.model)
-            self.model.to(device, dtype)
-            visible = torch.from_numpy(batch.visible).to(device)[:, None]  # (batch, 1, queries, keys)
-            features = self.model["embedding"](ids.to(device))  # (batch, queries, features)
-            memory = None if self.settings.context is None else self.model["embedding"](memory_ids.to(device))
+            features, memory = self._start(batch.queries, batch.keys)
+            visible = torch.from_numpy(batch.visible).to(features.device)[:, None]  # (batch, 1, queries, keys)
             runs = {}
             for layer in range(max(layers) + 1):
-                module = cast("MultiHeadAttention", self.model["layers"].get_submodule(str(layer)))
+                module = self._layer(layer)
                 attended = module(features, visible, context=memory)
                 if layer in layers:
                     runs[layer] = LayerRun(module, features, features if memory is None else memory, attended)
                 features = features + attended.output
         return runs
+
+    def _start(
+        self, queries: "Sequence[Tokens]", keys: "Sequence[Tokens]"
+    ) -> "tuple[torch.Tensor, torch.Tensor | None]":
+        """Builds the model and embeds the tokens: ``(batch, queries, features)``, and those of the context if any."""
+        import torch
+
+        device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
+        torch.manual_seed(self.settings.seed)
+        ids, memory_ids = (
+            torch.stack([torch.from_numpy(tokens.ids.clip(0)) for tokens in each]) for each in (queries, keys)
+        )
+        self.model = build_model(self.settings, int(max(ids.max(), memory_ids.max())) + 1)
+        if self.like is not None and self.like.model is not None:
+            share_weights(self.model, self.like.model)
+        self.model.to(device, dtype)
+        features = self.model["embedding"](ids.to(device))
+        return features, None if self.settings.context is None else self.model["embedding"](memory_ids.to(device))
+
+    def _layer(self, layer: int) -> "MultiHeadAttention":
+        assert self.model is not None
+        return cast("MultiHeadAttention", self.model["layers"].get_submodule(str(layer)))
 
     def _refuse_selection(self, selection: Selection) -> None:
         refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
@@ -183,8 +248,6 @@ class SeededSource(AbstractSource):
 
     def _refuse_size(self, batch: Batch, selection: Selection) -> None:
         texts, queries, keys = batch.visible.shape
-        resolve_span(selection.queries, queries, "queries")
-        resolve_span(selection.keys, keys, "keys")
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
         kept = 3 if self.settings.dropout else 2  # of a layer: scores, weights and those after dropout
         needed = (COPIES + kept * layers) * self.settings.num_heads * texts * queries * keys * 4
@@ -288,3 +351,21 @@ def _padding_remarks(batch: Batch) -> tuple[str, ...]:
     if min(lengths) == longest:
         return ()
     return (f"Padded to {longest} tokens: texts of {', '.join(map(str, lengths))} tokens; padding is drawn as absent.",)
+
+
+def _padded(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Batch:
+    """The texts padded to the longest, and which cells are visible."""
+    import numpy as np
+
+    from attnviz.masks import Mask
+
+    rows, columns = (max(len(tokens) for tokens in each) for each in (queries, keys))
+    visible = np.stack(
+        [
+            Mask(causal=causal, padding=np.arange(columns) < len(looked_at)).visible(slice(0, rows), slice(0, columns))
+            & (np.arange(rows) < len(looking))[:, None]
+            for looking, looked_at in zip(queries, keys, strict=True)
+        ]
+    )
+    padded = tuple(tokens.padded(rows) for tokens in queries)
+    return Batch(padded, padded if keys is queries else tuple(keys), visible)
