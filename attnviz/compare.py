@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from attnviz.cells import HeadCells, Numbers, origin
 from attnviz.errors import AttnvizError
 from attnviz.maps import LayerMaps, Recording, Window
+from attnviz.metrics import measure
 from attnviz.report import (
     CHANGE,
     PERCENT,
@@ -28,6 +29,11 @@ from attnviz.report import (
     text_title,
 )
 
+MEASURES = (
+    "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
+    "the less entropy, the more focused the head."
+)
+
 
 @dataclass(frozen=True)
 class HeadChange:
@@ -39,6 +45,8 @@ class HeadChange:
         variation_max: its maximum.
         divergence_mean: Jensen-Shannon divergence of a row in bits, 0 to 1; its mean.
         divergence_max: its maximum.
+        entropy_a: entropy of a row in bits before: its mean over the queries with a choice, 0 where there are none.
+        entropy_b: the same after.
     """
 
     head: str
@@ -46,6 +54,8 @@ class HeadChange:
     variation_max: float
     divergence_mean: float
     divergence_max: float
+    entropy_a: float
+    entropy_b: float
 
 
 def compare(a: Recording, b: Recording) -> list[HeadChange]:
@@ -55,8 +65,11 @@ def compare(a: Recording, b: Recording) -> list[HeadChange]:
         AttnvizError: if their heads, queries or keys do not correspond.
     """
     refuse_unlike(a, b)
-    pairs = zip(a.each_head(), b.each_head(), strict=True)
-    return [_head_change(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in pairs]
+    return [
+        _head_change(maps_a, maps_b, head, (entropy_a, entropy_b))
+        for maps_a, maps_b in zip(a.maps, b.maps, strict=True)
+        for head, entropy_a, entropy_b in zip(maps_a.heads, _entropies(maps_a), _entropies(maps_b), strict=True)
+    ]
 
 
 def comparison_report(a: Recording, b: Recording, change: str, options: ReportOptions) -> Report:
@@ -79,7 +92,7 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
     remarks = dict.fromkeys(
-        (*_dropout_remarks(a, b), *panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b))
+        (MEASURES, *_dropout_remarks(a, b), *panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b))
     )
     return Report(
         title=options.look.title or text_title(a),
@@ -121,7 +134,12 @@ def refuse_unlike(a: Recording, b: Recording) -> None:
             )
 
 
-def _head_change(a: LayerMaps, b: LayerMaps, head: int) -> HeadChange:
+def _entropies(maps: LayerMaps) -> list[float]:
+    """The mean entropy of each head's rows in bits."""
+    return [float(np.nan_to_num(numbers.values["entropy"])) for numbers in measure(maps, ("entropy",))]
+
+
+def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
     window_a, window_b = _whole(a, head), _whole(b, head)
     seen = (window_a.visible | window_b.visible).any(axis=-1)
     rows_a, rows_b = window_a.weights[0][seen], window_b.weights[0][seen]
@@ -134,6 +152,7 @@ def _head_change(a: LayerMaps, b: LayerMaps, head: int) -> HeadChange:
         float(variation.max()),
         float(divergence.mean()),
         float(divergence.max()),
+        *entropies,
     )
 
 
@@ -163,7 +182,7 @@ def _triple(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> li
 
 
 def _summary(changes: list[HeadChange]) -> Summary:
-    header = ("head", "total variation, mean", "max", "Jensen-Shannon bits, mean", "max")
+    header = ("head", "total variation", "max", "divergence", "max", "entropy A", "entropy B")
     rows = [
         (
             one.head,
@@ -171,6 +190,8 @@ def _summary(changes: list[HeadChange]) -> Summary:
             f"{one.variation_max:.4f}",
             f"{one.divergence_mean:.4f}",
             f"{one.divergence_max:.4f}",
+            f"{one.entropy_a:.4f}",
+            f"{one.entropy_b:.4f}",
         )
         for one in changes
     ]
@@ -181,7 +202,10 @@ def _dropout_remarks(a: Recording, b: Recording) -> tuple[str, ...]:
     """Why dropout leaves the first layer as it is."""
     if a.settings.get("dropout") == b.settings.get("dropout"):
         return ()
-    return ("Dropout comes after the weights: it changes what later layers attend to; --num-layers 2 shows it.",)
+    return (
+        "Dropout comes after the weights: it changes what later layers attend to; --num-layers 2 shows it, and "
+        "attnviz explain --step dropout the weights that are kept.",
+    )
 
 
 def _caption(a: Recording, changes: list[HeadChange], change: str) -> str:

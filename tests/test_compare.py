@@ -83,6 +83,17 @@ def test_no_change_is_said(recording: Recording) -> None:
     assert comparison_report(recording, recording, "--seed 0", ReportOptions()).caption.endswith("no weight changes.")
 
 
+def test_entropy_of_both_sides_is_in_bits_over_queries_with_a_choice() -> None:
+    maps = dense_maps()
+    even = np.full_like(maps.weights, 1 / 7)
+    sharp = np.zeros_like(maps.weights)
+    sharp[:, :, :2] = 0.5
+    before, after = (Recording(maps=(replace(maps, weights=each),), model="a test") for each in (even, sharp))
+    change = compare(before, after)[0]
+    assert change.entropy_a == pytest.approx(np.log2(7), abs=1e-6)
+    assert change.entropy_b == pytest.approx(1, abs=1e-6)
+
+
 def test_summary_has_a_row_for_each_chosen_head(recording: Recording, other: Recording) -> None:
     options = ReportOptions(selection=Selection.parse(layers="1"))
     summary = comparison_report(recording, other, "--causal", options).summary

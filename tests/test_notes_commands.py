@@ -214,3 +214,18 @@ def test_sources_that_take_one_text_refuse_a_batch() -> None:
 
     with pytest.raises(AttnvizError, match="--batch works with the seeded model"):
         OneText(ModelSettings()).record_batch(TEXTS, Selection())
+
+
+def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """The first note's question, by the command that answers it: the mean entropy of the heads, in bits."""
+    bits = {}
+    for width in ("16", "32", "64"):
+        model = ["--num-heads", "4", "--embed-dim", "64", "--qk-dim", width, "--device", "cpu"]
+        assert main(["compare", "--sample", "life", *model, "--scale", "none", "--json"]) == 0
+        changes = [head["change"] for head in json.loads(capsysbinary.readouterr().out)["heads"]]
+        bits[width] = [np.mean([change[name] for change in changes]) for name in ("entropy_a", "entropy_b")]
+    scaled, unscaled = zip(*bits.values(), strict=True)
+    assert unscaled[0] > unscaled[1] > unscaled[2]
+    assert max(scaled) - min(scaled) < 0.1 < unscaled[0] - unscaled[2]
