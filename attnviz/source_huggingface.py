@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.capture_sites import Attention
 from attnviz.devices import find_device
 from attnviz.errors import AttnvizError
-from attnviz.maps import Recording
-from attnviz.selection import Selection
 from attnviz.source import AbstractSource, ModelSettings
 from attnviz.source_huggingface_files import find_model, refuse_missing_library
-from attnviz.source_huggingface_text import extended, shifted_right, tokenize_text, unknown_remark
-from attnviz.tokens import Tokens
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attnviz.capture_sites import Attention
+    from attnviz.maps import Recording
+    from attnviz.selection import Selection
+    from attnviz.tokens import Tokens
 
 UNUSED = ("pooler", "lm_head", "classifier", "cls.")  # weights that come after all attention
 POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length")
@@ -40,9 +40,9 @@ class Reading:
         remarks: what a reader of the maps must know about the text.
     """
 
-    tokens: Tokens
-    context: Tokens | None = None
-    attention: Attention | None = None
+    tokens: "Tokens"
+    context: "Tokens | None" = None
+    attention: "Attention | None" = None
     remarks: tuple[str, ...] = ()
 
 
@@ -64,11 +64,13 @@ class HuggingFaceSource(AbstractSource):
             refuse_missing_library("accelerate")
         self.loaded: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
 
-    def record(self, text: str, selection: Selection) -> Recording:
+    def record(self, text: str, selection: "Selection") -> "Recording":
         """The recording of one text in one forward pass, which ends after the last chosen layer."""
         import torch
 
         from attnviz.capture import Capture
+        from attnviz.maps import Recording
+        from attnviz.source_huggingface_text import unknown_remark
 
         with quiet_library(self.folder), refusals(self.settings.model), torch.inference_mode():
             model, tokenizer = self._load()
@@ -102,6 +104,8 @@ class HuggingFaceSource(AbstractSource):
         return self.loaded
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:
+        from attnviz.source_huggingface_text import extended, tokenize_text
+
         settings = self.settings
         if model.config.is_encoder_decoder:
             return self._read_both(model, tokenizer, text)
@@ -117,6 +121,8 @@ class HuggingFaceSource(AbstractSource):
 
     def _read_both(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:
         """An encoder-decoder: its encoder reads the context where there is one, else the text."""
+        from attnviz.source_huggingface_text import extended, shifted_right, tokenize_text
+
         settings = self.settings
         default: Attention = "encoder" if settings.context is None and not settings.generate else "cross"
         attention: Attention = settings.attention or default  # type: ignore[assignment]
@@ -225,7 +231,7 @@ def position_limit(model: "PreTrainedModel") -> int | None:
     return min(known) - ((config.pad_token_id or 0) + 1 if counted_from_padding else 0)
 
 
-def generate(model: "PreTrainedModel", tokens: Tokens, count: int) -> list[int]:
+def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
     """The ids that the model writes next, the likeliest each time; of an encoder-decoder, its decoder's all."""
     ids = _batch(tokens, model)
     written = model.generate(
@@ -249,7 +255,7 @@ def _inputs(model: "PreTrainedModel", reading: Reading) -> "dict[str, Any]":
     return inputs
 
 
-def _batch(tokens: Tokens, model: "PreTrainedModel") -> "torch.Tensor":
+def _batch(tokens: "Tokens", model: "PreTrainedModel") -> "torch.Tensor":
     """The ids, ``(1, tokens)``."""
     return _tensor(tokens.ids, model)
 

@@ -206,7 +206,7 @@ def recorded(model: Any, entry: Entry, **options: Any) -> tuple[Any, list[LayerM
 @pytest.fixture(autouse=True)
 def quiet() -> Any:
     torch.set_num_threads(1)
-    transformers.utils.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.filterwarnings("ignore")
