@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from attnviz.errors import AttnvizError
-from attnviz.options import Input, Look, Model, Output, Select, spread_options
+from attnviz.options import Input, Look, Model, Output, Select, Words, spread_options
 from attnviz.selection import Selection
 from attnviz.version import __version__
 
@@ -40,6 +40,7 @@ def show(
     input: Input,
     model: Model,
     select: Select,
+    words: Words,
     look: Look,
     output: Output,
     table: Annotated[
@@ -60,7 +61,9 @@ def show(
     else:
         recording = record_batch(read_batch(batch, input), settings, selection)
     from attnviz.report import build_report
+    from attnviz.words import Grouping, regroup
 
+    recording = regroup(recording, selection, Grouping(**vars(words)), table)
     deliver(build_report(recording, report_options(selection, drawn_look, output, table)), output)
 
 
@@ -70,11 +73,16 @@ def compare(
     input: Input,
     model: Model,
     select: Select,
+    words: Words,
     look: Look,
     output: Output,
     other: Annotated[
         str | None,
         typer.Option("--with", help="Compare with this text, of as many tokens.", rich_help_panel="Input"),
+    ] = None,
+    with_model: Annotated[
+        str | None,
+        typer.Option(help="Compare with this model.", rich_help_panel="Model", show_default=False),
     ] = None,
     second: Annotated[
         str | None,
@@ -88,9 +96,14 @@ def compare(
     other = other if second is None else second
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
-    before, after, change = record_both(read_input(input), other, settings, selection)
+    if with_model is None:
+        before, after, change = record_both(read_input(input), other, settings, selection)
+    else:
+        before, after, change = record_models(read_input(input), other, settings, with_model, selection)
     from attnviz.compare import comparison_report
+    from attnviz.words import Grouping, regroup
 
+    before, after = (regroup(one, selection, Grouping(**vars(words))) for one in (before, after))
     deliver(comparison_report(before, after, change, report_options(selection, drawn_look, output)), output)
 
 
@@ -209,7 +222,13 @@ def record_both(
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     if is_recording(text) or (other is not None and is_recording(other)):
         return record_each(text, other, settings, selection)
-    from attnviz.source import ModelSettings, option
+    from attnviz.source import ModelSettings, open_source, option
+
+    if settings.model != ModelSettings.model:
+        if other is None:
+            raise AttnvizError("nothing to compare; --with-model MODEL or --with TEXT says what changes")
+        source = open_source(settings)
+        return source.record(text, selection), source.record(other, selection), "another text"
     from attnviz.source_seeded import SeededSource
 
     plain = {name: getattr(ModelSettings, name) for name in CHANGES}
@@ -222,6 +241,17 @@ def record_both(
     recording_b = after.record(text if other is None else other, selection)
     words = [option(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
+
+
+def record_models(
+    text: str, other: str | None, settings: "ModelSettings", model: str, selection: Selection
+) -> tuple["Recording", "Recording", str]:
+    """The recordings of two models, and what was changed in words."""
+    if is_recording(text) or (other is not None and is_recording(other)):
+        raise AttnvizError("--with-model records a text anew; with saved recordings leave it out")
+    before = record(text, settings, selection)
+    after = record(text if other is None else other, replace(settings, model=model), selection)
+    return before, after, f"the change to {after.model}" + ("" if other is None else " and another text")
 
 
 def record_each(

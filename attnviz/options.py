@@ -94,6 +94,15 @@ class Select:
 
 
 @dataclass(frozen=True)
+class Words:
+    """Which tokens it is shown over."""
+
+    words: Annotated[bool, Option("--words", help="Join the tokens of each word.")] = False
+    no_special: Annotated[bool, Option("--no-special", help="Hide special tokens, such as [CLS].")] = False
+    renormalize: Annotated[bool, Option("--renormalize", help="Let rows sum to 100% over what is shown.")] = False
+
+
+@dataclass(frozen=True)
 class Look:
     """How it is drawn."""
 

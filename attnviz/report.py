@@ -17,6 +17,7 @@ from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.tokens import Tokens
 
 Style = Literal["map", "table", "overview"]
+LARGEST_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 TABLES = ("scores", "weights", "both")
 OVERVIEW = 2048  # cells below each other in an overview on one page
@@ -379,7 +380,21 @@ def _cut_remarks(cells: HeadCells, panels: list[Panel]) -> tuple[str, ...]:
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
     """What the recording itself has to say, that its weights are untrained first."""
     untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
-    return ((untrained,) if recording.untrained else ()) + recording.remarks
+    return ((untrained,) if recording.untrained else ()) + recording.remarks + fidelity_remarks(recording)
+
+
+def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
+    """How far the maps are from what the model itself computed, where that was measured; too far is a warning."""
+    measured = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
+    if not measured:
+        return ()
+    worst = max(measured)
+    if worst > LARGEST_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
+        return (
+            f"Warning: in layer {measured[worst].layer} weights @ values differ by {worst:.1g} from the model's own "
+            "attention output; these maps are not all of what it computed.",
+        )
+    return (f"Checked: weights @ values equal the model's own attention output within {worst:.0e}.",)
 
 
 def head_name(maps: LayerMaps, head: int) -> str:
@@ -403,7 +418,13 @@ def _group_title(recording: Recording, maps: LayerMaps) -> str:
 def _which(recording: Recording, maps: LayerMaps) -> str:
     """What tells these maps from others of the same layer: cross-attention, which text of a batch."""
     batch = len({maps.item for maps in recording.maps}) > 1
-    return (" cross" if maps.kind == "cross" else "") + (f", text {maps.item}" if batch else "")
+    alike = {
+        other.module
+        for other in recording.maps
+        if (other.layer, other.kind, other.item) == (maps.layer, maps.kind, maps.item)
+    }
+    module = f", {maps.module}" if len(alike) > 1 else ""
+    return (" cross" if maps.kind == "cross" else "") + (f", text {maps.item}" if batch else "") + module
 
 
 def _caption(recording: Recording, heads: tuple[HeadCells, ...], panels: list[Panel]) -> str:

@@ -13,7 +13,7 @@ ORDER = """
 version errors
 tokens selection masks bias look maps tiles maps_factored colors devices samples
 rows metrics patterns reduce cells payload tensors files projections softmax attention
-streaming factoring report atlas steps worked explain compare source training
+streaming factoring report words atlas steps worked explain compare source training
 figure_*
 capture_calls capture_sites capture_torch capture_transformers capture source_* render_*
 render browse*
