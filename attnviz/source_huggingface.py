@@ -36,12 +36,14 @@ class Reading:
     Attributes:
         tokens: of the text whose queries attend; of an encoder-decoder, what its decoder reads.
         context: what the encoder of an encoder-decoder reads; ``None`` for other models.
+        types: which text of a pair each token is of, as the model numbers them; ``None`` where it does not.
         attention: which attention of an encoder-decoder is recorded; ``None`` for other models.
         remarks: what a reader of the maps must know about the text.
     """
 
     tokens: "Tokens"
     context: "Tokens | None" = None
+    types: list[int] | None = None
     attention: "Attention | None" = None
     remarks: tuple[str, ...] = ()
 
@@ -104,7 +106,7 @@ class HuggingFaceSource(AbstractSource):
         return self.loaded
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:
-        from attnviz.source_huggingface_text import extended, tokenize_text
+        from attnviz.source_huggingface_text import extended, token_types, tokenize_text
 
         settings = self.settings
         if model.config.is_encoder_decoder:
@@ -114,7 +116,7 @@ class HuggingFaceSource(AbstractSource):
             raise AttnvizError(f"{given} chooses in an encoder-decoder; {settings.model} is none, so leave it out")
         tokens = tokenize_text(tokenizer, text, settings.pair, settings.chat)
         if not settings.generate:
-            return Reading(tokens)
+            return Reading(tokens, types=None if settings.chat else token_types(tokenizer, text, settings.pair))
         new = generate(model, tokens, settings.generate)
         remark = f"The last {len(new)} tokens were generated; attention is that of one pass over the whole."
         return Reading(extended(tokenizer, tokens, new), remarks=(remark,))
@@ -128,18 +130,20 @@ class HuggingFaceSource(AbstractSource):
         attention: Attention = settings.attention or default  # type: ignore[assignment]
         read = text if settings.context is None else settings.context
         context = tokenize_text(tokenizer, read, settings.pair, settings.chat)
-        start = model.config.decoder_start_token_id or model.generation_config.decoder_start_token_id or 0
+        start = getattr(model.config, "decoder_start_token_id", None) or 0
         if settings.generate:
             new = generate(model, context, settings.generate)
             empty = context.first(0)
-            return Reading(shifted_right(tokenizer, extended(tokenizer, empty, new[1:]), start), context, attention)
+            return Reading(
+                shifted_right(tokenizer, extended(tokenizer, empty, new[1:]), start), context, attention=attention
+            )
         if settings.context is None and attention != "encoder":
             raise AttnvizError(
                 f"--attention {attention} needs two texts: TEXT for the decoder and --context TEXT for the encoder, "
                 "or --generate 20 to let the decoder write its own"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, text), start)
-        return Reading(tokens, context, attention)
+        return Reading(tokens, context, attention=attention)
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
@@ -248,8 +252,8 @@ def _inputs(model: "PreTrainedModel", reading: Reading) -> "dict[str, Any]":
     inputs: dict[str, Any] = {"input_ids": _batch(read, model)}
     if reading.context is not None:
         inputs["decoder_input_ids"] = _batch(reading.tokens, model)
-    if "token_type_ids" in accepted and read.segments.any():
-        inputs["token_type_ids"] = _tensor(read.segments, model)
+    if "token_type_ids" in accepted and reading.types is not None:
+        inputs["token_type_ids"] = _tensor(reading.types, model)
     if "use_cache" in accepted:
         inputs["use_cache"] = False
     return inputs
@@ -257,13 +261,13 @@ def _inputs(model: "PreTrainedModel", reading: Reading) -> "dict[str, Any]":
 
 def _batch(tokens: "Tokens", model: "PreTrainedModel") -> "torch.Tensor":
     """The ids, ``(1, tokens)``."""
-    return _tensor(tokens.ids, model)
+    return _tensor(tokens.ids.tolist(), model)
 
 
 def _tensor(numbers: Any, model: "PreTrainedModel") -> "torch.Tensor":
     import torch
 
-    return torch.from_numpy(numbers.copy())[None].to(_embedding(model).device)
+    return torch.tensor(numbers)[None].to(_embedding(model).device)
 
 
 def _embedding(model: "PreTrainedModel") -> "torch.Tensor":

@@ -30,14 +30,24 @@ def tokenize_text(
     """
     if chat:
         text = _render_chat(tokenizer, text)
-    options: dict[str, Any] = {"add_special_tokens": not chat, "truncation": False, "padding": False}
-    encoded = tokenizer(text, pair, **options) if pair is not None else tokenizer(text, **options)
+    encoded = _encode(tokenizer, text, pair, special=not chat)
     if not encoded["input_ids"]:
         raise AttnvizError("no tokens in the text; give one with at least one word")
     if encoded.encodings:
         return tokens_of_encoding(text, encoded.encodings[0], pair)
     whole = text if pair is None else f"{text}\n{pair}"
     return tokens_of_ids(tokenizer, whole, encoded["input_ids"])
+
+
+def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None) -> list[int] | None:
+    """Which text of a pair each token is of, as the model was taught to read it; ``None`` where it was not."""
+    types: list[int] | None = _encode(tokenizer, text, pair).get("token_type_ids")
+    return types
+
+
+def _encode(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None, special: bool = True) -> Any:
+    texts = (text,) if pair is None else (text, pair)
+    return tokenizer(*texts, add_special_tokens=special, truncation=False, padding=False)
 
 
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:

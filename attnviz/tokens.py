@@ -127,7 +127,8 @@ def tokenize(text: str, tokenizer: str = "word", among: str | None = None) -> To
 
 def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | None = None) -> Tokens:
     """The tokens of what a ``tokenizers`` encoder returned for ``text`` (and the second text of a pair)."""
-    segments = np.array([number or 0 for number in encoding.sequence_ids], dtype=np.int64)
+    owners = zip(encoding.sequence_ids, encoding.type_ids, strict=True)  # a special token has a type alone
+    segments = np.array([min(type_, 1) if owner is None else owner for owner, type_ in owners], dtype=np.int64)
     texts = (text, pair or "")
     offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     special = np.array(encoding.special_tokens_mask, dtype=bool)

