@@ -20,6 +20,7 @@ class Look:
         theme: ``light`` or ``dark``.
         size: width and height of a figure in inches; ``None`` lets the content choose.
         dpi: pixels an inch of a figure.
+        per_slide: heads on one slide of a deck.
         title: over the whole; ``None`` for the text itself.
         width: columns of the terminal.
         colors: how many colours the terminal has: 16777216, 256, or 0 for none.
@@ -30,6 +31,7 @@ class Look:
     theme: str = "light"
     size: tuple[float, float] | None = None
     dpi: int = 200
+    per_slide: int = 1
     title: str | None = None
     width: int = 80
     colors: int = 0
@@ -39,6 +41,8 @@ class Look:
     def __post_init__(self) -> None:
         if self.theme not in ("light", "dark"):
             raise AttnvizError(f"unknown theme {self.theme!r}; light or dark works")
+        if not 1 <= self.per_slide <= 64:
+            raise AttnvizError(f"--per-slide {self.per_slide} is out of range; 1 to 64 works")
 
     @classmethod
     def parse(cls, size: str | None = None, dpi: int = 200, max_size: str = "50MB", **rest: Any) -> Self:

@@ -112,6 +112,7 @@ class Look:
         str | None, Option(help="Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.", show_default=False)
     ] = None
     dpi: Annotated[int, Option(help="Pixels an inch, for figures.")] = 200
+    per_slide: Annotated[int, Option(help="Heads on one slide, for .pptx.")] = 1
     title: Annotated[str | None, Option(help="Heading, instead of the text.", show_default=False)] = None
     max_size: Annotated[str, Option(help="Of a page, as 50MB: longer maps are pooled to fit.")] = "50MB"
 

@@ -19,6 +19,7 @@ RENDERERS = {
     ".svg": "attnviz.render_figure",
     ".pdf": "attnviz.render_figure",
     ".html": "attnviz.render_html",
+    ".pptx": "attnviz.render_slides",
     ".csv": "attnviz.render_data",
     JSON: "attnviz.render_data",
     ".npz": "attnviz.render_data",

@@ -18,6 +18,7 @@ from attnviz.tokens import Tokens
 
 Style = Literal["map", "table", "overview"]
 LARGEST_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
+MOST_NAMED = 6  # panels named one by one
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 TABLES = ("scores", "weights", "both")
 OVERVIEW = 2048  # cells below each other in an overview on one page
@@ -331,6 +332,24 @@ def shared_scale(quantity: Quantity, panels: list[Panel]) -> ColorScale:
         return ColorScale(-(reach or 1.0), reach or 1.0, DIVERGING)
     low = float(shown.min()) if quantity is SCORE and shown.size else 0.0
     return ColorScale(low, high if high > low else low + 1.0, SEQUENTIAL)
+
+
+def part_title(report: Report) -> str:
+    """The panels of a part of a report, named."""
+    titles = [panel.title for panel in report.panels]
+    if len(titles) > MOST_NAMED:
+        return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
+    if len(titles) > 1 and all(title.startswith("head ") for title in titles):
+        titles = [f"heads {titles[0][5:]}", *(title[5:] for title in titles[1:])]
+    text = ", ".join(titles)
+    return text[:1].upper() + text[1:]
+
+
+def part_caption(report: Report) -> str:
+    """The panels of a part of a report in one sentence."""
+    panels = list(report.panels)
+    spans = (f"{axis.edges[-1] - axis.edges[0]} {axis.name}" for axis in (panels[0].rows, panels[0].columns))
+    return f"{part_title(report)}: {' (rows) over '.join(spans)} (columns){_strongest(panels)}."
 
 
 def text_title(recording: Recording) -> str:

@@ -20,11 +20,11 @@ OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", 
 
 
 def arguments(options: dict[str, object]) -> list[str]:
-    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    return [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
 @pytest.mark.parametrize("suffix", sorted(RENDERERS))
-@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
+@pytest.mark.parametrize("options", [{"per_slide": 6}, OPTIONS], ids=["plain", "options"])
 def test_command_line_writes_exactly_the_bytes_that_draw_gives(
     suffix: str, options: dict[str, object], causal_recording: Recording, in_folder: Path
 ) -> None:

@@ -1,0 +1,286 @@
+"""A Report as slides: a title slide, then one for each head or few, with the picture, its caption and the remarks.
+
+The pictures have 300 dots an inch: the vector form that decks take is SVG, whose text would be set in another font
+wherever a reader lacks the one that it was measured in.
+"""
+
+import io
+import math
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from attnviz.errors import AttnvizError
+from attnviz.figure_theme import THEMES
+from attnviz.look import SLIDES, Look
+from attnviz.render_figure import max_cells as figure_cells
+from attnviz.render_figure import write as write_figure
+from attnviz.render_terminal import fit, wrap
+from attnviz.report import Report, Summary, part_caption, part_title
+
+if TYPE_CHECKING:
+    from pptx.dml.color import RGBColor
+    from pptx.presentation import Presentation
+    from pptx.slide import Slide
+
+MARGIN, TITLE_BAND = 0.5, 0.75  # inches here and below
+BLEED = 0.25  # of a picture's empty margin under the remarks
+HEADING, TEXT, REMARK = (40, 32, 28, 24, 20), (24, 20, 18, 16), (16, 14)  # points, the first that fits
+MOST_REMARKS = 1.2
+TABLE, ROW = 16, 0.42  # points, inches
+SUMMARY = "How much each head changed"
+POINTS, LINE, COLUMN = 72, 1.3, 0.62  # of an inch; height of a line and width of a narrow character, of its font's
+FEWEST_DPI = 300
+SMALLER = 2.0  # pictures are drawn on so much smaller a page, where figures keep their letters legible, and enlarged
+MOST_SLIDES = 200
+LARGEST_INCHES = 56  # of a slide, as the format has it
+LONGEST_PROPERTY = 255  # characters
+TITLE_ONLY = 5  # of the layouts in python-pptx's own template
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle on a slide, in inches from its upper left corner."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def write(report: Report, suffix: str, file: IO[bytes]) -> None:
+    """Writes the report as a deck; the same report gives the same bytes.
+
+    Raises:
+        AttnvizError: if python-pptx is not installed, or there would be more slides than anyone shows.
+    """
+    parts = list(_parts(report))
+    if len(parts) > MOST_SLIDES:
+        raise AttnvizError(f"{len(parts)} slides are too many; --heads 3.2,4.5 chooses and --per-slide 16 shares them")
+    deck = _new_deck(report)
+    _add_title_slide(deck, report)
+    for part in parts:
+        _add_picture_slide(deck, part, report.caption)
+    if report.summary is not None:
+        _add_table_slide(deck, report, report.summary)
+    whole = io.BytesIO()
+    deck.save(whole)
+    _write_undated(whole, file)
+
+
+def max_cells(look: Look) -> int:
+    """The most rows or columns of one map: as many as its picture has pixels for."""
+    picture = replace(look, size=slide_size(look), dpi=max(look.dpi, FEWEST_DPI))
+    return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
+
+
+def slide_size(look: Look) -> tuple[float, float]:
+    """Width and height of a slide in inches.
+
+    Raises:
+        AttnvizError: if a side is longer than the format has it.
+    """
+    size = look.size or SLIDES["16:9"]
+    if max(size) > LARGEST_INCHES:
+        raise AttnvizError(f"a slide of {size[0]:g} x {size[1]:g} inches is too large; at most {LARGEST_INCHES} works")
+    return size
+
+
+def _parts(report: Report) -> Iterator[Report]:
+    """The report of each slide: panels that belong side by side stay together, and an overview stays whole."""
+    if report.style == "overview":
+        yield report
+        return
+    count = report.look.per_slide * (report.across or 1)
+    for start in range(0, len(report.panels), count):
+        yield replace(report, panels=report.panels[start : start + count], summary=None)
+
+
+def _new_deck(report: Report) -> "Presentation":
+    try:
+        from pptx import Presentation
+    except ModuleNotFoundError as error:
+        raise AttnvizError('slides need python-pptx; pip install "attnviz[slides]" installs it') from error
+    from pptx.util import Inches
+
+    deck = Presentation()
+    deck.slide_width, deck.slide_height = (Inches(side) for side in slide_size(report.look))
+    properties = deck.core_properties
+    properties.title, properties.subject = (_clean(text)[:LONGEST_PROPERTY] for text in (report.title, report.caption))
+    properties.author = "attnviz"
+    properties.created = properties.modified = datetime(*ZIP_EPOCH)
+    properties.last_modified_by, properties.revision = "attnviz", 1
+    return deck
+
+
+def _add_title_slide(deck: "Presentation", report: Report) -> None:
+    """The heading, and under it the model, the picture in a sentence, and what must be known of it."""
+    width, height = slide_size(report.look)
+    inner = width - 2 * MARGIN
+    slide = _add_slide(deck, report, report.title, Box(MARGIN, height * 0.12, inner, height * 0.25))
+    lines = [*_origin_lines(report), report.caption, *report.remarks]
+    _add_text(slide, report, lines, Box(MARGIN, height * 0.42, inner, height * 0.58 - MARGIN), TEXT)
+    _add_notes(slide, lines)
+
+
+def _origin_lines(report: Report) -> list[str]:
+    """The model, and the text where the heading is not it."""
+    about = report.numbers.about if report.numbers is not None else {}
+    origin = about.get("recording") or about.get("recording_a") or {}
+    text = " ".join(str(origin.get("text", "")).split())
+    shown = [f"“{text}”"] if text and report.look.title else []
+    return [*shown, f"Model: {origin['model']}"] if origin else []
+
+
+def _add_picture_slide(deck: "Presentation", part: Report, caption: str) -> None:
+    """A head or a few, the remarks under them; what is said of them is the alternative text and in the notes."""
+    from pptx.util import Inches
+
+    width, height = slide_size(part.look)
+    inner = width - 2 * MARGIN
+    slide = _add_slide(deck, part, part_title(part), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    remarks = _fitted(" ".join(part.remarks), inner, MOST_REMARKS, REMARK)
+    room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
+    size = (width, height - TITLE_BAND - room + BLEED)
+    box = map(Inches, (0, TITLE_BAND, *size))
+    picture = slide.shapes.add_picture(_picture(part, size), *box)
+    said = part_caption(part)
+    picture.name = _clean(part_title(part))
+    described: Any = picture._element.nvPicPr
+    described.cNvPr.set("descr", _clean(said))
+    if remarks.lines:
+        _add_text(slide, part, [" ".join(part.remarks)], Box(MARGIN, height - room, inner, room), REMARK)
+    _add_notes(slide, [said, caption, *part.remarks])
+
+
+def _add_table_slide(deck: "Presentation", report: Report, summary: Summary) -> None:
+    """The summary as a table, as many rows of it as can be read."""
+    from pptx.util import Inches
+
+    width, height = slide_size(report.look)
+    slide = _add_slide(deck, report, SUMMARY, Box(MARGIN, 0.15, width - 2 * MARGIN, TITLE_BAND - 0.15))
+    most = int((height - TITLE_BAND - 2 * MARGIN) / ROW) - 2
+    rows = [summary.header, *summary.rows[:most]]
+    shape = slide.shapes.add_table(
+        len(rows),
+        len(summary.header),
+        *map(Inches, (MARGIN, TITLE_BAND + MARGIN / 2, width - 2 * MARGIN, ROW * len(rows))),
+    )
+    for row, texts in enumerate(rows):
+        for column, text in enumerate(texts):
+            _fill_cell(shape.table.cell(row, column), text)
+    if len(summary.rows) > most:
+        left_out = [f"{len(summary.rows) - most} more heads are left out; -o change.csv writes them all."]
+        _add_text(slide, report, left_out, Box(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK)
+    _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
+
+
+def _fill_cell(cell: Any, text: str) -> None:
+    from pptx.util import Pt
+
+    cell.text = _clean(text)
+    cell.text_frame.paragraphs[0].font.size = Pt(TABLE)
+
+
+def _picture(part: Report, size: tuple[float, float]) -> IO[bytes]:
+    """The panels alone: what is said of them stands on the slide as text."""
+    panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
+    dpi = max(part.look.dpi, FEWEST_DPI)
+    look = replace(part.look, size=(size[0] / SMALLER, size[1] / SMALLER), dpi=round(dpi * SMALLER))
+    picture = io.BytesIO()
+    write_figure(replace(part, title="", panels=panels, remarks=(), look=look), ".png", picture)
+    return picture
+
+
+def _add_slide(deck: "Presentation", report: Report, heading: str, box: Box) -> "Slide":
+    """A slide of the theme's colour with its heading, which is the slide's title to outlines and screen readers."""
+    slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
+    slide.background.fill.solid()
+    slide.background.fill.fore_color.rgb = _color(report, "paper")
+    title: Any = slide.shapes.title
+    _fill(title, report, [heading], box, HEADING, "ink")
+    title.text_frame.paragraphs[0].font.bold = True
+    return slide
+
+
+def _add_text(slide: "Slide", report: Report, lines: list[str], box: Box, sizes: tuple[int, ...]) -> None:
+    from pptx.util import Emu
+
+    nowhere = Emu(0)
+    _fill(slide.shapes.add_textbox(nowhere, nowhere, nowhere, nowhere), report, lines, box, sizes, "faint")
+
+
+def _fill(shape: Any, report: Report, lines: list[str], box: Box, sizes: tuple[int, ...], ink: str) -> None:
+    """Puts lines of text into a shape at a place, at the largest size at which they fit."""
+    from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
+    from pptx.util import Inches, Pt
+
+    shape.left, shape.top, shape.width, shape.height = map(Inches, (box.left, box.top, box.width, box.height))
+    frame = shape.text_frame
+    frame.word_wrap, frame.vertical_anchor = True, MSO_ANCHOR.TOP
+    frame.margin_left = frame.margin_right = frame.margin_top = frame.margin_bottom = 0
+    fitted = _fitted("\n".join(map(_clean, lines)), box.width, box.height, sizes)
+    frame.text = "\n".join(fitted.paragraphs)
+    for paragraph in frame.paragraphs:
+        paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(fitted.points / 4)
+        paragraph.font.size = Pt(fitted.points)
+        paragraph.font.color.rgb = _color(report, ink)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Text at the size at which it fits a box.
+
+    Attributes:
+        paragraphs: the text, cut where it fits at no size.
+        lines: about as they will be broken; each reader's font decides.
+        points: its size.
+        line: height of a line in inches.
+    """
+
+    paragraphs: tuple[str, ...]
+    lines: tuple[str, ...]
+    points: int
+    line: float
+
+
+def _fitted(text: str, width: float, height: float, sizes: tuple[int, ...]) -> Fitted:
+    paragraphs = [part for part in text.split("\n") if part]
+    for points in sizes:
+        line, columns = points * LINE / POINTS, int(width * POINTS / (points * COLUMN))
+        lines = [one for part in paragraphs for one in wrap(part, columns)]
+        if len(lines) * line <= height:
+            return Fitted(tuple(paragraphs), tuple(lines), points, line)
+    lines = lines[: max(int(height / line), 1)]
+    lines[-1] = fit(f"{lines[-1]} …", columns).rstrip()
+    return Fitted(tuple(lines), tuple(lines), points, line)
+
+
+def _add_notes(slide: "Slide", lines: list[str]) -> None:
+    notes: Any = slide.notes_slide.notes_text_frame
+    notes.text = "\n".join(map(_clean, lines))
+
+
+def _color(report: Report, name: str) -> "RGBColor":
+    """A colour of the report's theme."""
+    from pptx.dml.color import RGBColor
+
+    return RGBColor(*bytes.fromhex(THEMES[report.look.theme][name][1:]))  # type: ignore[no-untyped-call]
+
+
+def _clean(text: str) -> str:
+    """The text on one line, with nothing that XML cannot hold."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
+def _write_undated(whole: IO[bytes], file: IO[bytes]) -> None:
+    """Copies a deck, whose parts carry the time of writing, without it."""
+    with zipfile.ZipFile(whole) as dated, zipfile.ZipFile(file, "w") as undated:
+        for name in dated.namelist():
+            member = zipfile.ZipInfo(name, ZIP_EPOCH)
+            member.create_system = 3  # the same bytes on every system
+            member.compress_type = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
+            undated.writestr(member, dated.read(name))

@@ -1,0 +1,182 @@
+"""Decks: a title, a slide for each head, everything said in words too, and nothing that changes from run to run."""
+
+import io
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pptx import Presentation
+from pptx.util import Inches
+
+import attnviz
+from attnviz.compare import comparison_report
+from attnviz.errors import AttnvizError
+from attnviz.look import Look
+from attnviz.maps import Recording
+from attnviz.render import draw, max_cells
+from attnviz.report import ReportOptions
+from attnviz.selection import Selection
+
+PICTURE = 13  # python-pptx's number of this kind of shape
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures with few pixels, which are drawn in a moment."""
+    monkeypatch.setattr("attnviz.render_slides.FEWEST_DPI", 40)
+
+
+def deck(recording: Recording, **options: Any) -> bytes:
+    drawn: bytes = attnviz.draw(recording, ".pptx", dpi=40, **options)
+    return drawn
+
+
+def slides(content: bytes) -> list[Any]:
+    return list(Presentation(io.BytesIO(content)).slides)
+
+
+def pictures(slide: Any) -> list[Any]:
+    return [shape for shape in slide.shapes if shape.shape_type == PICTURE]
+
+
+def texts(slide: Any) -> str:
+    return "\n".join(shape.text_frame.text for shape in slide.shapes if shape.has_text_frame)
+
+
+def test_deck_has_a_title_slide_and_one_for_each_chosen_head(recording: Recording) -> None:
+    title, *heads = slides(deck(recording, heads="1.2,0.1", title="My talk"))
+    assert title.shapes.title.text == "My talk"
+    assert "Model: a test" in texts(title)
+    assert "2 heads of layers 0-1" in texts(title)
+    assert [slide.shapes.title.text for slide in heads] == ["Head 1.2 cross", "Head 0.1 cross"]
+    assert [len(pictures(slide)) for slide in heads] == [1, 1]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(None, (13.333, 7.5)), ("4:3", (10, 7.5))])
+def test_deck_is_16_to_9_unless_told_otherwise(
+    recording: Recording, size: str | None, expected: tuple[float, float]
+) -> None:
+    opened = Presentation(io.BytesIO(deck(recording, heads="0.0", size=size)))
+    assert (opened.slide_width, opened.slide_height) == tuple(Inches(side) for side in expected)
+
+
+def test_everything_on_a_slide_stands_within_it(causal_recording: Recording) -> None:
+    content = deck(causal_recording, heads="0.0,0.1", title="long " * 60)
+    opened: Any = Presentation(io.BytesIO(content))
+    for slide in opened.slides:
+        for shape in slide.shapes:
+            assert shape.left >= 0
+            assert shape.top >= 0
+            assert shape.left + shape.width <= opened.slide_width + 2
+            assert shape.top + shape.height <= opened.slide_height + 2
+
+
+def test_caption_is_alternative_text_and_in_the_notes(recording: Recording) -> None:
+    [_, slide] = slides(deck(recording, heads="1.2", queries="1:"))
+    [picture] = pictures(slide)
+    said = picture._element.nvPicPr.cNvPr.get("descr")
+    assert said.startswith("Head 1.2 cross: 4 queries (rows) over 7 keys (columns); the largest weight is")
+    notes = slide.notes_slide.notes_text_frame.text
+    assert notes.startswith(said)
+    assert "Attention of head 1.2 in a test" in notes
+
+
+def test_picture_has_300_dots_an_inch(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.render_slides.FEWEST_DPI", 300)
+    [_, slide] = slides(attnviz.draw(recording, ".pptx", heads="1.2"))
+    [picture] = pictures(slide)
+    assert picture.image.size[0] / (picture.width / Inches(1)) == pytest.approx(300, abs=1)
+    assert picture.image.ext == "png"
+
+
+def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
+    causal_recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untrained = Recording(maps=causal_recording.maps, model="seeded", untrained=True, seed=3)
+    [_, slide] = slides(deck(untrained, heads="0.0"))
+    assert "Absent cells are masked" in texts(slide)
+    assert "Untrained: random weights from seed 3" in texts(slide)
+    for shape in slide.shapes:
+        if shape.has_text_frame:
+            assert all(paragraph.font.size.pt >= 14 for paragraph in shape.text_frame.paragraphs)
+
+
+def test_per_slide_puts_several_heads_on_one(recording: Recording) -> None:
+    [_, *heads] = slides(deck(recording, per_slide=4))
+    assert [slide.shapes.title.text for slide in heads] == [
+        "Heads 0.0 cross, 0.1 cross, 0.2 cross, 1.0 cross",
+        "Heads 1.1 cross, 1.2 cross",
+    ]
+
+
+def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
+    recording: Recording, causal_recording: Recording
+) -> None:
+    options = ReportOptions(
+        selection=Selection.parse(heads="0,1", layers="0"), max_cells=max_cells(".pptx", Look()), look=Look(dpi=40)
+    )
+    report = comparison_report(recording, causal_recording, "--causal", options)
+    [_, *heads, last] = slides(draw(report, ".pptx"))
+    assert [slide.shapes.title.text for slide in heads] == ["0.0 A, 0.0 B, 0.0 B − A", "0.1 A, 0.1 B, 0.1 B − A"]
+    [table] = [shape.table for shape in last.shapes if shape.has_table]
+    assert report.summary is not None
+    assert tuple(cell.text for cell in table.rows[2].cells) == report.summary.rows[1]
+
+
+def test_theme_is_the_slides_background(recording: Recording) -> None:
+    for theme, color in (("light", "FFFFFF"), ("dark", "14151A")):
+        for slide in slides(deck(recording, heads="0.0", theme=theme)):
+            assert str(slide.background.fill.fore_color.rgb) == color
+
+
+def test_same_recording_gives_same_bytes_without_a_date(recording: Recording) -> None:
+    content = deck(recording, heads="0.0")
+    assert content == deck(recording, heads="0.0")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert b"1980-01-01T00:00:00Z" in archive.read("docProps/core.xml")
+
+
+@pytest.mark.parametrize("title", ["</a:t><script>", "a\x1b[31m\tb\vc", "&amp; $x$ שלום 😀"])
+def test_hostile_title_is_text(recording: Recording, title: str) -> None:
+    [first, _] = slides(deck(recording, heads="0.0", title=title))
+    expected = " ".join("".join(part if part.isprintable() else " " for part in title).split())
+    assert first.shapes.title.text == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"per_slide": 0}, "--per-slide 0 is out of range; 1 to 64 works"),
+        ({"size": "60x40"}, "a slide of 60 x 40 inches is too large"),
+    ],
+)
+def test_deck_that_cannot_be_is_refused(recording: Recording, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        deck(recording, **options)
+
+
+def test_more_slides_than_anyone_shows_are_refused(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.render_slides.MOST_SLIDES", 5)
+    with pytest.raises(AttnvizError, match=r"6 slides are too many; --heads 3\.2,4\.5 chooses"):
+        deck(recording)
+
+
+def test_missing_library_is_said(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pptx", None)
+    with pytest.raises(AttnvizError, match=r'pip install "attnviz\[slides\]" installs it'):
+        deck(recording, heads="0.0")
+
+
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+def test_libreoffice_opens_the_deck_and_finds_every_slide(causal_recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "deck.pptx"
+    path.write_bytes(deck(causal_recording, heads="0.0,1.2"))
+    home = f"-env:UserInstallation=file://{tmp_path}/office"
+    command = ["soffice", home, "--headless", "--convert-to", "pdf", "--outdir", str(tmp_path), str(path)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    content = (tmp_path / "deck.pdf").read_bytes()
+    assert content.count(b"/Type/Page/") + content.count(b"/Type/Page\n") + content.count(b"/Type /Page\n") == 3
