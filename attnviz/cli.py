@@ -89,7 +89,7 @@ def compare(
         typer.Argument(help="A saved recording to compare the first with.", show_default=False),
     ] = None,
 ) -> None:
-    """Draw what changes in each head with --causal, --scale, --seed, --dropout, another text or recording."""
+    """Draw what changes with --causal, --scale, --temperature, --seed, --dropout, another text or recording."""
     refuse_output(output)
     if second is not None and (other is not None or not is_recording(second)):
         raise AttnvizError(f"{second!r} is no recording beside the first; --with TEXT compares with another text")
@@ -234,7 +234,9 @@ def record_both(
     plain = {name: getattr(ModelSettings, name) for name in CHANGES}
     changed = [name for name in CHANGES if getattr(settings, name) != plain[name]]
     if not changed and other is None:
-        raise AttnvizError("nothing to compare; --causal, --scale, --seed, --dropout or --with TEXT says what changes")
+        raise AttnvizError(
+            "nothing to compare; --causal, --scale, --temperature, --seed, --dropout or --with TEXT works"
+        )
     before = SeededSource(replace(settings, **plain))
     after = SeededSource(settings, like=None if "seed" in changed else before)
     recording_a = before.record(text, selection)

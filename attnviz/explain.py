@@ -238,8 +238,8 @@ def tell_scaling(at: Teller) -> Step:
         worked=(
             f"Variance of q·k in this head, measured: {raw.var():.4f} before, {scaled.var():.4f} after "
             f"(× {total:.4f}² = {total**2:.4f}).",
-            "Its features are neither independent nor of variance 1, so this is not 1: the table beside has random "
-            "vectors that are, in heads of this width and of twice and four times it.",
+            "Its features are neither independent nor of variance 1, so this need not be 1. Random normal vectors have "
+            "such features: their table is for heads of this width, and of twice and four times it.",
         ),
     )
 

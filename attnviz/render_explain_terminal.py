@@ -100,23 +100,25 @@ def _label_width(table: Table) -> int:
     return 1 + min(WIDEST_LABEL, max(cell_len(row) for row in table.rows))
 
 
-def _cell_width(table: Table) -> int:
-    return 1 + max(table.width, min(WIDEST_COLUMN_LABEL, max(cell_len(column) for column in table.columns)))
+def _cell_widths(table: Table) -> list[int]:
+    """Columns that each cell of a row takes, one of them to stand apart; a gap takes two."""
+    width = 1 + max(table.width, min(WIDEST_COLUMN_LABEL, max(cell_len(column) for column in table.columns)))
+    return [2 if column == table.gap else width for column in range(len(table.columns))]
 
 
 def _width(table: Table, most: int) -> int:
     """Columns that the table takes, its title cut to ``most``."""
-    return max(_label_width(table) + _cell_width(table) * len(table.columns), min(cell_len(table.title), most))
+    return max(_label_width(table) + sum(_cell_widths(table)), min(cell_len(table.title), most))
 
 
 def _table_lines(table: Table, most: int, colored: bool) -> list[Line]:
     """The table's title, its column labels and its rows, all of the same width."""
-    label, cell, width = _label_width(table), _cell_width(table), _width(table, most)
-    head = "".join(" " + _right(column, cell - 1) for column in table.columns)
-    rest = Span(" " * (width - label - cell * len(table.columns)))
+    label, cells, width = _label_width(table), _cell_widths(table), _width(table, most)
+    head = "".join(" " + _right(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
+    rest = Span(" " * (width - label - sum(cells)))
     lines: list[Line] = [[Span(fit(table.title, width), style="bold")], [Span(" " * label + head, style="dim"), rest]]
     for number, row in enumerate(table.rows):
-        lines.append([Span(_right(row, label - 1) + " "), *_cells(table, number, cell, colored), rest])
+        lines.append([Span(_right(row, label - 1) + " "), *_cells(table, number, cells, colored), rest])
     return lines
 
 
@@ -124,17 +126,16 @@ def _cut(table: Table, width: int) -> list[str]:
     return wrap(table.cut, width) if table.cut else []
 
 
-def _cells(table: Table, row: int, cell: int, colored: bool) -> Line:
-    texts = table.cells[row]
+def _cells(table: Table, row: int, widths: list[int], colored: bool) -> Line:
+    texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
+    plain = [cell in (GAP, ABSENT) for cell in table.cells[row]]
     if table.scale is None or not colored:
-        return [Span(text.rjust(cell), style="dim" if text in (GAP, ABSENT) else "") for text in texts]
+        return [Span(text, style="dim" if dim else "") for text, dim in zip(texts, plain, strict=True)]
     papers = table.scale.rgb(table.values[row])
     inks = ink_on(papers).tolist()
     return [
-        Span(text.rjust(cell), style="dim")
-        if text in (GAP, ABSENT)
-        else Span(text.rjust(cell), ink=tuple(ink), paper=tuple(paper))
-        for text, ink, paper in zip(texts, inks, papers.tolist(), strict=True)
+        Span(text, style="dim") if dim else Span(text, ink=tuple(ink), paper=tuple(paper))
+        for text, dim, ink, paper in zip(texts, plain, inks, papers.tolist(), strict=True)
     ]
 
 

@@ -94,6 +94,12 @@ class Table:
     cut: str = ""
 
     @property
+    def gap(self) -> int | None:
+        """The column that stands for those left out."""
+        gaps = [column for column in range(len(self.columns)) if all(row[column] == GAP for row in self.cells)]
+        return gaps[0] if gaps else None
+
+    @property
     def width(self) -> int:
         """Columns of a terminal that the widest cell takes."""
         return max(max(len(cell) for cell in row) for row in self.cells)

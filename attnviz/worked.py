@@ -42,19 +42,19 @@ def work_projection(numbers: Computation) -> str:
 
 
 def work_score(numbers: Computation, head: int) -> str:
-    """The first query's score of largest size."""
-    row, column = 0, int(np.argmax(np.abs(raw_scores(numbers, head)[0])))
+    """The first query's largest score, or most negative, with one of the first keys."""
+    row, column = 0, int(np.argmax(np.abs(raw_scores(numbers, head)[0, :MOST_TERMS])))
     products = _sum_of_products(numbers.queries[head, row], numbers.keys[head, column])
     result = _number(float(raw_scores(numbers, head)[row, column]))
     return f"q of “{numbers.tokens.labels[row]}” · k of “{numbers.key_tokens.labels[column]}” = {products} = {result}"
 
 
 def work_weight(numbers: Computation, head: int) -> str:
-    """The largest weight of the last query that sees any key."""
+    """The largest weight that the last query that sees any key gives to the first ones."""
     rows = np.flatnonzero(numbers.visible.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
     scores, visible = numbers.scores[head, row].astype(np.float64), numbers.visible[row]
-    column = int(np.argmax(np.where(visible, scores, -np.inf)))
+    column = int(np.argmax(np.where(visible, scores, -np.inf)[:MOST_TERMS]))
     powers = np.exp(scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in powers[:MOST_TERMS])
     rest = f" + … ({len(powers)} keys)" if len(powers) > MOST_TERMS else ""

@@ -1,6 +1,8 @@
 """The course notes' experiments as commands: their numbers, a context, a batch, a temperature."""
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,3 +231,38 @@ def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not
     scaled, unscaled = zip(*bits.values(), strict=True)
     assert unscaled[0] > unscaled[1] > unscaled[2]
     assert max(scaled) - min(scaled) < 0.1 < unscaled[0] - unscaled[2]
+
+
+NOTES = (Path(__file__).parent.parent / "docs" / "notes.md").read_text(encoding="utf-8")
+SHORTHANDS = dict(re.findall(r'^(\w+)="(.*)"$', NOTES, re.MULTILINE))
+
+
+def spelled_out(command: str, batch: Path) -> list[str]:
+    """The arguments of a command of the document, its shorthands and its file put in."""
+    for name, value in SHORTHANDS.items():
+        command = command.replace(f"${name}", value)
+    return [str(batch) if word == "texts.txt" else word for word in shlex.split(command)[1:]]
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"`(attnviz [^`]+)`", NOTES))))
+def test_every_command_of_the_document_runs(
+    command: str, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    batch = tmp_path / "texts.txt"
+    batch.write_text("\n".join(TEXTS), encoding="utf-8")
+    refused = "--num-heads 3 --embed-dim 10" in command
+    assert main(spelled_out(command, batch)) == (1 if refused else 0)
+    assert bool(capsysbinary.readouterr().out) is not refused
+
+
+def test_every_test_that_the_document_names_is_there() -> None:
+    sources = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")}
+    for file, test in re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)`", NOTES):
+        assert any(f"def {test}(" in text for name, text in sources.items() if file in ("", name)), test
+
+
+def test_the_documents_python_runs() -> None:
+    [code] = re.findall(r"```python\n(.*?)```", NOTES, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["call"].folded_weights.shape == (6, 5, 5)
