@@ -109,7 +109,16 @@ def compare(
 
 @app.command("record")
 @spread_options
-def record_command(input: Input, model: Model, select: Select, output: Output) -> None:
+def record_command(
+    input: Input,
+    model: Model,
+    select: Select,
+    output: Output,
+    half: Annotated[
+        bool,
+        typer.Option("--half", help="Hold the factors of a long text in bfloat16.", rich_help_panel="Output"),
+    ] = False,
+) -> None:
     """Save the attention over a text, to show and compare later without the model."""
     from attnviz.files import save
 
@@ -119,7 +128,12 @@ def record_command(input: Input, model: Model, select: Select, output: Output) -
     text = read_input(input)
     if is_recording(text):
         raise AttnvizError(f"{text!r} is a recording already; attnviz show {text} draws it")
-    save(record(text, model_settings(input, model), selection), path, output.force)
+    recording = record(text, model_settings(input, model), selection)
+    if half:
+        from attnviz.factored_file import halve
+
+        recording = halve(recording)
+    save(recording, path, output.force)
     write(f"{path}\n".encode(errors="surrogateescape"))
 
 

@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 from attnviz.errors import AttnvizError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from attnviz.maps import LayerMaps, Recording
     from attnviz.tensors import Entry, TensorFile
     from attnviz.tokens import Tokens
@@ -111,7 +113,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     numbers = {id(tokens): number for number, tokens in enumerate(texts)}
     for number, maps in enumerate(recording.maps):
         header["maps"].append(_map_header(maps, numbers))
-        arrays |= {f"maps.{number}.{name}": getattr(maps, name) for name in DENSE_ARRAYS}
+        arrays |= {f"maps.{number}.{name}": array for name, array in _arrays_of(maps).items()}
     with atomic_file(path, force) as file:
         write_tensors(file, header, arrays)
 
@@ -162,36 +164,58 @@ def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
 
 
 def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tokens]") -> "LayerMaps":
-    from attnviz.maps import DenseMaps
+    from attnviz.factored_file import read_factored
 
     kind, held = entry.take("kind", str), entry.take("class", str)
-    if kind not in ("self", "cross") or held != "dense":
+    if kind not in ("self", "cross") or held not in ("dense", "factored"):
         raise entry.refusal(f"has maps of the unknown kind {kind!r} or class {held!r}")
     heads = entry.counts("heads")
     query_tokens, key_tokens = (texts[entry.count(name, len(texts))] for name in ("query_tokens", "key_tokens"))
-    shape = (len(heads), len(query_tokens), len(key_tokens))
-    arrays = {
-        name: file.array(f"maps.{number}.{name}", dtype, shape[1:] if name == "visible" else shape)
+    common: dict[str, Any] = {
+        "layer": entry.count("layer"),
+        "module": entry.line("module"),
+        "heads": heads,
+        "query_tokens": query_tokens,
+        "key_tokens": key_tokens,
+        "kind": kind,
+        "item": entry.count("item"),
+        "scale": entry.number("scale"),
+        "fidelity": entry.number("fidelity"),
+    }
+    prefix = f"maps.{number}."
+    return read_factored(file, prefix, entry, common) if held == "factored" else _read_dense(file, prefix, common)
+
+
+def _read_dense(file: "TensorFile", prefix: str, common: dict[str, Any]) -> "LayerMaps":
+    from attnviz.maps import DenseMaps
+
+    shape = tuple(len(common[name]) for name in ("heads", "query_tokens", "key_tokens"))
+    arrays: dict[str, Any] = {
+        name: file.array(prefix + name, dtype, shape[1:] if name == "visible" else shape)
         for name, dtype in DENSE_ARRAYS.items()
     }
-    return DenseMaps(
-        layer=entry.count("layer"),
-        module=entry.line("module"),
-        heads=heads,
-        query_tokens=query_tokens,
-        key_tokens=key_tokens,
-        kind="cross" if kind == "cross" else "self",
-        item=entry.count("item"),
-        scale=entry.number("scale"),
-        fidelity=entry.number("fidelity"),
-        **arrays,
-    )
+    return DenseMaps(**common, **arrays)
+
+
+def _arrays_of(maps: "LayerMaps") -> "dict[str, NDArray[Any]]":
+    from attnviz.factored_file import factored_arrays
+    from attnviz.maps_factored import FactoredMaps
+
+    if isinstance(maps, FactoredMaps):
+        return factored_arrays(maps)
+    return {name: getattr(maps, name) for name in DENSE_ARRAYS}
 
 
 def _map_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
+    from attnviz.factored_file import factored_header
+    from attnviz.maps_factored import FactoredMaps
+
     header = {name: getattr(maps, name) for name in ("layer", "module", "heads", "kind", "item", "scale", "fidelity")}
     queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))
-    return {"class": "dense", **header, "query_tokens": queries, "key_tokens": keys}
+    header |= {"query_tokens": queries, "key_tokens": keys}
+    if isinstance(maps, FactoredMaps):
+        return {"class": "factored", **header, **factored_header(maps)}
+    return {"class": "dense", **header}
 
 
 def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":
