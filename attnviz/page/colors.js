@@ -1,6 +1,7 @@
 "use strict";
 // Values to colours: the tables are the page's, which are those of every other picture.
 
+const LOG_LEAST = 1e-4; // of the largest value: where logarithmic steps begin
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
 
 // The scale up to a value; "root" steps show small values larger than they are.
@@ -18,20 +19,20 @@ function scaleOf(number) {
 }
 
 function fractionOf(value, scale) {
-  const root = scale.steps === "root";
-  if (scale.change) {
-    const part = Math.min(1, Math.abs(value) / scale.high);
-    return 0.5 + (Math.sign(value) * (root ? Math.sqrt(part) : part)) / 2;
-  }
-  const part = Math.min(1, Math.max(0, value / scale.high));
-  return root ? Math.sqrt(part) : part;
+  const part = Math.min(1, Math.abs(value) / scale.high);
+  const stepped = scale.steps === "root" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
+  return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
+}
+
+// From the smallest part that logarithmic steps tell from nothing, 0, to all, 1.
+function logOf(part) {
+  return Math.max(0, 1 - Math.log(part) / Math.log(LOG_LEAST));
 }
 
 function valueAt(fraction, scale) {
-  const root = scale.steps === "root";
-  if (!scale.change) return scale.high * (root ? fraction ** 2 : fraction);
-  const part = Math.abs(2 * fraction - 1);
-  return Math.sign(fraction - 0.5) * scale.high * (root ? part ** 2 : part);
+  const stepped = scale.change ? Math.abs(2 * fraction - 1) : fraction;
+  const part = { even: stepped, root: stepped ** 2, log: LOG_LEAST ** (1 - stepped) }[scale.steps];
+  return scale.high * (scale.change ? Math.sign(fraction - 0.5) * part : part);
 }
 
 function rgbOf(value, scale) {
@@ -137,9 +138,9 @@ function legendName(scale) {
 
 function tickText(value, scale) {
   const percent = Math.abs(100 * value);
-  const digits = percent === 0 || 100 * scale.high >= 10 ? 0 : 100 * scale.high >= 1 ? 1 : 3;
+  const digits = percent === 0 || percent >= 10 ? 0 : percent >= 1 ? 1 : percent >= 0.01 ? 2 : 4;
   const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";
-  return `${sign}${percent.toFixed(digits)}%`;
+  return `${sign}${Number(percent.toFixed(digits))}%`;
 }
 
 // An element with properties and children; text becomes text, never markup.

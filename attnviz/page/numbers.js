@@ -66,6 +66,7 @@ class Side {
   }
 }
 
+// The script stands before the heads' numbers, so that the first view is drawn while they are still read.
 function documentRead() {
   if (document.readyState !== "loading") return Promise.resolve();
   return new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));

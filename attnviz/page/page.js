@@ -8,7 +8,7 @@ const state = {
   view: page.view,
   side: comparing ? "change" : "", // "A", "B" or "change" of a comparison
   limits: "page", // or "head"
-  steps: manyTokens() ? "root" : "even", // of the colours
+  steps: manyTokens() ? "root" : "even", // of the colours; or "log"
   pool: "mean", // or "largest", of thumbnails
   direction: "to", // or "from", of the text view
   mark: null, // {query, key} that is pointed at, either null
@@ -110,10 +110,11 @@ function sameMark(first, second) {
 
 function pointTo(mark, x, y) {
   if (!current) return;
-  current.stage?.showTip(mark, tipOf(shown, mark), x, y);
-  if (sameMark(mark, state.mark)) return;
-  state.mark = mark;
-  drawMarks();
+  if (!sameMark(mark, state.mark)) {
+    state.mark = mark;
+    drawMarks();
+  }
+  current.stage?.showTip(mark, tipOf(shown, mark), x, y); // last, since it measures: the browser lays out once
 }
 
 // Keeps a token chosen; the same one again lets go of it.
@@ -179,7 +180,7 @@ function drawButtons() {
   choices("pools", pools, state.pool, (pool) => set("pool", pool));
   const limits = page.heads.length > 1 && (hasPalette() || state.view === "arcs") ? [["page", "Shared colours"], ["head", "Per head"]] : [];
   choices("limits", limits, state.limits, (value) => set("limits", value));
-  const steps = open && state.view === "table" ? [] : [["even", "Linear"], ["root", "Square root"]];
+  const steps = open && state.view === "table" ? [] : [["even", "Linear"], ["root", "Square root"], ["log", "Log"]];
   choices("steps", steps, state.steps, (value) => set("steps", value));
   choices("views", Object.entries(VIEWS), state.view, (view) => openHead(state.head, view));
   const staged = open && state.view in { matrix: 0, arcs: 0 };

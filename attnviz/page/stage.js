@@ -9,7 +9,7 @@ const BELOW = 86; // pixels left for the legend under it
 class Stage {
   constructor(parent, picture, label) {
     this.picture = picture;
-    this.canvases = ["stage-base", "stage-over"].map((className) => make("canvas", { className }));
+    this.canvases = ["stage-base", "stage-over"].map((className) => make("canvas", { className, ariaHidden: "true" }));
     this.viewport = make("div", { className: "stage-view" }, ...this.canvases);
     this.space = make("div", { className: "stage-space" }, this.viewport);
     this.element = make("div", { className: "stage", tabIndex: 0 }, this.space);

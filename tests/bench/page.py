@@ -1,0 +1,152 @@
+"""The page of a whole model against BertViz's head view of the same arrays, and how quickly a browser shows it."""
+
+import importlib.util
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnviz.maps import DenseMaps, FloatArray, Recording
+from attnviz.tokens import Tokens
+
+LAYERS, HEADS, TOKENS = 12, 12, 512
+PEAK = 6.0  # standard deviation of the scores: most of a row's weight is on a few keys
+LIMITS = {"bytes": 50e6, "peaked bytes": 12e6, "memory": 1e9, "smaller": 30, "faster": 40, "first view": 2.0}
+
+
+def main() -> None:
+    """Prints each figure and its limit."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        runs = [measure("attnviz", path, PEAK)]
+        theirs = measure("bertviz", Path(folder) / "theirs.html", PEAK) if _installed("bertviz") else None
+        runs.append(measure("attnviz", path, PEAK))
+        ours = min(runs, key=lambda run: run["seconds"])
+        say("peaked attention: MB", ours["bytes"] / 1e6, LIMITS["peaked bytes"] / 1e6)
+        say("memory of the whole process: GB", ours["memory"] / 1e9, LIMITS["memory"] / 1e9)
+        print(f"{'written in: s':58} {ours['seconds']:8.2f}")
+        if theirs:
+            print(f"{'BertViz: MB, s, GB':58} {theirs['bytes'] / 1e6:8.0f} {theirs['seconds']:8.1f} ", end="")
+            print(f"{theirs['memory'] / 1e9:8.1f}")
+            say("times smaller than BertViz's", theirs["bytes"] / ours["bytes"], -LIMITS["smaller"])
+            say("times faster than BertViz's", theirs["seconds"] / ours["seconds"], -LIMITS["faster"])
+        else:
+            print("BertViz is not installed: pip install 'attnviz[bench]'")
+        show_in_browser(path)
+        say("even attention: MB", measure("attnviz", path, 0.5)["bytes"] / 1e6, LIMITS["bytes"] / 1e6)
+
+
+def measure(which: str, path: Path, peak: float) -> dict[str, float]:
+    """Seconds, bytes and memory of a process of its own that writes the page."""
+    command = [sys.executable, "-m", "tests.bench.page", which, str(path), str(peak)]
+    result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return result
+
+
+def say(what: str, value: float, limit: float) -> None:
+    """One line: the figure, its limit (negative for a least one), and whether it holds."""
+    holds = value <= limit if limit >= 0 else value >= -limit
+    bound = f"at {'most' if limit >= 0 else 'least'} {abs(limit):g}"
+    print(f"{what:58} {value:8.2f} ({bound}, {'holds' if holds else 'MISSED'})", flush=True)
+
+
+def show_in_browser(path: Path) -> None:
+    """Loads the page in Chromium, and points at tokens of a head in every view."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None or not _installed("playwright"):
+        print("Chromium or playwright is not installed")
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page()
+        page.goto(path.as_uri())
+        first = page.evaluate("performance.getEntriesByName('first view drawn')[0].startTime")
+        say("first view drawn: s", first / 1000, LIMITS["first view"])
+        for view in ("matrix", "arcs", "text"):
+            slowest = page.evaluate(HOVER, view)
+            say(f"slowest pointing at a token, {view}: ms", slowest, 50)
+        browser.close()
+
+
+HOVER = """async (view) => {
+    location.hash = `number=5&view=${view}`;
+    while (!(current && state.view === view && shown.number === 5)) await new Promise((done) => setTimeout(done, 5));
+    pointTo({query: 0, key: 0}, 1, 1);
+    let slowest = 0;
+    for (let place = 3; place < 500; place += 7) {
+        const start = performance.now();
+        pointTo(view === "matrix" ? {query: place, key: 509 - place} : {query: place, key: null}, 100, 100);
+        document.body.offsetHeight;
+        slowest = Math.max(slowest, performance.now() - start);
+    }
+    return slowest;
+}"""
+
+
+def weights_of(peak: float, layer: int) -> tuple[FloatArray, FloatArray]:
+    """Scores and weights, ``(heads, queries, keys)``."""
+    scores = np.random.default_rng(layer).normal(size=(HEADS, TOKENS, TOKENS)).astype(np.float32) * np.float32(peak)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return scores, powers / powers.sum(axis=-1, keepdims=True)
+
+
+def write_ours(path: Path, peak: float) -> float:
+    """Writes the page and returns the seconds."""
+    from attnviz.api import draw
+
+    tokens = Tokens.numbered(TOKENS)
+    recording = Recording(maps=tuple(_maps(layer, tokens, peak) for layer in range(LAYERS)), model="random scores")
+    start = time.perf_counter()
+    path.write_bytes(draw(recording, ".html"))
+    return time.perf_counter() - start
+
+
+def write_theirs(path: Path, peak: float) -> float:
+    """Writes BertViz's page of the same weights and returns the seconds."""
+    import torch
+    from bertviz import head_view
+
+    attention = [torch.from_numpy(weights_of(peak, layer)[1])[None] for layer in range(LAYERS)]
+    start = time.perf_counter()
+    view: Any = head_view(attention, [str(token) for token in range(TOKENS)], html_action="return")
+    path.write_text(view.data, encoding="utf-8")
+    return time.perf_counter() - start
+
+
+def _maps(layer: int, tokens: Tokens, peak: float) -> DenseMaps:
+    scores, weights = weights_of(peak, layer)
+    return DenseMaps(
+        layer=layer,
+        module=f"layers.{layer}",
+        heads=tuple(range(HEADS)),
+        query_tokens=tokens,
+        key_tokens=tokens,
+        scores=scores,
+        weights=weights,
+        visible=np.ones((TOKENS, TOKENS), dtype=bool),
+    )
+
+
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _measured(which: str, target: str, peak: str) -> None:
+    """What a process of its own does: writes, and prints what that took."""
+    path = Path(target)
+    seconds = {"attnviz": write_ours, "bertviz": write_theirs}[which](path, float(peak))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": seconds, "bytes": path.stat().st_size, "memory": memory}))
+
+
+if __name__ == "__main__":
+    _measured(*sys.argv[1:])
