@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from attnviz.capture_calls import AttentionCall, CallMaps
+from attnviz.capture_calls import AttentionCall
+from attnviz.capture_kept import Kept, keep, maps_of
 from attnviz.capture_sites import Attention, Numbering, Place, Places, Site, check_attention
 from attnviz.capture_torch import AttentionMode, fused_kernels_allowed
 from attnviz.errors import AttnvizError
-from attnviz.maps import BoolArray, DenseMaps, FloatArray, Recording
+from attnviz.maps import LayerMaps, Recording
 from attnviz.selection import Selection, refuse_missing
 from attnviz.tokens import Tokens, visible_label
 from attnviz.version import __version__
@@ -64,20 +64,6 @@ def record(
     with capture.listening():
         yield recording
     Recording.__init__(recording, **vars(capture.recording()))
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """A recorded call: where, and its maps as numpy arrays, ``(batch, heads, queries, keys)``."""
-
-    site: Site
-    attention: Attention
-    heads: tuple[int, ...]
-    scores: FloatArray
-    weights: FloatArray
-    visible: BoolArray
-    scale: float | None
-    fidelity: list[float | None]
 
 
 class Capture:
@@ -171,11 +157,7 @@ class Capture:
         heads = tuple(head for head in range(first, first + count) if chosen is None or head in chosen)
         if not heads:
             return
-        held = [head - first for head in heads]
-        maps = call.maps(held)
-        if not torch.isfinite(maps.weights.sum()):
-            raise AttnvizError(f"scores of layer {site.layer} ({site.module}) are not finite; check the model's input")
-        self.kept.append(_kept(site, attention, heads, maps, call, call.fidelity(held)))
+        self.kept.append(keep(site, attention, heads, call))
 
     def _is_odd(self, site: Site, call: AttentionCall) -> bool:
         """Whether the module has made maps of so many shapes that none of them is all of its attention."""
@@ -228,28 +210,12 @@ class Capture:
             groups.setdefault(key, []).append(kept)
         return iter(groups.values())
 
-    def _maps_of(self, calls: list[Kept]) -> Iterator[DenseMaps]:
-        first = calls[0]
-        for item in range(len(first.scores)):
-            queries, keys = self._tokens_of(first, item)
-            yield DenseMaps(
-                layer=first.site.layer,
-                module=first.site.module,
-                kind=first.site.kind,
-                heads=tuple(head for kept in calls for head in kept.heads),
-                query_tokens=queries,
-                key_tokens=keys,
-                item=item,
-                scale=first.scale,
-                fidelity=_worst(kept.fidelity[item] for kept in calls),
-                scores=_joined([kept.scores[item] for kept in calls]),
-                weights=_joined([kept.weights[item] for kept in calls]),
-                visible=first.visible[item],
-            )
+    def _maps_of(self, calls: list[Kept]) -> Iterator[LayerMaps]:
+        return (maps_of(calls, item, *self._tokens_of(calls[0], item)) for item in range(calls[0].shape[0]))
 
     def _tokens_of(self, kept: Kept, item: int) -> tuple[Tokens, Tokens]:
         """The labels of queries and keys: those given where they are as many, else numbers."""
-        queries, keys = kept.scores.shape[-2:]
+        _, _, queries, keys = kept.shape
         tokens, context = self.labels["tokens"], self.labels["context"]
         if kept.attention == "encoder" and context is not None and kept.site.kind != "cross":
             tokens = context
@@ -267,29 +233,6 @@ def refuse_opaque(model: nn.Module) -> None:
     if scripted is not None:
         where = f"{scripted!r} of the model" if scripted else "the model"
         raise AttnvizError(f"{where} is scripted, so that its calls cannot be seen; the module it was made from works")
-
-
-def _kept(
-    site: Site,
-    attention: Attention,
-    heads: tuple[int, ...],
-    maps: CallMaps,
-    call: AttentionCall,
-    fidelity: list[float | None],
-) -> Kept:
-    scores, weights = (values.detach().float().cpu().numpy() for values in maps[:2])
-    visible = np.ascontiguousarray(np.broadcast_to(maps.visible.cpu().numpy(), (len(scores), *scores.shape[2:])))
-    scale = getattr(call, "scale", None)
-    return Kept(site, attention, heads, scores, weights, visible, scale, fidelity)
-
-
-def _worst(fidelity: Iterable[float | None]) -> float | None:
-    known = [one for one in fidelity if one is not None]
-    return max(known) if known else None
-
-
-def _joined(arrays: list[FloatArray]) -> FloatArray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _labelled(labels: Labels | None, count: int, item: int) -> Tokens:

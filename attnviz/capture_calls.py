@@ -104,6 +104,26 @@ class FactoredCall(AttentionCall):
         batch, heads, queries, _ = self.queries.shape
         return batch, heads, queries, self.keys.shape[-2]
 
+    @property
+    def is_rule(self) -> bool:
+        """Whether the mask only hides, and hides the same from all heads: then position and sums give all maps."""
+        if self.mask is None:
+            return True
+        if self.mask.shape[1] != 1:
+            return False
+        return self.mask.dtype == torch.bool or not bool(torch.where(hidden_cells(self.mask), 0, self.mask).any())
+
+    def visible_cells(self) -> Tensor:
+        """What the mask shows, broadcast to ``(batch, heads, queries, keys)``."""
+        if self.mask is None:
+            return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device)
+        return self.mask if self.mask.dtype == torch.bool else ~hidden_cells(self.mask)
+
+    def seen_scores(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """The scores of these heads and queries, -inf where hidden."""
+        scores, visible = self._scores(heads, queries)
+        return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
+
     def maps(self, heads: Sequence[int]) -> CallMaps:
         """The maps of these heads, computed as the kernel does."""
         scores, visible = self._scores(heads, slice(None))

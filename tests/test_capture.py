@@ -432,3 +432,42 @@ def test_refuses_a_softmax_that_is_no_map_of_queries_by_keys_and_names_its_layer
         nn.Sequential(Nano(), Banded()), X, layers=[1]
     )
     assert "is no softmax over queries x keys" in refused(nn.Sequential(LandmarkAttention()), X)
+
+
+LONG = 300  # tokens, whose maps are held as factors
+
+
+@pytest.mark.parametrize("masked", ["nothing", "causal", "padding", "causal and padding", "scattered"])
+@torch.no_grad()
+def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnviz import capture_kept
+    from attnviz.maps_factored import FactoredMaps
+
+    class Grouped(nn.Module):
+        def forward(self, q: Tensor, k: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(q, k, k, mask, is_causal=causal, enable_gqa=True)
+
+    real = torch.arange(LONG) < 280
+    masks = {
+        "padding": real.expand(LONG, LONG),
+        "causal and padding": torch.ones(LONG, LONG).tril().bool() & real,
+        "scattered": torch.rand(LONG, LONG) < 0.5,
+    }
+    mask, causal = masks.get(masked), masked == "causal"
+    q, k = torch.randn(2, 6, LONG, 8), torch.randn(2, 2, LONG, 8)
+    model = Grouped()
+    with attnviz.record(model, heads=[5, 1]) as factored:
+        model(q, k)
+    monkeypatch.setattr(capture_kept, "LARGEST_DENSE", LONG**2)
+    with attnviz.record(model, heads=[5, 1]) as dense:
+        model(q, k)
+    everything = slice(0, LONG)
+    for a, b in zip(factored.maps, dense.maps, strict=True):
+        assert isinstance(a, FactoredMaps)
+        assert isinstance(b, DenseMaps)
+        assert (a.mask.explicit is None) == (masked != "scattered")
+        assert (a.item, a.heads, a.fidelity) == (b.item, b.heads, b.fidelity)
+        one, other = (maps.window((1, 5), everything, everything) for maps in (a, b))
+        assert np.array_equal(one.visible, other.visible)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)

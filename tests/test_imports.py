@@ -15,7 +15,7 @@ tokens selection masks bias look maps tiles maps_factored colors devices samples
 rows metrics patterns reduce cells payload tensors factored_file files projections softmax attention
 streaming factoring report words atlas steps worked explain compare source training
 figure_*
-capture_calls capture_sites capture_torch capture_transformers capture source_* render_*
+capture_calls capture_sites capture_kept capture_torch capture_transformers capture source_* render_*
 render browse*
 api
 options

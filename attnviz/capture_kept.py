@@ -1,0 +1,165 @@
+"""What is kept of a call, as numpy arrays, until the recording is made: whole maps, or of long texts their factors."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnviz.capture_calls import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture_sites import Attention, Site
+from attnviz.errors import AttnvizError
+from attnviz.maps import BoolArray, DenseMaps, FloatArray, LayerMaps
+from attnviz.maps_factored import FactoredMaps
+from attnviz.masks import Mask
+from attnviz.tokens import Tokens
+
+LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
+BAND = 512  # queries whose log-sum-exp is computed at once
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A recorded call.
+
+    Attributes:
+        site: where it was made.
+        attention: which attention of an encoder-decoder it is.
+        heads: the kept heads' numbers.
+        shape: batch, heads, queries, keys.
+        scale: what q·k was multiplied by, if known.
+        fidelity: one a text of the batch.
+        dense: whether the maps are held whole.
+        fields: one a text of the batch: the arrays that ``DenseMaps`` or ``FactoredMaps`` takes.
+    """
+
+    site: Site
+    attention: Attention
+    heads: tuple[int, ...]
+    shape: tuple[int, ...]
+    scale: float | None
+    fidelity: list[float | None]
+    dense: bool
+    fields: list[dict[str, Any]]
+
+
+def keep(site: Site, attention: Attention, heads: tuple[int, ...], call: AttentionCall) -> Kept:
+    """The maps of these heads of a call.
+
+    Raises:
+        AttnvizError: if scores are not finite.
+    """
+    held = [head - (site.head or 0) for head in heads]
+    batch, _, queries, keys = call.shape
+    long = queries * keys > LARGEST_DENSE and site.head is None
+    factored = isinstance(call, FactoredCall) and long and call.is_rule
+    fields = _factors(call, held, site) if factored and isinstance(call, FactoredCall) else _whole(call, held, site)
+    return Kept(
+        site=site,
+        attention=attention,
+        heads=heads,
+        shape=(batch, len(heads), queries, keys),
+        scale=getattr(call, "scale", None),
+        fidelity=call.fidelity(held),
+        dense=not factored,
+        fields=fields,
+    )
+
+
+def maps_of(calls: Sequence[Kept], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
+    """The maps of one text; of several calls where each head of a layer is a module of its own."""
+    first = calls[0]
+    known = [one for one in (kept.fidelity[item] for kept in calls) if one is not None]
+    what: dict[str, Any] = {
+        "layer": first.site.layer,
+        "module": first.site.module,
+        "kind": first.site.kind,
+        "heads": tuple(head for kept in calls for head in kept.heads),
+        "query_tokens": queries,
+        "key_tokens": keys,
+        "item": item,
+        "scale": first.scale,
+        "fidelity": max(known) if known else None,
+    }
+    if not first.dense:
+        return FactoredMaps(**what, **first.fields[item])
+    scores, weights = (_joined(kept.fields[item][name] for kept in calls) for name in ("scores", "weights"))
+    return DenseMaps(**what, scores=scores, weights=weights, visible=first.fields[item]["visible"])
+
+
+def _whole(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, Any]]:
+    maps = call.maps(heads)
+    _refuse_infinite(maps.weights.sum(), site)
+    scores, weights = _numbers(maps.scores), _numbers(maps.weights)
+    visible = np.ascontiguousarray(np.broadcast_to(maps.visible.cpu().numpy(), (len(scores), *scores.shape[2:])))
+    return [{"scores": scores[item], "weights": weights[item], "visible": visible[item]} for item in range(len(scores))]
+
+
+def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str, Any]]:
+    count = call.shape[1]
+    group = count // call.keys.shape[1]
+    shared = sorted({head // group for head in heads})
+    logsumexp = torch.cat([_logsumexp(call, head) for head in heads], dim=1)
+    _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
+    queries = _numbers(pick_heads(call.queries, heads, count).clone())
+    keys = _numbers(call.keys[:, shared])
+    references = _numbers(logsumexp)
+    visible = None if call.mask is None else _visible(call)
+    return [
+        {
+            "queries": queries[item],
+            "keys": keys[item],
+            "key_heads": tuple(shared.index(head // group) for head in heads),
+            "logsumexp": references[item],
+            "softcap": call.softcap,
+            "sink": None if call.sinks is None else _numbers(call.sinks[heads]),
+            "mask": _rule(call, None if visible is None else visible[item]),
+        }
+        for item in range(len(queries))
+    ]
+
+
+def _logsumexp(call: FactoredCall, head: int) -> Tensor:
+    """The logarithm of each row's sum, the sink included, ``(batch, 1, queries)``, a band at a time."""
+    bands = []
+    for start in range(0, call.shape[2], BAND):
+        scores = call.seen_scores([head], slice(start, start + BAND))
+        bands.append(scores.logsumexp(-1))
+    whole = torch.cat(bands, dim=-1)
+    return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
+
+
+def _visible(call: FactoredCall) -> BoolArray:
+    """Which cells the call's mask shows, ``(batch, queries, keys)``."""
+    batch, _, queries, keys = call.shape
+    cells: BoolArray = call.visible_cells()[:, 0].expand(batch, queries, keys).cpu().numpy()
+    return cells
+
+
+def _rule(call: FactoredCall, cells: BoolArray | None) -> Mask:
+    """The call's mask as a rule where one says it all, else cell by cell."""
+    if cells is None:
+        return Mask(causal=call.causal, window=call.window)
+    padding: BoolArray = np.asarray(cells.any(axis=0))
+    for causal in (False, True):
+        rule = Mask(causal=causal, padding=None if padding.all() else padding)
+        if np.array_equal(rule.visible(slice(0, cells.shape[0]), slice(0, cells.shape[1])), cells):
+            return Mask(causal=call.causal or causal, window=call.window, padding=rule.padding)
+    return Mask(causal=call.causal, window=call.window, explicit=np.ascontiguousarray(cells))
+
+
+def _refuse_infinite(total: Tensor, site: Site) -> None:
+    if not torch.isfinite(total):
+        raise AttnvizError(f"scores of layer {site.layer} ({site.module}) are not finite; check the model's input")
+
+
+def _numbers(values: Tensor) -> FloatArray:
+    numbers: FloatArray = values.detach().float().cpu().numpy()
+    return numbers
+
+
+def _joined(arrays: Iterable[FloatArray]) -> FloatArray:
+    held = list(arrays)
+    return held[0] if len(held) == 1 else np.concatenate(held)

