@@ -165,6 +165,29 @@ def explain(
 
 
 @app.command()
+@spread_options
+def browse(
+    input: Input,
+    model: Model,
+    select: Select,
+    look: Look,
+    other: Annotated[
+        str | None,
+        typer.Option("--with", help="Another saved recording, or a text, for the difference.", rich_help_panel="Input"),
+    ] = None,
+) -> None:
+    """Look through all heads, full-screen: arrows move, Enter opens one, ? lists the keys."""
+    from attnviz.browse import browse, refuse_browse
+
+    refuse_browse()
+    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
+    drawn_look = report_look(look)
+    recording = record(read_input(input), settings, selection)
+    compared = None if other is None else record(other, settings, selection)
+    raise typer.Exit(browse(recording, compared, selection, drawn_look))
+
+
+@app.command()
 def samples() -> None:
     """List the sample texts, for --sample NAME."""
     from attnviz.samples import read_sample, samples

@@ -24,24 +24,29 @@ NAN = (255, 0, 200)
 
 @dataclass(frozen=True)
 class ColorScale:
-    """A linear scale from ``low`` to ``high`` through a colormap; values beyond take its ends.
+    """A linear (or logarithmic) scale from ``low`` to ``high`` through a colormap; values beyond take its ends.
 
     Raises:
-        AttnvizError: if the limits are not finite or the wrong way round.
+        AttnvizError: if the limits are not finite, the wrong way round, or not positive where logarithmic.
     """
 
     low: float
     high: float
     colormap: str = SEQUENTIAL
+    log: bool = False
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
             raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no scale; a smaller number comes first, as 0:1")
+        if self.log and self.low <= 0:
+            raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no logarithmic scale; 0.001:1 works")
 
     def fraction(self, values: ArrayLike) -> NDArray[np.float64]:
         """How far each value is from low to high, 0 to 1; NaN stays NaN."""
-        fraction = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
-        return np.clip(fraction, 0.0, 1.0)
+        shown, low, high = np.asarray(values, dtype=np.float64), self.low, self.high
+        if self.log:
+            shown, low, high = np.log(np.maximum(shown, low)), np.log(low), np.log(high)
+        return np.asarray(np.clip((shown - low) / (high - low), 0.0, 1.0))
 
     def rgb(self, values: ArrayLike) -> ByteArray:
         """The colour of each value, ``(..., 3)``; NaN has one of its own, which is in no colormap."""

@@ -1,0 +1,53 @@
+"""The full-screen inspector: all heads of a recording, one of them, and every cell of it."""
+
+import os
+import sys
+from importlib.util import find_spec
+
+from attnviz.errors import AttnvizError
+from attnviz.look import Look
+from attnviz.maps import Recording
+from attnviz.selection import Selection
+
+
+def refuse_browse() -> None:
+    """Raises AttnvizError where nothing full-screen can be shown, before any work is done."""
+    if find_spec("textual") is None:
+        raise AttnvizError("browse needs textual; pip install attnviz[browse] installs it")
+    if not sys.stdout.isatty() or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        raise AttnvizError("browse needs a terminal; attnviz show writes to a pipe, and to a file with -o FILE")
+
+
+def browse(recording: Recording, other: Recording | None, selection: Selection, look: Look) -> int:
+    """Shows the recording until the user quits, and returns the exit code.
+
+    Args:
+        recording: what is shown.
+        other: what it may be compared with, of the same heads, queries and keys.
+        selection: the heads to show.
+        look: that of saved pictures.
+
+    Raises:
+        AttnvizError: if the two do not correspond, or there is no terminal for the keys.
+    """
+    from attnviz.browse_app import Browser
+    from attnviz.browse_save import save_picture
+    from attnviz.browse_session import Session
+
+    session = Session(recording, other, selection)
+    _take_keys_from_terminal()
+    browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), look.ascii)
+    browser.run()
+    return browser.return_code or 0
+
+
+def _take_keys_from_terminal() -> None:
+    """Where the text came through a pipe, standard input becomes the terminal itself."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError as error:
+        raise AttnvizError("browse needs a terminal for its keys; attnviz show needs none") from error
+    os.dup2(terminal, 0)
+    os.close(terminal)

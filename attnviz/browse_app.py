@@ -1,0 +1,249 @@
+"""The inspector's process: textual hands in keys, clicks and sizes, and is given the lines that changed."""
+
+import asyncio
+import gc
+import signal
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from attnviz.browse_head import minimap_at, side_key, text_places
+from attnviz.browse_keys import Screen, find, press, settle
+from attnviz.browse_layout import map_lines, map_of, side_width, tiles
+from attnviz.browse_session import Session
+from attnviz.browse_state import Size, State
+from attnviz.browse_view import draw_screen
+from attnviz.errors import AttnvizError
+from attnviz.render_terminal import Line
+
+COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}
+IDLE = 0.001  # seconds between slices of work, in which keys come first
+Save = Callable[[Screen, State, Path], None]
+
+
+class Canvas(Widget):
+    """The whole screen: lines drawn elsewhere, of which those that changed are sent to the terminal."""
+
+    DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
+    can_focus = True
+
+    def __init__(self, session: Session, save: Save, ascii: bool) -> None:
+        super().__init__()
+        self.session, self.save, self.ascii = session, save, ascii
+        self.state = State()
+        self.lines: list[Line] = []
+        self.strips: list[Strip] = []
+        self.working = False
+        self.measuring: set[str] = set()
+
+    @property
+    def here(self) -> Screen:
+        """What an answer to a key depends on."""
+        colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
+        return Screen(self.session, Size(self.size.width, self.size.height), colors)
+
+    def render_line(self, y: int) -> Strip:
+        """A line as it was last drawn."""
+        return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
+
+    def on_mount(self) -> None:
+        """Takes the keys."""
+        self.focus()
+
+    def on_resize(self) -> None:
+        """Draws for the new size."""
+        self.go(self.state)
+
+    def go(self, state: State) -> None:
+        """Draws the state, and sends the lines that differ from what is on the screen."""
+        screen = self.here
+        self.state = settle(screen, state) if screen.size.enough else state
+        lines = draw_screen(screen, self.state, self.ascii)
+        changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
+        self.strips = [strip_of(line) if y in set(changed) else self.strips[y] for y, line in enumerate(lines)]
+        self.lines = lines
+        if changed:
+            self.refresh(*(Region(0, y, screen.size.width, 1) for y in changed))
+        self.start_work()
+
+    def start_work(self) -> None:
+        """Goes on with what is still to be computed, between keys."""
+        if not self.working and self.here.size.enough:
+            self.working = True
+            self.set_timer(IDLE, self.work)
+
+    def work(self) -> None:
+        """One slice: thumbnails on the screen first, then the others; then the metric that is sorted by."""
+        self.working = False
+        screen, state = self.here, self.state
+        if state.opened or not screen.size.enough:
+            return
+        self.measure(state.view.order)
+        grid = tiles(self.session, state, screen.size)
+        first = grid.on_screen(state.top)
+        everyone = [*first, *(head for head in range(len(self.session.heads)) if head not in set(first))]
+        computed = self.session.compute_thumbnails(everyone, state.view, grid.pixels)
+        if set(computed) & set(first):
+            self.go(state)
+        elif computed:
+            self.start_work()
+
+    def measure(self, order: str | None) -> None:
+        """Measures what heads are sorted by, in a thread, once."""
+        if order is not None and order not in self.measuring:
+            self.measuring.add(order)
+            self.run_worker(lambda: self.session.measure(order), thread=True, group="measure")
+
+    def on_key(self, event: events.Key) -> None:
+        """Answers a key: typed where a prompt is open, else what it is bound to."""
+        event.stop()
+        event.prevent_default()
+        if self.state.prompt is not None:
+            self.type(event)
+        elif event.key in ("q", "ctrl+c"):
+            self.app.exit(0)
+        else:
+            self.go(press(self.here, self.state, event.key))
+
+    def type(self, event: events.Key) -> None:
+        """One key of a name that is being typed."""
+        state = self.state
+        if event.key == "escape":
+            self.go(replace(state, prompt=None, typed=""))
+        elif event.key == "enter":
+            self.answer()
+        elif event.key == "backspace":
+            self.go(replace(state, typed=state.typed[:-1]))
+        elif event.key == "ctrl+u":
+            self.go(replace(state, typed=""))
+        elif event.is_printable and event.character:
+            self.go(replace(state, typed=state.typed + event.character))
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Types what is pasted."""
+        if self.state.prompt is not None:
+            pasted = "".join(character for character in event.text if character.isprintable())
+            self.go(replace(self.state, typed=self.state.typed + pasted))
+
+    def answer(self) -> None:
+        """Does what was asked for: finds, or saves without keeping the keys waiting."""
+        state = self.state
+        if state.prompt == "find":
+            self.go(find(self.here, state, state.typed))
+            return
+        path = Path(state.typed).expanduser()
+        self.go(replace(state, prompt=None, typed="", message=f"saving {path} …"))
+        screen = self.here
+        self.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
+
+    def write(self, screen: Screen, state: State, path: Path) -> None:
+        """Writes the picture, in a thread, and says how it went."""
+        try:
+            self.save(screen, state, path)
+            message = f"saved {path}"
+        except AttnvizError as error:
+            message = str(error)
+        self.app.call_from_thread(lambda: self.go(replace(self.state, message=message)))
+
+    def on_worker_state_changed(self) -> None:
+        """Draws what a thread has measured."""
+        self.go(self.state)
+
+    def on_click(self, event: events.Click) -> None:
+        """Moves the cursor to what was clicked; a second click opens it."""
+        if self.state.help or self.state.prompt:
+            self.go(replace(self.state, help=False))
+        elif self.state.opened:
+            self.go(clicked_in_head(self.here, self.state, event.x, event.y - 1))
+        else:
+            grid = tiles(self.session, self.state, self.here.size)
+            head = grid.head_at(self.state.top, event.x, event.y - 1)
+            if head is not None:
+                opens = event.chain > 1 or head == self.state.head
+                state = replace(self.state, head=head, message="")
+                self.go(press(self.here, state, "enter") if opens else state)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Moves down, or out of the map with Control."""
+        self.go(press(self.here, self.state, "minus" if event.ctrl else "down"))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Moves up, or into the map with Control."""
+        self.go(press(self.here, self.state, "plus" if event.ctrl else "up"))
+
+
+class Browser(App[int]):
+    """The inspector as an application."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "Screen { background: ansi_default; color: ansi_default; } Canvas { background: ansi_default; }"
+
+    def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
+        super().__init__(ansi_color=True)
+        self.canvas = Canvas(session, save, ascii)
+
+    def _fatal_error(self) -> None:
+        """Shows a bug as Python does: textual would write out every local array, for minutes."""
+        self.panic(Text(traceback.format_exc()))
+
+    def compose(self) -> ComposeResult:
+        """The canvas and nothing else."""
+        yield self.canvas
+
+    def on_mount(self) -> None:
+        """Gives the terminal back when the process is told to end."""
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit, 128 + number)
+        gc.freeze()
+        gc.enable()
+
+
+def clicked_in_head(screen: Screen, state: State, x: int, y: int) -> State:
+    """The state with the cursor on what was clicked: a cell, a listed key, the minimap, or a token of the text."""
+    shown = map_of(screen.session, state, screen.size, screen.colors)
+    lines = map_lines(screen.size)
+    side = screen.size.width - side_width(screen.size)
+    state = replace(state, message="")
+    if y >= lines:
+        texts = text_places(screen, state)
+        line = texts[y - lines] if y - lines < len(texts) else []
+        key = line[x] if x < len(line) else None
+        return state if key is None else replace(state, key=key)
+    if x >= side:
+        place = minimap_at(screen, state, x - side, y)
+        key = side_key(screen, state, y)
+        if place is not None:
+            return replace(state, query=place[0], key=place[1])
+        return state if key is None else replace(state, key=key)
+    cell = shown.cell_at(x, y)
+    return state if cell is None else replace(state, query=cell[0], key=cell[1])
+
+
+def strip_of(line: Line) -> Strip:
+    """A line as textual takes it: plain segments, in which nothing is markup."""
+    runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
+    return Strip([Segment("".join(span.text for span in run), style_of(*look)) for look, run in runs])
+
+
+@lru_cache(maxsize=65_536)
+def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
+    """The style of a span, as rich has it."""
+    colors = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
+    words = dict.fromkeys(style.split(), True)
+    ink_name, paper_name = colors
+    return Style(color=ink_name, bgcolor=paper_name, **words)  # type: ignore[arg-type]

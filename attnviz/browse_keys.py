@@ -1,0 +1,291 @@
+"""What each key does: one moment of the inspector to the next."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attnviz.browse_layout import Tiles, levels, map_of, tiles
+from attnviz.browse_session import Session
+from attnviz.browse_state import Size, State
+
+LEAP = 10  # cells, with shift
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What a key's answer depends on beside the state: the recording, the terminal, and its colours."""
+
+    session: Session
+    size: Size
+    colors: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Keys that do the same, what it is, and how.
+
+    Attributes:
+        keys: as textual names them.
+        shown: as the help shows them.
+        does: in a few words.
+        press: the next state.
+    """
+
+    keys: tuple[str, ...]
+    shown: str
+    does: str
+    press: Callable[[Screen, State, str], State]
+
+
+def press(screen: Screen, state: State, key: str) -> State:
+    """The state after a key; the same one where the key means nothing."""
+    if state.help:
+        return replace(state, help=False)
+    binding = BY_KEY.get(key)
+    if binding is None:
+        return state
+    return settle(screen, binding.press(screen, replace(state, message=""), key))
+
+
+def settle(screen: Screen, state: State) -> State:
+    """The state with its cursor on the map, and scrolled so that the cursor is on the screen."""
+    session = screen.session
+    if not state.opened:
+        grid = tiles(session, state, screen.size)
+        row, _ = grid.place(state.head)
+        top = min(max(state.top, row - grid.shown + 1), row, max(0, len(grid.rows) - grid.shown))
+        return replace(state, top=top)
+    rows, columns = (len(units) for units in session.units(state.head, state.view))
+    query, key = min(max(state.query, 0), rows - 1), min(max(state.key, 0), columns - 1)
+    every = levels(session, state, screen.size, screen.colors)
+    zoom = min(state.zoom, len(every) - 1)
+    return replace(
+        state,
+        query=query,
+        key=key,
+        zoom=zoom,
+        row=_scrolled(state.row, query, every[zoom].rows, rows),
+        column=_scrolled(state.column, key, every[zoom].columns, columns),
+    )
+
+
+def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
+    """The state with the cursor on the next token that has ``sought`` in it, or on the head of that name."""
+    state = replace(state, prompt=None, typed="", message="")
+    if not state.opened:
+        return _find_head(screen, state, sought)
+    labels = screen.session.units(state.head, state.view)[1].labels
+    count = len(labels)
+    order = [(state.key + step * offset) % count for offset in range(1, count + 1)]
+    hits = [place for place in order if sought.casefold() in labels[place].casefold()]
+    if not hits or not sought:
+        return replace(state, message=f"no key with “{sought}”" if sought else "")
+    found = f"“{sought}”: {len(hits)} key{'s' if len(hits) > 1 else ''}" + ("; n finds the next" if hits[1:] else "")
+    return settle(screen, replace(state, key=hits[0], sought=sought, message=found))
+
+
+def strongest_keys(screen: Screen, state: State) -> list[int]:
+    """The keys of the cursor's query, by what is shown: the largest value, or the largest change, first."""
+    row = screen.session.row(state.head, state.view, state.query)
+    shown = row.shown(state.view)
+    values = np.where(row.visible, np.abs(shown) if state.view.difference else shown, -np.inf)
+    return [int(place) for place in np.argsort(-values, kind="stable") if row.visible[place]]
+
+
+def _find_head(screen: Screen, state: State, sought: str) -> State:
+    names = screen.session.names
+    wanted = sought.strip()
+    if wanted in names:
+        return settle(screen, replace(state, head=names.index(wanted)))
+    return replace(state, message=f"no head “{sought}”; {names[0]} to {names[-1]}; Enter opens one to find tokens in")
+
+
+def _scrolled(start: int, cursor: int, shown: int, count: int) -> int:
+    """The first of ``shown`` units with the cursor among them, moved no further than that takes."""
+    start = min(max(start, cursor - shown + 1), cursor)
+    return min(max(start, 0), count - shown)
+
+
+def _move(screen: Screen, state: State, key: str) -> State:
+    down, across = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}[key.removeprefix("shift+")]
+    leap = LEAP if key.startswith("shift+") else 1
+    if not state.opened:
+        return _move_head(tiles(screen.session, state, screen.size), state, down * leap, across * leap)
+    shown = map_of(screen.session, state, screen.size, screen.colors)
+    return replace(
+        state,
+        query=shown.queries.moved(state.query, down * leap),
+        key=shown.keys.moved(state.key, across * leap),
+    )
+
+
+def _move_head(grid: Tiles, state: State, down: int, across: int) -> State:
+    """Sideways through all heads in turn; up and down to the nearest tile of another row."""
+    if across:
+        order = [head for row in grid.rows for head in row]
+        return replace(state, head=order[min(max(order.index(state.head) + across, 0), len(order) - 1)])
+    row, column = grid.place(state.head)
+    heads = grid.rows[min(max(row + down, 0), len(grid.rows) - 1)]
+    return replace(state, head=heads[min(column, len(heads) - 1)])
+
+
+def _page(screen: Screen, state: State, key: str) -> State:
+    sign = -1 if key == "pageup" else 1
+    if not state.opened:
+        grid = tiles(screen.session, state, screen.size)
+        return _move_head(grid, state, sign * grid.shown, 0)
+    shown = map_of(screen.session, state, screen.size, screen.colors).queries
+    return replace(state, query=state.query + sign * (shown.stop - shown.start))
+
+
+def _end(screen: Screen, state: State, key: str) -> State:
+    if state.opened:
+        return replace(state, key=0 if key == "home" else len(screen.session.units(state.head, state.view)[1]) - 1)
+    order = screen.session.order(state.view)
+    return replace(state, head=order[0 if key == "home" else -1])
+
+
+def _enter(screen: Screen, state: State, key: str) -> State:
+    return _zoom(screen, state, "+") if state.opened else replace(state, opened=True, zoom=0, row=0, column=0)
+
+
+def _back(screen: Screen, state: State, key: str) -> State:
+    if not state.opened:
+        return state
+    return replace(state, zoom=0) if state.zoom else replace(state, opened=False)
+
+
+def _next_head(screen: Screen, state: State, key: str) -> State:
+    """Another head with the cursor on the same tokens where it has them."""
+    order = screen.session.order(state.view)
+    step = -1 if key in ("shift+tab", "left_square_bracket") else 1
+    return replace(state, head=order[(order.index(state.head) + step) % len(order)])
+
+
+def _zoom(screen: Screen, state: State, key: str) -> State:
+    step = {"minus": -1, "0": 0}.get(key, 1)
+    if not state.opened:
+        return replace(state, enlarged=0 if not step else min(max(state.enlarged + step, -8), 8))
+    every = levels(screen.session, state, screen.size, screen.colors)
+    zoom = 0 if not step else min(max(state.zoom + step, 0), len(every) - 1)
+    message = "this is the closest" if step == 1 and zoom == state.zoom else ""
+    row, column = state.query - every[zoom].rows // 2, state.key - every[zoom].columns // 2
+    return replace(state, zoom=zoom, row=row, column=column, message=message)
+
+
+def _strongest(screen: Screen, state: State, key: str) -> State:
+    """The cursor on the next strongest key of its query, or on the strongest."""
+    if not state.opened:
+        return replace(state, message="Enter opens a head; g goes to its strongest keys there")
+    order = strongest_keys(screen, state)
+    if not order:
+        return replace(state, message="this query sees no key")
+    place = order.index(state.key) + 1 if state.key in order else 0
+    return replace(state, key=order[place % len(order)])
+
+
+def _toggle(screen: Screen, state: State, key: str) -> State:
+    view = state.view
+    if key == "l" and (view.scores or view.difference):
+        return replace(state, message="a logarithmic scale is for weights; v shows them")
+    toggled = {
+        "v": lambda: replace(view, scores=not view.scores, difference=False, log=False),
+        "l": lambda: replace(view, log=not view.log),
+        "p": lambda: replace(view, mean=not view.mean),
+        "c": lambda: replace(view, own=not view.own),
+    }[key]()
+    far = toggled.scores and not screen.session.joins(state.head)
+    return replace(state, view=toggled, message="this map is long: scores show where zoomed in" if far else "")
+
+
+def _toggle_tokens(screen: Screen, state: State, key: str) -> State:
+    """Words or special tokens on or off, the cursor staying on its tokens."""
+    session, old = screen.session, screen.session.units(state.head, state.view)
+    if not state.opened:
+        return replace(state, message="Enter opens a head; words and special tokens are joined and hidden there")
+    if not session.joins(state.head):
+        return replace(state, message="words and special tokens: not for maps of this length")
+    view = state.view
+    view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
+    new = session.units(state.head, view)
+    query, place = (
+        after.unit_of(int(before.starts[cursor]))
+        for before, after, cursor in zip(old, new, (state.query, state.key), strict=True)
+    )
+    same = all(len(before) == len(after) for before, after in zip(old, new, strict=True))
+    nothing = "no token is part of a longer word" if key == "w" else "no token is special"
+    return replace(state, view=view, query=query, key=place, message=nothing if same else "")
+
+
+def _toggle_difference(screen: Screen, state: State, key: str) -> State:
+    if screen.session.other is None:
+        return replace(state, message="nothing to differ from; attnviz browse A --with B opens two")
+    return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False, log=False))
+
+
+def _sort(screen: Screen, state: State, key: str) -> State:
+    """By the next metric, the order of layers among them, or the other way round."""
+    from attnviz.metrics import METRICS
+
+    if key == "r":
+        if state.view.order is None:
+            return replace(state, message="layers are in order; o sorts by a metric")
+        return replace(state, view=replace(state.view, ascending=not state.view.ascending), top=0)
+    names: list[str | None] = [None, *METRICS]
+    step = -1 if key == "O" else 1
+    order = names[(names.index(state.view.order) + step) % len(names)]
+    return replace(state, view=replace(state.view, order=order, ascending=False), top=0)
+
+
+def _ask(screen: Screen, state: State, key: str) -> State:
+    if key == "s":
+        name = screen.session.names[state.head].replace(" ", "-")
+        return replace(state, prompt="save", typed=f"head-{name}.svg" if state.opened else "heads.svg")
+    return replace(state, prompt="find", typed="")
+
+
+def _again(screen: Screen, state: State, key: str) -> State:
+    if not state.sought or not state.opened:
+        return replace(state, message="/ finds a token")
+    return find(screen, state, state.sought, -1 if key == "N" else 1)
+
+
+def _help(screen: Screen, state: State, key: str) -> State:
+    return replace(state, help=True)
+
+
+def _quit(screen: Screen, state: State, key: str) -> State:
+    return state
+
+
+ARROWS = ("up", "down", "left", "right")
+BINDINGS = (
+    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; with Shift ten at a time", _move),
+    Binding(("pageup", "pagedown"), "PgUp PgDn", "a screenful up or down", _page),
+    Binding(("home", "end"), "Home End", "the first or the last", _end),
+    Binding(("enter",), "Enter", "open the head; in a head, zoom in", _enter),
+    Binding(("escape", "backspace"), "Esc", "zoom out, then back to all heads", _back),
+    Binding(
+        ("tab", "shift+tab", "right_square_bracket", "left_square_bracket"),
+        "Tab ] [",
+        "next head, previous head",
+        _next_head,
+    ),
+    Binding(("plus", "equals_sign", "minus", "0"), "+ - 0", "zoom in, out, all", _zoom),
+    Binding(("g",), "g", "go to the query's next strongest key", _strongest),
+    Binding(("v",), "v", "scores or weights", _toggle),
+    Binding(("l",), "l", "logarithmic colours", _toggle),
+    Binding(("c",), "c", "one colour scale, or one a head", _toggle),
+    Binding(("p",), "p", "pooled cells: maximum or mean", _toggle),
+    Binding(("w",), "w", "join tokens into words", _toggle_tokens),
+    Binding(("t",), "t", "hide special tokens", _toggle_tokens),
+    Binding(("d",), "d", "difference to the other recording", _toggle_difference),
+    Binding(("o", "O", "r"), "o O r", "sort by next, previous metric; reverse", _sort),
+    Binding(("slash",), "/", "find a token, or a head by its name", _ask),
+    Binding(("n", "N"), "n N", "find the next, the previous", _again),
+    Binding(("s",), "s", "save what is seen: SVG, PNG, PDF", _ask),
+    Binding(("question_mark", "f1"), "?", "these keys", _help),
+    Binding(("q",), "q", "quit", _quit),
+)
+BY_KEY = {key: binding for binding in BINDINGS for key in binding.keys}

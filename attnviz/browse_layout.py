@@ -1,0 +1,248 @@
+"""Where things stand on the inspector's screen: thumbnails in the overview, panes and cells in an open head."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from attnviz.browse_session import Session
+from attnviz.browse_state import Size, State
+
+CHROME = 3  # the title above, the status and the hints below
+SMALLEST_TILE, SMALLEST_RANKED = 6, 11  # columns; ranked tiles have their number beside their name
+LARGEST_TILE = 42
+TILE_STEP = 4
+SIDE, WIDE_SIDE = 26, 36
+LONGEST_LABEL = 12
+ANSI = 16  # colours, with which half blocks cannot be told apart
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The overview: heads in rows of thumbnails, each a title line over half-block pixels.
+
+    Attributes:
+        rows: the heads of each row, by their places in the recording.
+        width: columns of a tile, the last of them a gap.
+        height: lines of a tile.
+        shown: how many rows the screen holds.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    width: int
+    height: int
+    shown: int
+
+    @property
+    def pixels(self) -> int:
+        """The side of a thumbnail in pixels."""
+        return self.width - 1
+
+    def place(self, head: int) -> tuple[int, int]:
+        """The row and the column of a head."""
+        return next((row, heads.index(head)) for row, heads in enumerate(self.rows) if head in heads)
+
+    def on_screen(self, top: int) -> list[int]:
+        """The heads that are seen when ``top`` is the first row."""
+        return [head for row in self.rows[top : top + self.shown] for head in row]
+
+    def head_at(self, top: int, column: int, line: int) -> int | None:
+        """The head under a place of the body, if there is one."""
+        row, across = top + line // self.height, column // self.width
+        on_a_row = line < self.shown * self.height and row < len(self.rows) and across < len(self.rows[row])
+        return self.rows[row][across] if on_a_row else None
+
+
+@dataclass(frozen=True)
+class Axis1D:
+    """One axis of the map on the screen.
+
+    Attributes:
+        start: its first unit.
+        stop: the unit after its last.
+        cells: how many cells it takes.
+    """
+
+    start: int
+    stop: int
+    cells: int
+
+    @property
+    def span(self) -> slice:
+        """The units as a slice."""
+        return slice(self.start, self.stop)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a cell stands for several units."""
+        return self.cells < self.stop - self.start
+
+    def cell_of(self, unit: int) -> int:
+        """The cell that a unit is in."""
+        near = (unit - self.start) * self.cells // (self.stop - self.start)
+        return near + 1 if near + 1 < self.cells and self.unit_of(near + 1) <= unit else near
+
+    def unit_of(self, cell: int) -> int:
+        """The first unit of a cell."""
+        return self.start + cell * (self.stop - self.start) // self.cells
+
+    def moved(self, unit: int, cells: int) -> int:
+        """The first unit of the cell so many cells on; beyond the screen, as many units as those cells are long."""
+        wanted = self.cell_of(unit) + cells
+        if 0 <= wanted < self.cells:
+            return self.unit_of(wanted)
+        return unit + cells * -(-(self.stop - self.start) // self.cells)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a cell is drawn.
+
+    Attributes:
+        cell: columns of a cell: 4 with its number, 2, or 1.
+        rows_a_line: 2 where half blocks put two rows on a line.
+        header: lines of key labels above the cells, the cursor's own line counted.
+    """
+
+    cell: int
+    rows_a_line: int
+    header: int
+
+    def capacity(self, size: Size, labels: int) -> tuple[int, int]:
+        """How many rows and columns the pane holds."""
+        rows = (map_lines(size) - self.header) * self.rows_a_line
+        columns = (size.width - side_width(size) - labels - 2) // self.cell
+        return max(1, rows), max(1, columns)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One zoom: how many rows and columns of units are on the screen, and how a cell is drawn."""
+
+    rows: int
+    columns: int
+    form: Form
+
+
+@dataclass(frozen=True)
+class Map:
+    """The open head on the screen.
+
+    Attributes:
+        queries: down.
+        keys: across.
+        form: how a cell is drawn.
+        labels: columns of the row labels.
+        width: columns of the pane, labels included.
+    """
+
+    queries: Axis1D
+    keys: Axis1D
+    form: Form
+    labels: int
+    width: int
+
+    def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
+        """The query and the key under a place of the pane, if there is a cell."""
+        across = (column - self.labels - 1) // self.form.cell
+        down = (line - self.form.header) * self.form.rows_a_line
+        if column <= self.labels or not 0 <= down < self.queries.cells or across >= self.keys.cells:
+            return None
+        return self.queries.unit_of(down), self.keys.unit_of(across)
+
+
+def tiles(session: Session, state: State, size: Size) -> Tiles:
+    """The overview's tiles: as large as show every head, and no smaller than can be read."""
+    body = size.height - CHROME
+    ranked = session.is_sorted(state.view)
+    groups = [session.order(state.view)] if ranked else session.layers()
+    smallest = min(SMALLEST_RANKED if ranked else SMALLEST_TILE, size.width)
+    fitting = [
+        width
+        for width in range(smallest, min(LARGEST_TILE, size.width) + 1)
+        if _all_fit(groups, width, size.width, body, whole_rows=not ranked)
+    ]
+    whole = [width for width in range(smallest, size.width + 1) if max(map(len, groups)) * width <= size.width]
+    chosen = max(fitting, default=min(max(whole, default=smallest), smallest + TILE_STEP // 2))
+    width = max(smallest, min(chosen + TILE_STEP * state.enlarged, size.width, 2 * (body - 1)))
+    height = tile_height(width)
+    return Tiles(_chunks(groups, size.width // width), width, height, max(1, body // height))
+
+
+def tile_height(width: int) -> int:
+    """Lines of a tile: its title, and half a line for each pixel."""
+    return 1 + width // 2
+
+
+def map_of(session: Session, state: State, size: Size, colors: int) -> Map:
+    """The map pane at the state's zoom."""
+    every = levels(session, state, size, colors)
+    level = every[min(state.zoom, len(every) - 1)]
+    rows, columns = level.form.capacity(size, label_columns(session, state))
+    return Map(
+        queries=Axis1D(state.row, state.row + level.rows, min(level.rows, rows)),
+        keys=Axis1D(state.column, state.column + level.columns, min(level.columns, columns)),
+        form=level.form,
+        labels=label_columns(session, state),
+        width=size.width - side_width(size) - 1,
+    )
+
+
+def levels(session: Session, state: State, size: Size, colors: int) -> tuple[Level, ...]:
+    """The zooms: the whole map, halves of it until every unit has a cell, then larger cells, each filling the pane."""
+    counts = tuple(len(units) for units in session.units(state.head, state.view))
+    forms = map_forms(size, colors)
+    room = {form: form.capacity(size, label_columns(session, state)) for form in forms}
+    fitting = [form for form in forms if all(count <= most for count, most in zip(counts, room[form], strict=True))]
+    found = (
+        [Level(counts[0], counts[1], fitting[-1])]
+        if fitting
+        else list(_pooled_levels(counts, forms[0], room[forms[0]]))
+    )
+    for form in forms[forms.index(found[-1].form) + bool(fitting) :]:
+        rows, columns = (min(count, most) for count, most in zip(counts, room[form], strict=True))
+        found.append(Level(rows, columns, form))
+    return tuple(found)
+
+
+def _pooled_levels(counts: tuple[int, ...], form: Form, room: tuple[int, int]) -> Iterator[Level]:
+    """The whole, and halves of what does not fit."""
+    rows, columns = counts
+    while rows > room[0] or columns > room[1]:
+        yield Level(rows, columns, form)
+        rows = max(min(rows, room[0]), -(-rows // 2))
+        columns = max(min(columns, room[1]), -(-columns // 2))
+
+
+def map_forms(size: Size, colors: int) -> tuple[Form, ...]:
+    """The ways to draw a cell, from the smallest."""
+    stacked = min(4, max(1, map_lines(size) // 5))
+    return Form(1, 2 if colors > ANSI else 1, 1), Form(2, 1, 1 + stacked), Form(4, 1, 2)
+
+
+def label_columns(session: Session, state: State) -> int:
+    """Columns of the map's row labels."""
+    return max(6, min(LONGEST_LABEL, session.units(state.head, state.view)[0].widest))
+
+
+def side_width(size: Size) -> int:
+    """Columns of the pane beside the map."""
+    return SIDE if size.width < 100 else WIDE_SIDE
+
+
+def text_lines(size: Size) -> int:
+    """Lines of the row as shaded text, under the map."""
+    return 3 if size.height < 30 else 5
+
+
+def map_lines(size: Size) -> int:
+    """Lines of the map pane, between the title and the text."""
+    return size.height - CHROME - text_lines(size)
+
+
+def _all_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:
+    if whole_rows and max(map(len, groups)) * width > columns:
+        return False
+    return len(_chunks(groups, columns // width)) * tile_height(width) <= lines
+
+
+def _chunks(groups: list[list[int]], across: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(group[start : start + across]) for group in groups for start in range(0, len(group), across))

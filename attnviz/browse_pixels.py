@@ -1,0 +1,133 @@
+"""Values as half blocks, as cells or as shades, in as many colours as the terminal has."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from attnviz.browse_layout import ANSI
+from attnviz.browse_session import Cells
+from attnviz.colors import DIVERGING, ColorScale, Rgb
+from attnviz.render_terminal import ASCII_SHADES, SHADES, Line, Span
+from attnviz.report import Quantity
+
+CURSOR: Rgb = (255, 0, 170)
+MORE, LESS = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
+
+
+def pixel_lines(cells: Cells, scale: ColorScale, colors: int, cursor: tuple[int, int] | None = None) -> list[Line]:
+    """Two rows a line as half blocks; below 256 colours a shade for two rows, the larger of them."""
+    if colors <= ANSI:
+        return _shaded_pairs(cells, scale, colors, cursor)
+    height, width = cells.values.shape
+    rgb = scale.rgb(cells.values)
+    if cursor is not None:
+        rgb[cursor] = CURSOR
+    colored = [[tuple(pixel) for pixel in row] for row in rgb.tolist()]
+    seen = cells.visible.tolist()
+    if cursor is not None:
+        seen[cursor[0]][cursor[1]] = True
+    blank = [False] * width
+    lines: list[Line] = []
+    for row in range(0, height, 2):
+        last = row + 1 == height
+        below, below_seen = (colored[row], blank) if last else (colored[row + 1], seen[row + 1])
+        lines.append(_half_blocks(colored[row], seen[row], below, below_seen))
+    return lines
+
+
+def shade_span(value: float, seen: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False) -> Span:
+    """One cell that says its value in ``text``, or a shade as wide where the terminal has few colours."""
+    style = "reverse" if cursor else ""
+    if not seen:
+        return Span(text if text.strip() else "·".ljust(len(text)), style=style or "dim")
+    if colors <= ANSI:
+        strong = bool(abs(scale.fraction(value) - (0.5 if scale.colormap == DIVERGING else 0)) >= 0.25)
+        return Span(text, ink=_sign(value, scale, colors), style=style or ("bold" if strong else ""))
+    ink, paper = _ink_and_paper(round(float(np.nan_to_num(scale.fraction(value))), 2), scale.colormap)
+    return Span(text, ink=ink, paper=paper, style="bold" if cursor else "")
+
+
+def shades(cells: Cells, scale: ColorScale, ascii: bool = False) -> list[list[str]]:
+    """Each cell as one character, darker for more; a cell that is not visible is a space."""
+    ramp = ASCII_SHADES if ascii else SHADES
+    fraction = np.nan_to_num(scale.fraction(cells.values))
+    if scale.colormap == DIVERGING:
+        fraction = np.abs(fraction - 0.5) * 2
+    steps = np.rint(fraction * (len(ramp) - 1)).astype(int).tolist()
+    visible = cells.visible.tolist()
+    return [
+        [ramp[step] if seen else " " for step, seen in zip(row, row_seen, strict=True)]
+        for row, row_seen in zip(steps, visible, strict=True)
+    ]
+
+
+def legend(quantity: Quantity, scale: ColorScale, colors: int, columns: int) -> Line:
+    """The colours from the least to the most, with both written beside them."""
+    values = (np.geomspace if scale.log else np.linspace)(scale.low, scale.high, columns)
+    bar = row_spans(Cells(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), 0, scale, colors, 1)
+    low = f"{scale.low:.2%}" if scale.log else quantity.text(scale.low)
+    return [Span(f"{low} "), *bar, Span(f" {quantity.text(scale.high)}")]
+
+
+def row_spans(cells: Cells, row: int, scale: ColorScale, colors: int, cell: int, cursor: int | None = None) -> Line:
+    """One row of cells, each ``cell`` columns wide."""
+    if colors <= ANSI:
+        one = Cells(cells.values[row : row + 1], cells.visible[row : row + 1])
+        glyphs = shades(one, scale)[0]
+        return [
+            Span(glyph * cell, ink=_sign(value, scale, colors), style="reverse" if place == cursor else "")
+            for place, (glyph, value) in enumerate(zip(glyphs, cells.values[row].tolist(), strict=True))
+        ]
+    papers = scale.rgb(cells.values[row]).tolist()
+    seen = cells.visible[row].tolist()
+    line = []
+    for place, paper in enumerate(papers):
+        if place == cursor:
+            line.append(Span("[]" if cell > 1 else "+", ink=(255, 255, 255), paper=CURSOR, style="bold"))
+        else:
+            line.append(Span(" " * cell, paper=tuple(paper)) if seen[place] else Span("·".ljust(cell), style="dim"))
+    return line
+
+
+def _half_blocks(above: list[Rgb], above_seen: list[bool], below: list[Rgb], below_seen: list[bool]) -> Line:
+    return [
+        half_block(top if top_seen else None, bottom if bottom_seen else None)
+        for top, top_seen, bottom, bottom_seen in zip(above, above_seen, below, below_seen, strict=True)
+    ]
+
+
+@lru_cache(maxsize=65_536)
+def half_block(above: Rgb | None, below: Rgb | None) -> Span:
+    """Two pixels in one column; ``None`` leaves the terminal's own colour."""
+    if above is None:
+        return Span(" ") if below is None else Span("▄", ink=below)
+    return Span("▀", ink=above, paper=below)
+
+
+def _shaded_pairs(cells: Cells, scale: ColorScale, colors: int, cursor: tuple[int, int] | None) -> list[Line]:
+    height, width = cells.values.shape
+    starts = np.arange(0, height, 2)
+    strength = np.where(cells.visible, np.abs(cells.values) if scale.colormap == DIVERGING else cells.values, -np.inf)
+    taller = np.concatenate([strength, np.full((1, width), -np.inf)]) if height % 2 else strength
+    lower = np.minimum(starts + 1, height - 1)[:, None]
+    pick = np.where(taller[1::2] > strength[starts], lower, starts[:, None])
+    columns = np.arange(width)[None]
+    pairs = Cells(cells.values[pick, columns], cells.visible[pick, columns])
+    at = cursor and (cursor[0] // 2, cursor[1])
+    return [
+        row_spans(pairs, row, scale, colors, 1, at[1] if at and at[0] == row else None) for row in range(len(starts))
+    ]
+
+
+def _sign(value: float, scale: ColorScale, colors: int) -> Rgb | None:
+    if scale.colormap != DIVERGING or not colors:
+        return None
+    return MORE if value > 0 else LESS
+
+
+@lru_cache(maxsize=1024)
+def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
+    from attnviz.colors import colormap, ink_on
+
+    paper = colormap(name)[round(fraction * 255)]
+    return tuple(ink_on(paper).tolist()), tuple(paper.tolist())

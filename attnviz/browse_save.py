@@ -1,0 +1,86 @@
+"""What the inspector shows, as a file: a report of it, for the same renderers as every other."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from attnviz.browse_keys import Screen
+from attnviz.browse_layout import map_of, tiles
+from attnviz.browse_state import State, View
+from attnviz.colors import ColorScale
+from attnviz.errors import AttnvizError, known_names
+from attnviz.files import atomic_file
+from attnviz.look import Look
+from attnviz.render import max_cells, write
+from attnviz.report import Panel, Report, model_name, panel_remarks, recording_remarks, text_title
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
+    """Writes what is on the screen, as finely as the file can show it.
+
+    Raises:
+        AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in PICTURES:
+        raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURES)} works")
+    if path.exists():
+        raise AttnvizError(f"{str(path)!r} exists; another name works")
+    report = picture(screen, state, max_cells(suffix, look), look)
+    with atomic_file(path) as file:
+        write(report, suffix, file)
+
+
+def picture(screen: Screen, state: State, cells: int, look: Look) -> Report:
+    """The open head as it is zoomed, or every head on the screen, in cells as small as ``cells`` a side allow."""
+    recording = screen.session.recording
+    heads = [state.head] if state.opened else tiles(screen.session, state, screen.size).on_screen(state.top)
+    panels = tuple(_panel(screen, state, head, cells) for head in heads)
+    return Report(
+        title=look.title or text_title(recording),
+        panels=panels if state.view.own else _shared(panels),
+        caption=_caption(screen, state, panels),
+        remarks=(*_remarks(panels, state.view), *recording_remarks(recording)),
+        look=look,
+    )
+
+
+def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
+    session = screen.session
+    rows, columns = (slice(0, len(units)) for units in session.units(head, state.view))
+    if state.opened:
+        shown = map_of(session, state, screen.size, screen.colors)
+        rows, columns = shown.queries.span, shown.keys.span
+    return session.panel(head, state.view, rows, columns, cells, cells)
+
+
+def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
+    """The panels with the scale that spans those of all."""
+    first = panels[0].scale
+    low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
+    scale = ColorScale(low, high, first.colormap, first.log)
+    return tuple(replace(panel, scale=scale) for panel in panels)
+
+
+def _remarks(panels: tuple[Panel, ...], view: View) -> tuple[str, ...]:
+    """What the toggles and the pooling did to the numbers, in sentences."""
+    pooled = any(len(axis.labels) < axis.edges[-1] - axis.edges[0] for axis in (panels[0].rows, panels[0].columns))
+    mean = view.mean or view.scores or view.difference
+    said = (
+        (pooled and not view.words, f"Pooled: each cell is the {'mean' if mean else 'maximum'} of its block."),
+        (view.words, "Tokens of a word are joined: a weight is summed over its keys and averaged over its queries."),
+        (not view.special, "Special tokens are left out, so a row need not sum to one."),
+        (view.log, "Colours are logarithmic."),
+        (view.own and len(panels) > 1, "Each head has a colour scale of its own."),
+    )
+    masked = (remark for remark in panel_remarks(list(panels)) if remark.startswith("Absent"))
+    return *(sentence for holds, sentence in said if holds), *masked
+
+
+def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
+    session = screen.session
+    count = len(panels)
+    which = f"head {session.names[state.head]}" if state.opened else f"{count} head{'s' if count > 1 else ''}"
+    what = "Change of attention" if state.view.difference else "Scores" if state.view.scores else "Attention"
+    return f"{what} of {which} in {model_name(session.recording)}, queries (rows) over keys (columns)."

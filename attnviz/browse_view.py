@@ -1,0 +1,179 @@
+"""The inspector's screen as lines of spans: the title, the overview, the status and the keys."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+
+from attnviz.browse_head import draw_head, place_status
+from attnviz.browse_keys import BINDINGS, Screen
+from attnviz.browse_layout import Tiles, tiles
+from attnviz.browse_pixels import legend, pixel_lines
+from attnviz.browse_session import Cells
+from attnviz.browse_state import SMALLEST, State
+from attnviz.colors import ColorScale
+from attnviz.render_terminal import Line, Span, fit
+from attnviz.report import model_name, text_title
+
+HINTS = {
+    False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",
+    True: "arrows move   +/- zoom   g strongest   Tab next head   v l w t look   / finds   s saves   Esc back   ? keys",
+}
+ASCII_FOR = str.maketrans({"▸": ">", "▾": "v", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "…": "~", "│": "|"})
+
+
+def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
+    """Every line of the terminal, each exactly as wide as it."""
+    size = screen.size
+    if not size.enough:
+        lines = [[Span(f"attnviz browse needs {SMALLEST[0]} x {SMALLEST[1]}; q quits")]]
+    elif state.help:
+        lines = _help_lines(screen)
+    else:
+        body = draw_head(screen, state) if state.opened else draw_overview(screen, state)
+        lines = [_title(screen, state), *body[: size.height - 3]]
+    lines += [[] for _ in range(size.height - 2 - len(lines))]
+    if size.enough and not state.help:
+        lines += [_status(screen, state), _hints(screen, state)]
+    whole = [padded(line, size.width) for line in lines[: size.height]]
+    whole += [padded([], size.width)] * (size.height - len(whole))
+    return [[_plain(span) for span in line] for line in whole] if ascii else whole
+
+
+def draw_overview(screen: Screen, state: State) -> list[Line]:
+    """Rows of tiles from the first on the screen."""
+    session, grid = screen.session, tiles(screen.session, state, screen.size)
+    seen = {head: session.thumbnail(head, state.view, grid.pixels) for head in grid.on_screen(state.top)}
+    scale = overview_scale(screen, state, grid)
+    lines: list[Line] = []
+    for row in grid.rows[state.top : state.top + grid.shown]:
+        blocks = [_tile(screen, state, head, seen[head], grid, scale) for head in row]
+        lines += [[span for block in blocks for span in block[line]] for line in range(grid.height)]
+    return lines
+
+
+def overview_scale(screen: Screen, state: State, grid: Tiles) -> ColorScale:
+    """The colours of all thumbnails computed so far."""
+    session = screen.session
+    computed = [session.thumbnail(head, state.view, grid.pixels) for head in range(len(session.heads))]
+    cells = [each for each in computed if each is not None]
+    return session.scale(replace(state.view, own=False), cells)
+
+
+def padded(line: Iterable[Span], width: int) -> Line:
+    """The line in exactly so many columns: filled, or cut where it is longer."""
+    kept: Line = []
+    room = width
+    for span in line:
+        length = cell_len(span.text)
+        if length > room:
+            kept.append(replace(span, text=set_cell_size(span.text, room)))
+            return kept
+        kept.append(span)
+        room -= length
+    return [*kept, Span(" " * room)] if room else kept
+
+
+def _tile(screen: Screen, state: State, head: int, cells: Cells | None, grid: Tiles, scale: ColorScale) -> list[Line]:
+    """One head: its name, then its pixels, all of the tile's width."""
+    chosen = head == state.head
+    name = screen.session.names[head] + _number(screen, state, head)
+    title = [Span(fit(("▸" if chosen else "") + name, grid.pixels), style="reverse bold" if chosen else ""), Span(" ")]
+    if cells is None:
+        blank = [[Span(fit("…" if not line else "", grid.width), style="dim")] for line in range(grid.height - 1)]
+        return [title, *blank]
+    if state.view.own:
+        scale = screen.session.scale(state.view, [cells])
+    drawn = pixel_lines(stretched(cells, grid.pixels), scale, screen.colors)
+    lines = [[*line, Span(" " * (grid.width - grid.pixels))] for line in drawn]
+    lines += [[Span(" " * grid.width)] for _ in range(grid.height - 1 - len(lines))]
+    return [title, *lines[: grid.height - 1]]
+
+
+def stretched(cells: Cells, pixels: int) -> Cells:
+    """The cells repeated to ``pixels`` x ``pixels`` where there are fewer."""
+    rows, columns = (np.arange(pixels) * count // pixels for count in cells.values.shape)
+    return Cells(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])
+
+
+def _number(screen: Screen, state: State, head: int) -> str:
+    numbers = screen.session.numbers.get(state.view.order or "")
+    return "" if numbers is None else " —" if np.isnan(numbers[head]) else f" {numbers[head]:.2f}"
+
+
+def _title(screen: Screen, state: State) -> Line:
+    session = screen.session
+    count = len(session.heads)
+    what = f"head {session.names[state.head]}" if state.opened else f"{count} head{'s' if count > 1 else ''}"
+    left = f" {what}  {described(screen, state)} "
+    recording = session.recording
+    right = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
+    room = screen.size.width - cell_len(left)
+    shown = fit(right, min(room, cell_len(right))) if room > 12 else ""
+    gap = " " * max(0, room - cell_len(shown))
+    return [Span(left, style="reverse bold"), Span(gap, style="reverse"), Span(shown, style="reverse")]
+
+
+def described(screen: Screen, state: State) -> str:
+    """The toggles in words."""
+    view = state.view
+    parts = ["change of weights" if view.difference else "scores" if view.scores else "weights"]
+    parts += ["log" if view.log else "", "own scale" if view.own else "", "mean" if view.mean else ""]
+    parts += ["words" if view.words else "", "" if view.special else "no special"]
+    if view.order and not state.opened:
+        ready = view.order in screen.session.numbers
+        parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if ready else " …"))
+    return " · ".join(part for part in parts if part)
+
+
+def _status(screen: Screen, state: State) -> Line:
+    if state.message:
+        return [Span(f" {state.message}", style="bold")]
+    if state.opened:
+        return place_status(screen, state)
+    session, grid = screen.session, tiles(screen.session, state, screen.size)
+    maps, _ = session.heads[state.head]
+    row, _ = grid.place(state.head)
+    rows = f"row {row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown else ""
+    kind = "" if maps.kind == "self" else "cross-attention, "
+    text = f" head {session.names[state.head]}: {kind}{len(maps.query_tokens)} queries x {len(maps.key_tokens)} keys"
+    bar = legend(session.quantity(state.view), overview_scale(screen, state, grid), screen.colors, 12)
+    if state.view.own:
+        bar = [Span("each its own scale")]
+    return [Span(f"{text}  {rows}  "), *bar]
+
+
+def _hints(screen: Screen, state: State) -> Line:
+    if state.prompt is not None:
+        asked = "save as" if state.prompt == "save" else "find"
+        room = screen.size.width - len(asked) - 5
+        typed = state.typed if cell_len(state.typed) <= room else "…" + state.typed[-room + 1 :]
+        return [Span(f" {asked}: ", style="bold"), Span(typed), Span(" ", style="reverse")]
+    hints = HINTS[state.opened].split("   ")
+    while sum(map(len, hints)) + 3 * len(hints) > screen.size.width:
+        hints.pop(-3)
+    return [Span(" " + "   ".join(hints), style="dim")]
+
+
+def _help_lines(screen: Screen) -> list[Line]:
+    """All keys, in two columns where they do not fit in one."""
+    entries = [(binding.shown, binding.does) for binding in BINDINGS]
+    room = screen.size.height - 2
+    columns = [entries[start : start + room] for start in range(0, len(entries), room)]
+    width = screen.size.width // len(columns)
+    lines: list[Line] = [[Span(" keys; any key returns", style="dim")], []]
+    for row in range(min(room, len(entries))):
+        line: Line = []
+        for column in columns:
+            if row < len(column):
+                shown, does = column[row]
+                line += [Span(f" {shown:>10} ", style="bold"), Span(fit(f" {does}", width - 12))]
+        lines.append(line)
+    return lines
+
+
+def _plain(span: Span) -> Span:
+    """The span in ASCII, its columns kept."""
+    text = span.text.translate(ASCII_FOR)
+    return replace(span, text="".join(c if c.isascii() else "?" * cell_len(c) for c in text))

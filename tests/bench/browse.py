@@ -1,0 +1,74 @@
+"""How soon the inspector is on the screen, against drawing the same recording, and how soon it answers a key."""
+
+import os
+import pty
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from attnviz.files import save
+from attnviz.maps import Recording
+from tests.bench.timing import Pair, report
+from tests.test_browse_app import KEYS, key_times, wide_recording
+
+LIMIT = 0.1  # seconds to answer a key
+RUNS = 9
+SIZES = ((1, 4, 12), (6, 12, 40), (12, 12, 512))
+LAST_WORD = b"q quits"  # of the first screen, and of the picture no word at all
+
+
+def main() -> None:
+    """Prints the ratio for recordings of several sizes, and the slowest key."""
+    with tempfile.TemporaryDirectory() as folder:
+        for layers, heads, tokens in SIZES:
+            path = Path(folder) / f"{layers}-{heads}-{tokens}.safetensors"
+            save(wide_recording(layers, heads, tokens), path)
+            report(f"browse against show, {layers} x {heads} heads, {tokens} tokens", pair_starts(path), 1.3)
+    answer_keys(wide_recording(12, 12, 512))
+
+
+def pair_starts(path: Path) -> Pair:
+    """Seconds until the first screen against seconds until the picture is out, both in a terminal."""
+    results = [(started("browse", path), started("show", path)) for _ in range(RUNS + 1)][1:]
+    seconds = median(one for one, _ in results), median(two for _, two in results)
+    return Pair(time=median(one / two for one, two in results), memory=float("nan"), seconds=seconds)
+
+
+def started(command: str, path: Path) -> float:
+    """Seconds until the command's last word is on the terminal, or its last byte; the inspector is told to quit."""
+    start = time.perf_counter()
+    child, terminal = pty.fork()
+    if not child:
+        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", COLUMNS="80", LINES="24")
+        os.execv(sys.executable, [sys.executable, "-m", "attnviz", command, str(path)])
+    written, seen = b"", 0.0
+    while part := _read(terminal):
+        written += part
+        if not seen and LAST_WORD in written:
+            seen = time.perf_counter() - start
+            os.write(terminal, b"q")
+    os.waitpid(child, 0)
+    os.close(terminal)
+    return seen or time.perf_counter() - start
+
+
+def answer_keys(recording: Recording) -> None:
+    """Prints the key that takes longest, each the quickest of three."""
+    runs = [key_times(recording, KEYS) for _ in range(3)]
+    times = {key: min(run[key] for run in runs) for key in runs[0]}
+    slowest = max(times, key=times.__getitem__)
+    holds = "holds" if times[slowest] <= LIMIT else "MISSED"
+    print(f"slowest of {len(KEYS)} keys: {slowest!r} {times[slowest]:.3f} s (at most {LIMIT:g}, {holds})", flush=True)
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # how Linux says that the other end is closed
+        return b""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from textual import events
+from textual.geometry import Region
+from textual.pilot import Pilot
+from textual.strip import Strip
+
+from attnviz.browse_app import Browser
+from attnviz.browse_keys import Screen
+from attnviz.browse_session import Session
+from attnviz.browse_state import State
+from attnviz.errors import AttnvizError
+from attnviz.maps import DenseMaps, Recording
+from attnviz.tokens import Tokens
+
+Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
+SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m tests.bench browse has the limit of a free one
+
+
+def wide_recording(layers: int, heads: int, tokens: int) -> Recording:
+    """Random weights of one text, each head's the same in every layer."""
+    random = np.random.default_rng(0)
+    text = Tokens.numbered(tokens, "t")
+    scores = random.normal(size=(heads, tokens, tokens)).astype(np.float32)
+    powers = np.exp(scores)
+    weights = (powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)
+    return Recording(
+        maps=tuple(
+            DenseMaps(
+                layer=layer,
+                module=f"layers.{layer}",
+                heads=tuple(range(heads)),
+                query_tokens=text,
+                key_tokens=text,
+                scores=scores,
+                weights=weights,
+                visible=np.ones((tokens, tokens), dtype=bool),
+            )
+            for layer in range(layers)
+        ),
+        model="a test",
+    )
+
+
+def no_save(screen: Screen, state: State, path: Path) -> None:
+    raise AttnvizError("nothing is saved here")
+
+
+def played(
+    recording: Recording,
+    play: Play,
+    size: tuple[int, int] = (80, 24),
+    other: Recording | None = None,
+    save: Callable[[Screen, State, Path], None] = no_save,
+) -> Browser:
+    """The inspector after ``play`` has pressed its keys."""
+    browser = Browser(Session(recording, other), save)
+
+    async def run() -> None:
+        async with browser.run_test(size=size) as pilot:
+            await pilot.pause()
+            await play(pilot, browser)
+
+    asyncio.run(run())
+    return browser
+
+
+def shown(browser: Browser) -> str:
+    """What is on the screen."""
+    canvas = browser.canvas
+    return "\n".join("".join(segment.text for segment in strip) for strip in canvas.strips)
+
+
+def test_enter_opens_the_head_under_the_cursor(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("right", "enter", "down")
+        assert "head 0.1" in shown(browser)
+        assert "query 1 q1" in shown(browser)
+
+    played(recording, play)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12), (30, 8), (1, 1)])
+def test_every_line_is_as_wide_as_the_terminal(recording: Recording, size: tuple[int, int]) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        for keys in ([], ["enter"], ["plus", "plus"], ["question_mark"], ["escape", "o"]):
+            await pilot.press(*keys)
+            assert len(browser.canvas.strips) == size[1]
+            assert {strip.cell_length for strip in browser.canvas.strips} == {size[0]}
+
+    played(recording, play, size)
+
+
+def test_token_that_looks_like_markup_is_shown_as_it_is() -> None:
+    labels = ("[bold]", "[/]", "</b>", "\x1b[2J", "🎉", "東京", "a\tb")
+    tokens = Tokens(**(vars(Tokens.numbered(len(labels))) | {"labels": labels}))
+    recording = wide_recording(1, 1, len(labels))
+    maps = DenseMaps(**(vars(recording.maps[0]) | {"query_tokens": tokens, "key_tokens": tokens}))
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter")
+        assert "[bold] [/] </b> \\x1b[2J 🎉 東京 a\\tb" in shown(browser)
+        assert "\x1b" not in shown(browser)
+
+    played(Recording(maps=(maps,), model="[red]model[/red]"), play)
+
+
+def test_click_chooses_a_head_and_a_second_click_opens_it(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.click(offset=(browser.canvas.size.width // 3 + 3, 5))
+        assert browser.canvas.state.head == 1
+        assert not browser.canvas.state.opened
+        await pilot.click(offset=(browser.canvas.size.width // 3 + 3, 5))
+        assert browser.canvas.state.opened
+
+    played(recording, play)
+
+
+def test_click_on_a_cell_moves_the_cursor_there(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter")
+        row = next(line for line, text in enumerate(shown(browser).split("\n")) if text.strip().startswith("q2"))
+        await pilot.click(offset=(7 + 4 * 5 + 1, row))
+        assert (browser.canvas.state.query, browser.canvas.state.key) == (2, 5)
+
+    played(recording, play)
+
+
+def test_prompt_takes_keys_that_mean_something_else(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter", "slash", *"k2q", "backspace")
+        assert "find: k2" in shown(browser)
+        await pilot.press("enter")
+        assert browser.canvas.state.key == 2
+
+    played(recording, play)
+
+
+def test_refusal_to_save_is_said_and_the_inspector_goes_on(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("s", "enter")
+        await browser.workers.wait_for_complete()
+        await pilot.pause()
+        assert "nothing is saved here" in shown(browser)
+        await pilot.press("right")
+        assert browser.canvas.state.head == 1
+
+    played(recording, play)
+
+
+def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("o")
+        await browser.workers.wait_for_complete()
+        await pilot.pause()
+        assert "by entropy" in shown(browser)
+        numbers = browser.canvas.session.numbers["entropy"]
+        assert f"{max(numbers.values()):.2f}" in shown(browser).split("\n")[1]
+
+    played(recording, play)
+
+
+def test_only_lines_that_changed_are_drawn_again(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter")
+        before = list(browser.canvas.strips)
+        await pilot.press("right")
+        same = [old is new for old, new in zip(before, browser.canvas.strips, strict=True)]
+        assert sum(same) > len(same) // 3
+
+    played(recording, play)
+
+
+def test_q_ends_with_0(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("q")
+
+    assert played(recording, play).return_code == 0
+
+
+def key_times(recording: Recording, keys: list[str], size: tuple[int, int] = (120, 40)) -> dict[str, float]:
+    """Seconds of the processor from each key to its picture, by the key's place and name."""
+    times: dict[str, float] = {}
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        painted = asyncio.Event()
+        canvas = browser.canvas
+        go, paint = canvas.go, canvas.render_lines
+
+        def go_and_note(state: State) -> None:
+            before = canvas.lines
+            go(state)
+            if canvas.lines == before:
+                painted.set()
+
+        def paint_and_note(crop: Region) -> list[Strip]:
+            painted.set()
+            return paint(crop)
+
+        canvas.go, canvas.render_lines = go_and_note, paint_and_note  # type: ignore[method-assign]
+        for number, key in enumerate(keys):
+            painted.clear()
+            start = time.process_time()
+            canvas.post_message(events.Key(key, key if len(key) == 1 else None))
+            await asyncio.wait_for(painted.wait(), timeout=5)
+            times[f"{number} {key}"] = time.process_time() - start
+
+    played(recording, play, size)
+    return times
+
+
+KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right", "plus", "plus", "plus", "plus"]
+KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "question_mark", "x", "escape", "c", "down"]
+
+
+def test_no_key_takes_long_at_12_by_12_heads_of_512_tokens() -> None:
+    times = key_times(wide_recording(12, 12, 512), KEYS)
+    assert {key: seconds for key, seconds in times.items() if seconds > SLOWEST} == {}

@@ -1,0 +1,171 @@
+from dataclasses import replace
+
+import pytest
+
+from attnviz.browse_keys import BINDINGS, Screen, find, press, settle, strongest_keys
+from attnviz.browse_layout import levels, map_of, tiles
+from attnviz.browse_session import Session
+from attnviz.browse_state import Size, State
+from attnviz.maps import Recording
+from tests.conftest import dense_maps
+from tests.test_browse_session import other_recording, worded_recording
+
+TRUE_COLOR = 2**24
+
+
+def screen_of(recording: Recording, other: Recording | None = None, width: int = 80, height: int = 24) -> Screen:
+    return Screen(Session(recording, other), Size(width, height), TRUE_COLOR)
+
+
+def after(screen: Screen, *keys: str, state: State | None = None) -> State:
+    state = state or State()
+    for key in keys:
+        state = press(screen, state, key)
+    return state
+
+
+def test_no_key_is_bound_twice() -> None:
+    keys = [key for binding in BINDINGS for key in binding.keys]
+    assert len(keys) == len(set(keys))
+
+
+def test_arrows_move_over_heads_and_layers(recording: Recording) -> None:
+    screen = screen_of(recording)
+    assert after(screen, "right", "right").head == 2
+    assert after(screen, "right", "down").head == 4
+    assert after(screen, "right", "right", "right").head == 3
+    assert after(screen, "left").head == 0
+    assert after(screen, "end").head == 5
+
+
+def test_enter_opens_a_head_and_escape_closes_it(recording: Recording) -> None:
+    screen = screen_of(recording)
+    opened = after(screen, "right", "enter")
+    assert (opened.opened, opened.head) == (True, 1)
+    assert not after(screen, "escape", state=opened).opened
+
+
+def test_in_a_head_arrows_move_over_queries_and_keys(recording: Recording) -> None:
+    state = after(screen_of(recording), "enter", "down", "down", "right", "right", "right")
+    assert (state.query, state.key) == (2, 3)
+    state = after(screen_of(recording), "enter", *["down"] * 9, *["right"] * 9)
+    assert (state.query, state.key) == (4, 6)
+
+
+def test_tab_goes_through_heads_with_the_cursor_where_it_was(recording: Recording) -> None:
+    state = after(screen_of(recording), "enter", "down", "tab")
+    assert (state.head, state.query) == (1, 1)
+    assert after(screen_of(recording), "enter", "shift+tab").head == 5
+
+
+def test_words_keep_the_cursor_on_its_tokens() -> None:
+    screen = screen_of(worded_recording())
+    state = after(screen, "enter", "right", "right", "right", "w")
+    assert state.view.words
+    assert screen.session.units(0, state.view)[1].labels[state.key] == "cards"
+    state = after(screen, "t", state=state)
+    assert screen.session.units(0, state.view)[1].labels[state.key] == "cards"
+
+
+def test_toggle_that_changes_nothing_says_why(recording: Recording) -> None:
+    assert "no token is special" in after(screen_of(recording), "enter", "t").message
+    assert "--with B" in after(screen_of(recording), "d").message
+    assert "weights" in after(screen_of(recording), "v", "l").message
+
+
+def test_difference_needs_another_recording_and_leaves_scores(recording: Recording) -> None:
+    state = after(screen_of(recording, other_recording()), "v", "d")
+    assert state.view.difference
+    assert not state.view.scores
+
+
+def test_strongest_key_is_the_largest_weight(recording: Recording) -> None:
+    screen = screen_of(recording)
+    weights = dense_maps(0).weights[0, 0]
+    state = after(screen, "enter", "end", "g")
+    places = [int(place) for place in weights.argsort()[::-1]]
+    assert strongest_keys(screen, state) == places
+    assert state.key == (places[0] if places[0] != 6 else places[1])
+
+
+def test_masked_keys_are_never_listed(causal_recording: Recording) -> None:
+    screen = screen_of(causal_recording)
+    assert strongest_keys(screen, after(screen, "enter", "down")) in ([0, 1], [1, 0])
+
+
+def test_found_token_takes_the_cursor_and_n_goes_on(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = find(screen, after(screen, "enter"), "K3")
+    assert state.key == 3
+    state = find(screen, state, "k")
+    assert state.key == 4
+    assert after(screen, "n", "n", "n", state=state).key == 0
+    assert after(screen, "N", state=state).key == 3
+    assert "no key" in find(screen, state, "zebra").message
+
+
+def test_head_is_found_by_its_name(recording: Recording) -> None:
+    screen = screen_of(recording)
+    assert find(screen, State(), "1.2").head == 5
+    assert "0.0 to 1.2" in find(screen, State(), "7.7").message
+
+
+def long_recording(count: int = 300) -> Recording:
+    from tests.test_browse_app import wide_recording
+
+    return wide_recording(layers=1, heads=2, tokens=count)
+
+
+def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
+    screen = screen_of(long_recording())
+    every = levels(screen.session, State(opened=True), screen.size, TRUE_COLOR)
+    assert (every[0].rows, every[0].columns) == (300, 300)
+    sizes = [(level.rows * level.columns, -level.form.cell) for level in every]
+    assert sizes == sorted(sizes, reverse=True)
+    assert every[-1].form.cell == 4
+
+
+@pytest.mark.parametrize("keys", [["plus"] * 2, ["plus"] * 20, ["plus", "pagedown", "end"], ["plus"] * 3 + ["0"]])
+def test_cursor_stays_on_the_screen(keys: list[str]) -> None:
+    screen = screen_of(long_recording())
+    state = after(screen, "enter", "shift+down", "shift+right", *keys)
+    shown = map_of(screen.session, state, screen.size, TRUE_COLOR)
+    assert shown.queries.start <= state.query < shown.queries.stop <= 300
+    assert shown.keys.start <= state.key < shown.keys.stop <= 300
+
+
+def test_smaller_terminal_keeps_the_cursor_on_the_screen() -> None:
+    screen = screen_of(long_recording(), width=120, height=40)
+    state = after(screen, "enter", "plus", "plus", *["shift+down"] * 9)
+    small = replace(screen, size=Size(60, 16))
+    state = settle(small, state)
+    shown = map_of(screen.session, state, small.size, TRUE_COLOR)
+    assert shown.queries.start <= state.query < shown.queries.stop
+
+
+def test_overview_scrolls_to_the_chosen_head() -> None:
+    from tests.test_browse_app import wide_recording
+
+    screen = screen_of(wide_recording(layers=12, heads=12, tokens=8))
+    state = after(screen, *["down"] * 11)
+    grid = tiles(screen.session, state, screen.size)
+    assert state.head == 11 * 12
+    assert state.head in grid.on_screen(state.top)
+    assert after(screen, "home", state=state).top == 0
+
+
+def test_sorting_goes_through_the_metrics_and_back(recording: Recording) -> None:
+    from attnviz.metrics import METRICS
+
+    screen = screen_of(recording)
+    state = after(screen, "o")
+    assert state.view.order == next(iter(METRICS))
+    assert after(screen, "O", state=state).view.order is None
+    assert after(screen, *["o"] * (len(METRICS) + 1)).view.order is None
+    assert after(screen, "o", "r").view.ascending
+
+
+def test_help_is_left_by_any_key(recording: Recording) -> None:
+    screen = screen_of(recording)
+    assert after(screen, "question_mark").help
+    assert after(screen, "question_mark", "right") == State()

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from attnviz.browse_keys import Screen
+from attnviz.browse_save import picture, save_picture
+from attnviz.browse_session import Session
+from attnviz.browse_state import Size, State, View
+from attnviz.errors import AttnvizError
+from attnviz.look import Look
+from attnviz.maps import Recording
+from tests.test_browse_session import worded_recording
+
+
+def screen_of(recording: Recording) -> Screen:
+    return Screen(Session(recording), Size(80, 24), 2**24)
+
+
+def test_picture_of_the_overview_has_the_heads_on_the_screen(recording: Recording) -> None:
+    report = picture(screen_of(recording), State(), 100, Look())
+    assert [panel.title for panel in report.panels] == [
+        f"head {layer}.{head} cross" for layer in "01" for head in "012"
+    ]
+
+
+def test_picture_of_a_head_has_its_words_and_says_so() -> None:
+    report = picture(screen_of(worded_recording()), State(opened=True, view=View(words=True)), 100, Look())
+    [panel] = report.panels
+    assert panel.columns.labels == ("[CLS]", "playing", "cards", "[SEP]")
+    assert any("summed over its keys" in remark for remark in report.remarks)
+
+
+def test_pooled_picture_says_what_a_cell_is(recording: Recording) -> None:
+    screen = screen_of(recording)
+    assert any("maximum of its block" in remark for remark in picture(screen, State(), 3, Look()).remarks)
+    mean = picture(screen, State(view=View(mean=True)), 3, Look())
+    assert any("mean of its block" in remark for remark in mean.remarks)
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_what_is_seen_is_written_and_not_overwritten(recording: Recording, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"head{suffix}"
+    save_picture(screen_of(recording), State(opened=True, head=4), path, Look(dpi=40))
+    assert path.stat().st_size > 1000
+    if suffix == ".svg":
+        assert "head 1.1" in path.read_text(encoding="utf-8")
+    with pytest.raises(AttnvizError, match="exists; another name works"):
+        save_picture(screen_of(recording), State(), path, Look())
+
+
+def test_a_format_that_draws_nothing_is_refused(recording: Recording, tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match=r"\.png, \.svg or \.pdf"):
+        save_picture(screen_of(recording), State(), tmp_path / "head.csv", Look())
