@@ -2,7 +2,9 @@
 
 import os
 import sys
+from importlib import import_module
 from importlib.util import find_spec
+from threading import Thread
 
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
@@ -16,6 +18,11 @@ def refuse_browse() -> None:
         raise AttnvizError("browse needs textual; pip install attnviz[browse] installs it")
     if not sys.stdout.isatty() or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         raise AttnvizError("browse needs a terminal; attnviz show writes to a pipe, and to a file with -o FILE")
+
+
+def import_ahead() -> None:
+    """Imports textual while the recording is read or made, which mostly waits for the disk."""
+    Thread(target=import_module, args=("textual.app",), daemon=True).start()
 
 
 def browse(recording: Recording, other: Recording | None, selection: Selection, look: Look) -> int:

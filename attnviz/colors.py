@@ -56,7 +56,13 @@ class ColorScale:
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
 
     def ticks(self, most: int = 6) -> tuple[float, ...]:
-        """Round numbers within the limits, 2 to ``most`` of them, evenly spaced."""
+        """Round numbers within the limits, 2 to ``most`` of them, evenly spaced; powers of ten where logarithmic."""
+        if self.log:
+            first, last = np.ceil(np.log10(self.low) - 1e-9), np.floor(np.log10(self.high) + 1e-9)
+            powers = tuple(float(10**power) for power in np.arange(first, last + 1))[
+                :: -(-int(last - first + 1) // most)
+            ]
+            return powers if len(powers) > 1 else (self.low, self.high)
         span = self.high - self.low
         power = 10.0 ** np.floor(np.log10(span / most))
         step = next(size * power for size in (1, 2, 5, 10, 20) if span / (size * power) <= most - 1)

@@ -289,7 +289,7 @@ def _plain_bars(report: Report, scale: float, ruler: Ruler) -> list[Bar]:
 
 def _ticks(quantity: Quantity, scale: ColorScale) -> tuple[tuple[float, str], ...]:
     ticks = scale.ticks()
-    return tuple((tick, quantity.tick(tick, ticks[1] - ticks[0])) for tick in ticks)
+    return tuple((tick, quantity.tick(tick, tick if scale.log else ticks[1] - ticks[0])) for tick in ticks)
 
 
 def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:

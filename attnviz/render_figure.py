@@ -186,12 +186,14 @@ def _label_axis(axes: "Axes", which: Literal["x", "y"], labels: Labels | None, l
 def _draw_bar(drawn: "Figure", bar: Bar, layout: Layout, theme: Theme) -> None:
     axes = _add_axes(drawn, bar.box, layout, theme)
     colors = colormap(bar.scale.colormap)[::-1, None]
-    axes.imshow(colors, interpolation="nearest", aspect="auto", extent=(0, 1, bar.scale.low, bar.scale.high))
+    axes.imshow(colors, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
     points = SMALL * layout.scale
     axes.set_xticks([])
     axes.yaxis.tick_right()
     axes.tick_params(axis="y", length=0, pad=PAD * POINTS * layout.scale)
-    axes.set_yticks([value for value, _ in bar.ticks], [text for _, text in bar.ticks], fontsize=points)
+    axes.set_yticks(
+        [float(bar.scale.fraction(value)) for value, _ in bar.ticks], [text for _, text in bar.ticks], fontsize=points
+    )
     axes.tick_params(axis="y", labelcolor=theme["ink"])
     for number, text in enumerate(reversed(bar.name)):
         y = bar.box.y + bar.box.height + PAD * layout.scale * 2 + number * points * LINE / POINTS

@@ -54,3 +54,16 @@ def test_refuses_an_unknown_colormap() -> None:
 
 def test_any_map_of_matplotlib_works() -> None:
     assert colormap("magma").shape == (256, 3)
+
+
+def test_logarithmic_scale_gives_each_power_of_ten_as_much_colour() -> None:
+    scale = ColorScale(1e-4, 1.0, log=True)
+    assert scale.fraction([1e-4, 1e-3, 1e-2, 0.1, 1.0]) == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+    assert scale.fraction([0.0, 2.0]).tolist() == [0, 1]
+    assert np.isnan(scale.fraction([np.nan])).all()
+    assert scale.ticks() == pytest.approx((1e-4, 1e-3, 1e-2, 0.1, 1.0))
+
+
+def test_logarithmic_scale_from_zero_is_refused() -> None:
+    with pytest.raises(AttnvizError, match=r"0.001:1 works"):
+        ColorScale(0.0, 1.0, log=True)
