@@ -35,6 +35,7 @@ POINTS, LINE, COLUMN = 72, 1.3, 0.62  # of an inch; height of a line and width o
 FEWEST_DPI = 300
 SMALLER = 2.0  # pictures are drawn on so much smaller a page, where figures keep their letters legible, and enlarged
 MOST_SLIDES = 200
+LONGEST_TEXT = 240  # characters of the text on the title slide
 LARGEST_INCHES = 56  # of a slide, as the format has it
 LONGEST_PROPERTY = 255  # characters
 TITLE_ONLY = 5  # of the layouts in python-pptx's own template
@@ -127,11 +128,12 @@ def _add_title_slide(deck: "Presentation", report: Report) -> None:
 
 
 def _origin_lines(report: Report) -> list[str]:
-    """The model, and the text where the heading is not it."""
+    """The model, and the text where the heading is not all of it."""
     about = report.numbers.about if report.numbers is not None else {}
     origin = about.get("recording") or about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
-    shown = [f"“{text}”"] if text and report.look.title else []
+    cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    shown = [f"“{cut}”"] if text and text != report.title else []
     return [*shown, f"Model: {origin['model']}"] if origin else []
 
 
@@ -189,7 +191,8 @@ def _picture(part: Report, size: tuple[float, float]) -> IO[bytes]:
     """The panels alone: what is said of them stands on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = max(part.look.dpi, FEWEST_DPI)
-    look = replace(part.look, size=(size[0] / SMALLER, size[1] / SMALLER), dpi=round(dpi * SMALLER))
+    smaller = 1.0 if part.style == "overview" else SMALLER
+    look = replace(part.look, size=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller))
     picture = io.BytesIO()
     write_figure(replace(part, title="", panels=panels, remarks=(), look=look), ".png", picture)
     return picture

@@ -4,6 +4,7 @@ import io
 import shutil
 import subprocess
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from attnviz.maps import Recording
 from attnviz.render import draw, max_cells
 from attnviz.report import ReportOptions
 from attnviz.selection import Selection
+from attnviz.tokens import Tokens
+
+from .conftest import QUERIES
 
 PICTURE = 13  # python-pptx's number of this kind of shape
 
@@ -53,6 +57,14 @@ def test_deck_has_a_title_slide_and_one_for_each_chosen_head(recording: Recordin
     assert "2 heads of layers 0-1" in texts(title)
     assert [slide.shapes.title.text for slide in heads] == ["Head 1.2 cross", "Head 0.1 cross"]
     assert [len(pictures(slide)) for slide in heads] == [1, 1]
+
+
+def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recording) -> None:
+    for words, shown in (("word " * 30, "word " * 29 + "word”"), ("word " * 300, "word " * 48 + "…”")):
+        tokens = replace(Tokens.numbered(QUERIES, "q"), text=words)
+        maps = tuple(replace(maps, query_tokens=tokens) for maps in recording.maps)
+        [title, _] = slides(deck(Recording(maps=maps, model="a test"), heads="0.0"))
+        assert f"“{shown}" in texts(title)
 
 
 @pytest.mark.parametrize(("size", "expected"), [(None, (13.333, 7.5)), ("4:3", (10, 7.5))])
