@@ -42,7 +42,7 @@ function rgbOf(value, scale) {
 }
 
 function cssOf(value, scale) {
-  return `rgb(${rgbOf(value, scale).join(" ")})`;
+  return `rgb(${rgbOf(value, scale).join(", ")})`;
 }
 
 // Black or white, whichever contrasts more.

@@ -164,15 +164,14 @@ function moveAmongHeads(event) {
   next.focus();
 }
 
-function drawOverviewOn(surface, width) {
+function drawOverviewOn(surface) {
   const overview = document.getElementById("overview");
   const origin = overview.getBoundingClientRect();
-  for (const label of overview.querySelectorAll(".name, h3, .thumb span")) drawElementText(surface, label, origin, theme().soft);
+  drawTextOn(surface, overview, origin);
   for (const thumb of overview.querySelectorAll(".thumb")) {
     const { left, top, width: wide, height: high } = thumb.firstChild.getBoundingClientRect();
     const [x, y] = [left - origin.left, top - origin.top];
     surface.rect(x, y, wide, high, theme().absent);
-    surface.image(thumb.firstChild, x, y, wide, high);
+    surface.image(thumb.firstChild, x, y, wide, high, true);
   }
-  return { width: Math.min(width, overview.scrollWidth), height: overview.scrollHeight };
 }

@@ -2,6 +2,7 @@
 // The present view as a file: the same strokes as on the screen, on an SVG or on a larger canvas.
 
 const PNG_SCALE = 3;
+const LARGEST_PNG = 16_000; // pixels a side, which browsers can still draw
 const FRAME = 28;
 
 function titleOfView() {
@@ -11,16 +12,28 @@ function titleOfView() {
 // Draws title, view and legend on a surface and says how large that is.
 function drawFile(surface, size) {
   surface.rect(0, 0, size.width, size.height, theme().paper);
-  surface.text(fitText(titleOfView(), 17, size.width - 2 * FRAME), FRAME, FRAME + 4, { size: 17, weight: 650 });
+  surface.text(fitText(titleOfView(), 17, size.width - 2 * FRAME, 650), FRAME, FRAME + 4, { size: 17, weight: 650 });
   const legendTop = size.height - FRAME - 30;
   if (hasPalette()) drawLegendOn(surface, FRAME, legendTop);
   return FRAME + 34;
 }
 
+// The element that is drawn where the view is no stage.
+function elementOfView() {
+  if (state.head === null) return one("overview");
+  return one("view").querySelector("table") ?? one("view");
+}
+
 function sizeOfView() {
-  const view = state.head === null ? document.getElementById("overview") : document.getElementById("view");
-  const { width, height } = current?.stage ? current.stage : { width: view.clientWidth, height: view.scrollHeight };
-  return { width: Math.ceil(width + 2 * FRAME), height: Math.ceil(height + 2 * FRAME + 34 + 56) };
+  const { width, height } = current?.stage ?? sizeOfElement(elementOfView());
+  return { width: Math.max(360, Math.ceil(width)) + 2 * FRAME, height: Math.ceil(height + 2 * FRAME + 34 + 56) };
+}
+
+// As wide as what is in it, not as the window.
+function sizeOfElement(element) {
+  const { left } = element.getBoundingClientRect();
+  const parts = [...element.querySelectorAll(".thumb, .across, .token, .note, td")];
+  return { width: Math.max(...parts.map((part) => part.getBoundingClientRect().right - left)), height: element.scrollHeight };
 }
 
 function drawLegendOn(surface, x, y) {
@@ -36,14 +49,17 @@ function drawLegendOn(surface, x, y) {
   surface.text(legendName(scale), x + wide + 14, y + 5, { size: 11, color: theme().soft });
 }
 
-function drawViewOn(surface, left, top, size) {
+function drawViewOn(surface, left, top) {
   const moved = new MovedSurface(surface, left, top);
-  if (state.head === null) drawOverviewOn(moved, size.width);
+  if (state.head === null) drawOverviewOn(moved);
   else if (current.stage) {
     const { area, picture } = current.stage;
     if (!picture.dimmed) picture.draw(moved, area);
     picture.drawOver(moved, area);
-  } else drawElementsOn(moved, document.getElementById("view"));
+  } else {
+    one("view").querySelector(".scroll")?.scrollTo(0, 0);
+    drawElementsOn(moved, elementOfView());
+  }
 }
 
 // A surface whose origin is elsewhere.
@@ -75,28 +91,28 @@ class MovedSurface {
 
 function drawElementsOn(surface, view) {
   const origin = view.getBoundingClientRect();
-  for (const element of view.querySelectorAll(".token, .note, .words h3, th, td")) {
-    const { left, top, width, height } = element.getBoundingClientRect();
-    const paper = getComputedStyle(element).backgroundColor;
-    if (paper !== "rgba(0, 0, 0, 0)") surface.rect(left - origin.left, top - origin.top, width, height, paper);
-    drawElementText(surface, element, origin, getComputedStyle(element).color);
+  for (const element of view.querySelectorAll(".token")) {
+    const [, red, green, blue, opacity] = getComputedStyle(element).backgroundColor.match(/rgba?\((\d+), (\d+), (\d+)(?:, ([\d.]+))?/);
+    for (const { left, top, width, height } of element.getClientRects()) {
+      surface.rect(left - origin.left, top - origin.top, width, height, `rgb(${red}, ${green}, ${blue})`, Number(opacity ?? 1));
+    }
   }
+  drawTextOn(surface, view, origin);
 }
 
-function drawElementText(surface, element, origin, color) {
-  const { left, top, height } = element.getBoundingClientRect();
-  const { paddingLeft, fontSize, textAlign } = getComputedStyle(element);
-  if (!element.textContent || textAlign === "center" || textAlign === "right") return drawRangeText(surface, element, origin, color);
-  const [x, y] = [left - origin.left + parseFloat(paddingLeft), top - origin.top + height / 2];
-  return surface.text(element.textContent, x, y, { size: parseFloat(fontSize), color });
-}
-
-function drawRangeText(surface, element, origin, color) {
+// Every piece of text within an element, where it stands on the screen.
+function drawTextOn(surface, view, origin) {
+  const walker = document.createTreeWalker(view, NodeFilter.SHOW_TEXT);
   const range = document.createRange();
-  range.selectNodeContents(element);
-  const { left, top, height } = range.getBoundingClientRect();
-  const size = parseFloat(getComputedStyle(element).fontSize);
-  surface.text(element.textContent, left - origin.left, top - origin.top + height / 2, { size, color });
+  while (walker.nextNode()) {
+    const { parentElement } = walker.currentNode;
+    if (!walker.currentNode.data.trim() || parentElement.closest(".group, .unseen, caption")) continue;
+    range.selectNodeContents(walker.currentNode);
+    const { left, top, height } = range.getBoundingClientRect();
+    const { fontSize, fontWeight, color } = getComputedStyle(parentElement);
+    const style = { size: parseFloat(fontSize), weight: fontWeight, color };
+    surface.text(walker.currentNode.data, left - origin.left, top - origin.top + height / 2, style);
+  }
 }
 
 function offer(blob, suffix) {
@@ -109,17 +125,18 @@ function offer(blob, suffix) {
 function svgOfView() {
   const size = sizeOfView();
   const surface = new SvgSurface();
-  drawViewOn(surface, FRAME, drawFile(surface, size), size);
+  drawViewOn(surface, FRAME, drawFile(surface, size));
   return surface.file(size.width, size.height, titleOfView(), page.caption);
 }
 
 function canvasOfView() {
   const size = sizeOfView();
-  const canvas = make("canvas", { width: size.width * PNG_SCALE, height: size.height * PNG_SCALE });
+  const scale = Math.min(PNG_SCALE, LARGEST_PNG / Math.max(size.width, size.height));
+  const canvas = make("canvas", { width: size.width * scale, height: size.height * scale });
   const context = canvas.getContext("2d");
-  context.scale(PNG_SCALE, PNG_SCALE);
+  context.scale(scale, scale);
   const surface = new CanvasSurface(context);
-  drawViewOn(surface, FRAME, drawFile(surface, size), size);
+  drawViewOn(surface, FRAME, drawFile(surface, size));
   return canvas;
 }
 

@@ -2,7 +2,7 @@
 // Two surfaces with the same few strokes: a canvas to look at, and an SVG file to keep.
 
 const FONT = getComputedStyle(document.body).fontFamily;
-const MOST_VECTOR_CELLS = 10_000;
+const MOST_VECTOR_CELLS = 2_500;
 const ruler = document.createElement("canvas").getContext("2d");
 
 function textWidth(text, size, weight = 400) {
@@ -11,14 +11,14 @@ function textWidth(text, size, weight = 400) {
 }
 
 // The text, cut with an ellipsis where it is wider than allowed.
-function fitText(text, size, width) {
-  if (textWidth(text, size) <= width) return text;
+function fitText(text, size, width, weight = 400) {
+  if (textWidth(text, size, weight) <= width) return text;
   const characters = [...new Intl.Segmenter().segment(text)].map((part) => part.segment);
   let low = 0;
   let high = characters.length;
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    if (textWidth(`${characters.slice(0, middle).join("")}…`, size) <= width) low = middle;
+    if (textWidth(`${characters.slice(0, middle).join("")}…`, size, weight) <= width) low = middle;
     else high = middle - 1;
   }
   return `${characters.slice(0, low).join("")}…`;
@@ -110,8 +110,8 @@ class SvgSurface {
     this.parts.push(`<text ${place} fill="${color}" ${style}>${escaped(text)}</text>`);
   }
 
-  image(canvas, x, y, width, height) {
-    if (canvas.width * canvas.height > MOST_VECTOR_CELLS) {
+  image(canvas, x, y, width, height, pixels = false) {
+    if (pixels || canvas.width * canvas.height > MOST_VECTOR_CELLS) {
       const style = width < canvas.width ? "" : ' style="image-rendering:pixelated"';
       const data = canvas.toDataURL("image/png");
       this.parts.push(`<image ${box(x, y, width, height)} preserveAspectRatio="none"${style} href="${data}"/>`);
@@ -125,7 +125,7 @@ class SvgSurface {
       if (!data[place + 3]) continue;
       const row = Math.floor(place / 4 / canvas.width);
       const column = (place / 4) % canvas.width;
-      this.rect(x + column * wide, y + row * high, wide, high, `rgb(${data.slice(place, place + 3).join(",")})`);
+      this.rect(x + column * wide, y + row * high, wide, high, `rgb(${data.slice(place, place + 3).join(", ")})`);
     }
     this.parts.push("</g>");
   }

@@ -103,7 +103,7 @@ class WordsView {
 
   shade(token, value, scale) {
     const part = partOf(value, scale);
-    const color = part > 0.004 ? `color-mix(in srgb, var(--${hueOf(value, scale)}) ${Math.round(78 * part)}%, transparent)` : "";
+    const color = part > 0.004 ? faded(theme()[hueOf(value, scale)], 0.78 * part) : "";
     if (token.shaded === color && token.real === value) return;
     token.shaded = color;
     token.real = value;
@@ -133,6 +133,12 @@ function averageOfKeys({ values, rows, columns }) {
     counts[place % columns]++;
   }
   return totals.map((total, key) => (counts[key] ? total / counts[key] : ABSENT));
+}
+
+// A colour written #rrggbb, as much of it as the opacity says.
+function faded(color, opacity) {
+  const parts = [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
+  return `rgba(${parts.join(", ")}, ${opacity.toFixed(3)})`;
 }
 
 function largestOf(values) {
