@@ -87,6 +87,8 @@ class MultiHeadAttention(nn.Module):
 
     Raises:
         AttnvizError: if the heads do not divide the width, or a number is out of range.
+
+    Source: Vaswani et al. 2017, section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O.
     """
 
     def __init__(
@@ -107,13 +109,16 @@ class MultiHeadAttention(nn.Module):
             refuse_indivisible(embed_dim, num_heads)
         self.num_heads = num_heads
         qk_dim, value_dim = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
-        refuse_not_positive(embed_dim=embed_dim, num_heads=num_heads, qk_dim=qk_dim, value_dim=value_dim)
+        output_dim = embed_dim if output_dim is None else output_dim
+        refuse_not_positive(
+            embed_dim=embed_dim, num_heads=num_heads, qk_dim=qk_dim, value_dim=value_dim, output_dim=output_dim
+        )
         self.query = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "query"), init)
         self.key = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "key"), init)
         self.value = draw_linear(embed_dim, num_heads * value_dim, has_bias(bias, "value"), init)
         self.output: nn.Module = nn.Identity()
         if output_projection:
-            self.output = draw_linear(num_heads * value_dim, output_dim or embed_dim, has_bias(bias, "output"), init)
+            self.output = draw_linear(num_heads * value_dim, output_dim, has_bias(bias, "output"), init)
         self._settle(qk_dim, **how)
 
     def _settle(
@@ -130,6 +135,8 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         if not 0 <= dropout < 1:
             raise AttnvizError(f"dropout {dropout} is out of range; from 0 to below 1 works")
+        if scale is not None and not abs(scale) < float("inf"):
+            raise AttnvizError(f"scale {scale} is no scale; a number works, or None for 1 / sqrt(width of a query)")
         if not 0 < temperature < float("inf"):
             raise AttnvizError(f"temperature {temperature} is out of range; above 0 works, and 1 changes nothing")
         self.scale = (width**-0.5 if scale is None else scale) / temperature
@@ -162,7 +169,9 @@ class MultiHeadAttention(nn.Module):
         context = tokens if context is None else context
         value_tokens = context if value_tokens is None else value_tokens
         if not self.batch_first:
-            tokens, context, value_tokens = (each.transpose(0, 1) for each in (tokens, context, value_tokens))
+            tokens, context, value_tokens = (
+                each.transpose(0, 1) if each.ndim == 3 else each for each in (tokens, context, value_tokens)
+            )
         refuse_shapes(self.query.in_features, tokens, context, value_tokens)
         queries = self.split_heads(self.query(tokens))  # (batch, heads, queries, features of a head)
         keys = self.split_heads(self.key(context))  # (batch, heads, keys, features of a head)
@@ -213,6 +222,8 @@ class SelfAttention(MultiHeadAttention):
 
     Raises:
         AttnvizError: if a number is out of range.
+
+    Source: Vaswani et al. 2017, equation 1: Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V.
     """
 
     def __init__(
@@ -265,12 +276,13 @@ class SeparateHeads(nn.Module):
         if qk_dim is None or value_dim is None:
             refuse_indivisible(embed_dim, num_heads)
         qk_dim, value_dim = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
-        refuse_not_positive(num_heads=num_heads)
+        output_dim = embed_dim if output_dim is None else output_dim
+        refuse_not_positive(num_heads=num_heads, output_dim=output_dim)
         heads = [SelfAttention(embed_dim, qk_dim, value_dim, bias=bias, init=init, **how) for _ in range(num_heads)]
         self.heads = nn.ModuleList(heads)
         self.output: nn.Module = nn.Identity()
         if output_projection:
-            self.output = draw_linear(num_heads * value_dim, output_dim or embed_dim, has_bias(bias, "output"), init)
+            self.output = draw_linear(num_heads * value_dim, output_dim, has_bias(bias, "output"), init)
 
     def forward(
         self,

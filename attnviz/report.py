@@ -353,10 +353,11 @@ def part_caption(report: Report) -> str:
 
 
 def text_title(recording: Recording) -> str:
-    """The recording's text on one short line, or its model where there is no text."""
+    """The recording's text, or texts, on one short line, or its model where there is no text."""
     from attnviz.tokens import visible_label
 
-    words = " ".join(recording.text.split())
+    texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
+    words = " · ".join(" ".join(texts[item].split()) for item in sorted(texts))
     shown = " ".join(visible_label(word) for word in words.split(" "))
     return (shown if len(shown) <= 60 else f"{shown[:59].rstrip()}…") or recording.model
 

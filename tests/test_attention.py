@@ -199,6 +199,8 @@ def test_modules_are_public() -> None:
         ({"temperature": 0.0}, "temperature 0.0 is out of range; above 0 works"),
         ({"temperature": -1.0}, "temperature -1.0 is out of range"),
         ({"temperature": float("inf")}, "temperature inf is out of range"),
+        ({"scale": float("nan")}, "scale nan is no scale; a number works"),
+        ({"output_dim": 0}, "output_dim 0 is out of range; 1 or more works"),
         ({"init": "normal"}, "unknown init 'normal'; linear or uniform works"),
         ({"bias": ("values",)}, "no projection 'values' to give a bias to; query, key, value or output works"),
     ],
@@ -227,6 +229,11 @@ def test_refuses_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], mess
     given = {name: torch.ones(shape) for name, shape in ({"tokens": (2, 5, 12)} | shapes).items()}
     with pytest.raises(AttnvizError, match=f"^{re.escape(message)}"):
         MultiHeadAttention(EMBED, HEADS)(**given)
+
+
+def test_refuses_sequence_first_tokens_without_a_batch() -> None:
+    with pytest.raises(AttnvizError, match=r"^tokens of shape \(12,\); \(batch, tokens, 12\) works"):
+        MultiHeadAttention(EMBED, HEADS, batch_first=False)(torch.ones(EMBED))
 
 
 def test_refuses_half_precision_that_overflows() -> None:

@@ -154,6 +154,7 @@ def test_batch_command_draws_one_panel_a_text(tmp_path: Path, capsysbinary: pyte
     out = capsysbinary.readouterr().out.decode()
     assert [f"head 0.1, text {number}" in out for number in range(4)] == [True, True, True, False]
     assert "Padded to 7 tokens: texts of 3, 4, 7 tokens" in " ".join(out.split())
+    assert out.startswith("Life is short · Eat dessert first please · Attention is")
 
 
 def test_rows_that_see_no_key_are_said() -> None:
