@@ -64,8 +64,11 @@ def report_options(suffix: str, selection: Selection, look: Look, table: str | N
     """The options of a report, with the limits of the files that it is drawn as.
 
     Raises:
-        AttnvizError: for an unknown suffix or table.
+        AttnvizError: for an unknown suffix or table, or a style that such files do not have.
     """
+    if suffix not in ONE_PAGE and look.style != "heatmap":
+        pictures = " ".join(ONE_PAGE)
+        raise AttnvizError(f"--style {look.style} is a figure; -o {look.style}.svg works ({pictures})")
     return ReportOptions(
         selection=selection,
         table=table,

@@ -23,6 +23,7 @@ from attnviz.report import (
     model_name,
     panel_remarks,
     recording_remarks,
+    scale_remarks,
     select_heads,
     share_page,
     share_scales,
@@ -84,15 +85,25 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     Raises:
         AttnvizError: if the recordings' heads, queries or keys do not correspond.
     """
+    if options.look.style != "heatmap":
+        raise AttnvizError(f"--style {options.look.style} draws one recording; a comparison needs --style heatmap")
     changes = {one.head: one for one in compare(a, b)}
     heads_a, heads_b = select_heads(a, options.selection), select_heads(b, options.selection)
     options = share_page(options, 3 * len(heads_a))
     pairs = [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in zip(heads_a, heads_b, strict=True)]
-    panels = share_scales(panel for pair in (pairs if options.max_cells else ()) for panel in _triple(*pair, options))
+    triples = (panel for pair in (pairs if options.max_cells else ()) for panel in _triple(*pair, options))
+    panels = share_scales(triples, options.look)
     chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
     remarks = dict.fromkeys(
-        (MEASURES, *_dropout_remarks(a, b), *panel_remarks(list(panels)), *recording_remarks(a), *recording_remarks(b))
+        (
+            MEASURES,
+            *_dropout_remarks(a, b),
+            *panel_remarks(list(panels)),
+            *scale_remarks(options.look),
+            *recording_remarks(a),
+            *recording_remarks(b),
+        )
     )
     return Report(
         title=options.look.title or text_title(a),

@@ -103,15 +103,19 @@ def axis_room(labels: float, scale: float) -> float:
 
 def _labelled(report: Report, area: Area, across: int, ruler: Ruler) -> Grid:
     """The grid with the largest labels that all fit, or with as many of them as fit."""
-    for labelling in _labellings(area):
+    for labelling in _labellings(area, report.look.font_size):
         grid = _sized(report, area, across, labelling, ruler)
         if _all_fit(report, grid, ruler):
             return grid
     return _sized(report, area, across, _thinned(report, grid, area, ruler), ruler)
 
 
-def _labellings(area: Area) -> Iterator[Labelling]:
+def _labellings(area: Area, wanted: float | None) -> Iterator[Labelling]:
+    """The ways to write labels, in the order in which they are tried."""
     limit = min(LONGEST_LABEL * area.scale, 0.22 * area.width)
+    if wanted is not None:
+        yield from (Labelling(wanted, turned, limit) for turned in (False, True))
+        return
     for turned in (False, True):
         for points in LABELS:
             if (turned or points >= FLAT) and points * area.scale >= LEGIBLE:
@@ -131,7 +135,8 @@ def _thinned(report: Report, grid: Grid, area: Area, ruler: Ruler) -> Labelling:
         for axis, size in _sides(panel, grid)
         if skipped(axis, grid.labelling, size, ruler)
     }
-    larger = max(grid.labelling.points, FLAT * area.scale) if len(counted) == 2 else grid.labelling.points
+    grow = len(counted) == 2 and report.look.font_size is None
+    larger = max(grid.labelling.points, FLAT * area.scale) if grow else grid.labelling.points
     return replace(grid.labelling, counted=frozenset(counted), points=larger)
 
 
@@ -181,12 +186,17 @@ def _cell(report: Report, area: Area, grid: Grid, ruler: Ruler) -> tuple[float, 
 
 def cell_ratio(report: Report, ruler: Ruler) -> float:
     """How many times wider than high a cell is: square, but for numbers and for very long maps."""
-    if report.style == "table":
+    if has_numbers(report):
         return max((longest_number(report, ruler) + 0.8 / POINTS) / (TALLER / POINTS), 1.0)
     rows = max(len(panel.rows.labels) for panel in report.panels)
     columns = max(len(panel.columns.labels) for panel in report.panels)
     strip = max(rows / columns, columns / rows, LONGEST_STRIP) / LONGEST_STRIP
     return strip if rows > columns else 1 / strip
+
+
+def has_numbers(report: Report) -> bool:
+    """Whether numbers are written into the cells."""
+    return report.style == "table" or (report.style == "map" and report.look.annotate)
 
 
 def longest_number(report: Report, ruler: Ruler) -> float:

@@ -14,6 +14,7 @@ from attnviz.figure_grid import (
     Grid,
     axis_room,
     fit_grid,
+    has_numbers,
     longest_number,
     shows_columns,
     shows_rows,
@@ -35,6 +36,7 @@ REMARK = 10.0
 LARGEST_NUMBER, WANTED_NUMBER, LEGIBLE = 14.0, 8.0, 5.0
 FOOT = 0.25  # the share of a page that remarks may take
 MOST_SUMMARY = 8  # rows
+MOST_BARS = 3  # panels with more scales than that have their limits in their titles
 NO_NUMBERS = "The cells are too small for numbers; fewer tokens or heads, or a larger --size, shows them."
 
 
@@ -120,13 +122,14 @@ class Layout:
 
 def arrange(report: Report, ruler: Ruler) -> Layout:
     """The layout of the report on a page of its size, or on one as large as it needs."""
-    table = report.style == "table"
+    table = has_numbers(report)
     for factor in PAGES if table and report.look.size is None else PAGES[:1]:
         layout = _arranged(report, factor, ruler)
         if layout.numbers >= WANTED_NUMBER:
             break
     if table and layout.numbers < LEGIBLE * layout.scale:
-        return arrange(replace(report, style="map", remarks=(*report.remarks, NO_NUMBERS)), ruler)
+        plain = replace(report.look, annotate=False)
+        return arrange(replace(report, style="map", look=plain, remarks=(*report.remarks, NO_NUMBERS)), ruler)
     return layout
 
 
@@ -135,10 +138,10 @@ def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
     wide, high = size or (PAGE[0] * factor, PAGE[1] * factor)
     scale = min(max(min(wide / 10, high / 7.5), SCALES[0]), SCALES[1]) if size else 1.0
     margin = MARGIN * scale
-    bars = _plain_bars(report, scale, ruler)
+    bars = plain_bars(report, scale, ruler)
     beside = max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
-    head = _head(report, wide - 2 * margin, scale, ruler)
-    foot = _foot(report, wide - 2 * margin, scale, ruler, FOOT * high)
+    head = head_block(report, wide - 2 * margin, scale, ruler)
+    foot = foot_block(report, wide - 2 * margin, scale, ruler, FOOT * high)
     area = Area(
         wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height, scale, report.look.dpi, bool(size)
     )
@@ -146,8 +149,8 @@ def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
     if size is None:
         title = min(ruler.width(report.title, TITLES[-1], bold=True), PAGE[0] * 0.7)
         wide = max(grid.width + beside, title, NARROWEST) + 2 * margin
-        head = _head(report, wide - 2 * margin, scale, ruler)
-        foot = _foot(report, wide - 2 * margin, scale, ruler, high)
+        head = head_block(report, wide - 2 * margin, scale, ruler)
+        foot = foot_block(report, wide - 2 * margin, scale, ruler, high)
         inner = max(grid.height, LOWEST_BAR * len(bars))
         high = inner + head.height + foot.height + 2 * margin
     inner = high - 2 * margin - head.height - foot.height
@@ -164,7 +167,7 @@ def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
         lines=(*head.at(margin, high - margin), *foot.at(margin, margin + foot.height)),
         labels=grid.labelling.points,
         titles=titles,
-        numbers=_number_points(report, grid, scale, ruler) if report.style == "table" else 0.0,
+        numbers=_number_points(report, grid, scale, ruler) if has_numbers(report) else 0.0,
     )
 
 
@@ -180,7 +183,7 @@ class Block:
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
 
-def _head(report: Report, width: float, scale: float, ruler: Ruler) -> Block:
+def head_block(report: Report, width: float, scale: float, ruler: Ruler) -> Block:
     """The title: smaller where it is long, on two lines where it is longer, else cut."""
     sizes = [points * scale for points in TITLES]
     points = next((size for size in sizes if ruler.width(report.title, size, bold=True) <= width), sizes[-1])
@@ -190,7 +193,7 @@ def _head(report: Report, width: float, scale: float, ruler: Ruler) -> Block:
     return Block(tuple(lines), len(texts) * line + PAD * scale)
 
 
-def _foot(report: Report, width: float, scale: float, ruler: Ruler, most: float) -> Block:
+def foot_block(report: Report, width: float, scale: float, ruler: Ruler, most: float) -> Block:
     """The summary and the remarks, in at most ``most`` inches."""
     points = REMARK * scale
     line = points * LINE / POINTS
@@ -274,11 +277,12 @@ def _number_points(report: Report, grid: Grid, scale: float, ruler: Ruler) -> fl
     return min(LARGEST_NUMBER * scale, high * POINTS / TALLER * 1.1, wide / (widest + 0.6 / POINTS))
 
 
-def _plain_bars(report: Report, scale: float, ruler: Ruler) -> list[Bar]:
+def plain_bars(report: Report, scale: float, ruler: Ruler) -> list[Bar]:
     """The colour bars with the room that their numbers and names take, not yet in their places."""
     bars = []
     points = SMALL * scale
-    for quantity, colors in dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels):
+    scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
+    for quantity, colors in scales if len(scales) <= MOST_BARS else ():
         name = tuple(ruler.wrap(quantity.name, points, BAR_NAME * scale))
         ticks = _ticks(quantity, colors)
         beside = ruler.longest(tuple(text for _, text in ticks), points)
@@ -294,6 +298,8 @@ def _ticks(quantity: Quantity, scale: ColorScale) -> tuple[tuple[float, str], ..
 
 def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
     """The bars below each other, from the upper edge of the panels down."""
+    if not bars:
+        return ()
     top = max(place.box.y + place.box.height for place in places)
     bottom = min(place.box.y for place in places)
     room = max((top - bottom) / len(bars), min(LOWEST_BAR * scale, (top - lowest) / len(bars)))

@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from attnviz.colors import NAN, ByteArray, colormap
+from attnviz.figure_fonts import choose_fonts, font_runs, readable, report_texts
 from attnviz.figure_theme import THEMES, rgb
 from attnviz.report import Panel, Report
 
@@ -88,14 +89,16 @@ class Frame:
 
 def draw_overview(report: Report) -> bytes:
     """The overview as a palette PNG."""
-    sheet = arrange_sheet(report)
+    drawn = readable(report, choose_fonts(report_texts(report)))
+    sheet = arrange_sheet(drawn)
     picture = Image.fromarray(_with_letters(sheet))
     picture.putpalette(palette(report).tobytes())
     said = PngInfo()
     said.add_itxt("Title", report.title)
     said.add_itxt("Description", " ".join((report.caption, *report.remarks)))
     with io.BytesIO() as file:
-        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi))
+        clear = {"transparency": PAPER} if report.look.transparent else {}
+        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), **clear)
         return file.getvalue()
 
 
@@ -248,8 +251,11 @@ def _with_letters(sheet: Sheet) -> ByteArray:
         pen = ImageDraw.Draw(mask)
         for mark in sheet.marks:
             if mark.faint == (start == FAINT):
-                font = _font(mark.size, mark.bold)
-                pen.text((round(mark.x), round(mark.y)), mark.text, fill=255, font=font, anchor=mark.anchor)
+                x = round(mark.x)
+                for run, file in font_runs(mark.text):
+                    font = _font(mark.size, mark.bold, file)
+                    pen.text((x, round(mark.y)), run, fill=255, font=font, anchor=mark.anchor)
+                    x += round(font.getlength(run))
         letters = np.asarray(mask)
         steps = (letters.astype(np.uint16) * (STEPS - 1) // 255).astype(np.uint8)
         pixels = np.where(steps > 0, start + steps, pixels)
@@ -257,12 +263,14 @@ def _with_letters(sheet: Sheet) -> ByteArray:
 
 
 def _width(text: str, size: int, bold: bool = False) -> float:
-    return float(_font(size, bold).getlength(text))
+    return sum(float(_font(size, bold, file).getlength(run)) for run, file in font_runs(text))
 
 
 @cache
-def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, as matplotlib brings it, found without importing matplotlib."""
+def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
+    """The font of a file, or DejaVu Sans as matplotlib brings it, found without importing matplotlib."""
+    if file is not None:
+        return ImageFont.truetype(file, max(size, 6))
     found = find_spec("matplotlib")
     assert found is not None
     assert found.origin is not None

@@ -4,9 +4,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, Self
 
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, known_names
 
 SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
+THEMES = ("light", "dark")
+STYLES = ("heatmap", "arcs", "text")
+COLOR_SCALES = ("linear", "log")
+LIMITS = ("shared", "head")
+NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
 LARGEST_INCHES = 60
 UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 SMALLEST_PAGE = 100_000
@@ -26,6 +31,14 @@ class Look:
         colors: how many colours the terminal has: 16777216, 256, or 0 for none.
         ascii: draw with ASCII characters only.
         max_size: the most bytes of a page; what does not fit is pooled.
+        style: ``heatmap``, ``arcs`` (tokens in two columns, joined by lines) or ``text`` (the text, shaded).
+        query: the token whose attention a text is shaded by: its number or the token itself; ``None`` for the last.
+        color_scale: ``linear`` or ``log``.
+        limits: of the colour scale: ``shared`` by all heads, each ``head`` its own, or two numbers.
+        cmap: name of the colormap; ``None`` for the default.
+        annotate: write the numbers into the cells of a figure's maps.
+        font_size: of a figure's token labels in points; ``None`` lets their room choose.
+        transparent: leave a figure without a background.
     """
 
     theme: str = "light"
@@ -37,21 +50,52 @@ class Look:
     colors: int = 0
     ascii: bool = False
     max_size: int = 50_000_000
+    style: str = "heatmap"
+    query: str | None = None
+    color_scale: str = "linear"
+    limits: str | tuple[float, float] = "shared"
+    cmap: str | None = None
+    annotate: bool = False
+    font_size: float | None = None
+    transparent: bool = False
 
     def __post_init__(self) -> None:
-        if self.theme not in ("light", "dark"):
-            raise AttnvizError(f"unknown theme {self.theme!r}; light or dark works")
+        for name, known in (("theme", THEMES), ("style", STYLES), ("color_scale", COLOR_SCALES)):
+            if getattr(self, name) not in known:
+                said = name.replace("_", "-")
+                raise AttnvizError(f"unknown {said} {getattr(self, name)!r}; {known_names(known)} works")
+        if self.font_size is not None and not 3 <= self.font_size <= 144:
+            raise AttnvizError(f"--font-size {self.font_size:g} is out of range; 3 to 144 points work")
         if not 1 <= self.per_slide <= 64:
             raise AttnvizError(f"--per-slide {self.per_slide} is out of range; 1 to 64 works")
 
     @classmethod
-    def parse(cls, size: str | None = None, dpi: int = 200, max_size: str = "50MB", **rest: Any) -> Self:
-        """The look written as on the command line: ``16:9``, ``8x6``, ``1920x1080``; ``50MB``.
+    def parse(
+        cls,
+        size: str | None = None,
+        dpi: int = 200,
+        max_size: str = "50MB",
+        limits: str = "shared",
+        cmap: str | None = None,
+        **rest: Any,
+    ) -> Self:
+        """The look written as on the command line: ``16:9``, ``8x6``, ``1920x1080``; ``50MB``; ``0:0.5``.
 
         Raises:
-            AttnvizError: for a size, dpi or theme that is none.
+            AttnvizError: for a size, limits, colormap or anything else that is none.
         """
-        return cls(size=parse_size(size, dpi), dpi=dpi, max_size=parse_bytes(max_size), **rest)
+        if cmap is not None:
+            from attnviz.colors import colormap
+
+            colormap(cmap)
+        return cls(
+            size=parse_size(size, dpi),
+            dpi=dpi,
+            max_size=parse_bytes(max_size),
+            limits=parse_limits(limits),
+            cmap=cmap,
+            **rest,
+        )
 
 
 def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:
@@ -74,6 +118,23 @@ def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:
     if not (2 <= width <= LARGEST_INCHES and 2 <= height <= LARGEST_INCHES):
         raise AttnvizError(f"--size {text!r} is {width:g} x {height:g} inches; 2 to {LARGEST_INCHES} a side works")
     return width, height
+
+
+def parse_limits(text: str) -> str | tuple[float, float]:
+    """The limits of a colour scale: ``shared``, ``head``, or both numbers of ``0:0.5``.
+
+    Raises:
+        AttnvizError: for anything else, or a larger number first.
+    """
+    if text in LIMITS:
+        return text
+    match = re.fullmatch(rf"({NUMBER}):({NUMBER})", text, re.ASCII)
+    if match is None:
+        raise AttnvizError(f"--limits {text!r} are none; shared, head or two numbers as 0:0.5 works")
+    low, high = float(match[1]), float(match[2])
+    if low >= high:
+        raise AttnvizError(f"--limits {text!r} are the wrong way round; {high:g}:{low:g} works")
+    return low, high
 
 
 def parse_bytes(text: str) -> int:

@@ -1,16 +1,19 @@
 """A Report as a figure for a slide or a paper: PNG, SVG or PDF, through matplotlib without pyplot."""
 
 import io
+import warnings
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from attnviz.colors import colormap, ink_on
+from attnviz.figure_fonts import choose_fonts, readable, report_texts
 from attnviz.figure_grid import PAD, SMALL
 from attnviz.figure_labels import Labels
 from attnviz.figure_layout import PAGE, Bar, Box, Layout, Line, Place, arrange
+from attnviz.figure_styled import Styled, Word, arrange_styled
 from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.figure_theme import THEMES, Theme
+from attnviz.figure_theme import THEMES, Theme, rgb
 from attnviz.look import Look
 from attnviz.report import Panel, Report
 
@@ -18,11 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FAMILIES = ("DejaVu Sans",)
 MOST_VECTORS = 10_000  # cells of a figure drawn as shapes before a picture of them is smaller
 FINE = 1024  # pixels that the picture of a map has at least, so that a viewer which smooths pictures blurs no cell
 SETTINGS: dict[Any, Any] = {
-    "font.family": list(FAMILIES),
     "svg.fonttype": "none",
     "svg.hashsalt": "attnviz",
     "pdf.fonttype": 42,
@@ -44,9 +45,16 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     import matplotlib
 
     drawn = figure(report, vector=suffix != ".png")
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # what is missing is said in the picture
         whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
-        drawn.savefig(whole, format=suffix[1:], dpi=report.look.dpi, metadata=_metadata(report, suffix))
+        drawn.savefig(
+            whole,
+            format=suffix[1:],
+            dpi=report.look.dpi,
+            metadata=_metadata(report, suffix),
+            transparent=report.look.transparent,
+        )
     file.write(whole.getvalue())
 
 
@@ -64,10 +72,14 @@ def figure(report: Report, vector: bool = False) -> "Figure":
     """
     import matplotlib
 
-    with matplotlib.rc_context(SETTINGS):
+    fonts = choose_fonts(report_texts(report))
+    report = readable(report, fonts)
+    with matplotlib.rc_context({**SETTINGS, "font.family": list(fonts.families)}):
         if report.style == "overview":
             return _draw_overview(report)
-        return _draw(report, arrange(report, Ruler(FAMILIES)), vector)
+        if report.style in ("arcs", "text"):
+            return _draw_styled(report, Ruler(fonts.families))
+        return _draw(report, arrange(report, Ruler(fonts.families)), vector)
 
 
 def _draw(report: Report, layout: Layout, vector: bool) -> "Figure":
@@ -114,7 +126,48 @@ def _draw_overview(report: Report) -> "Figure":
     return drawn
 
 
-def _add_axes(drawn: "Figure", box: Box, layout: Layout, theme: Theme) -> "Axes":
+def _draw_styled(report: Report, ruler: Ruler) -> "Figure":
+    """Arcs or text: tokens, the lines between them or the colours behind them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+
+    theme, layout = THEMES[report.look.theme], arrange_styled(report, ruler)
+    drawn = Figure(figsize=(layout.width, layout.height), dpi=report.look.dpi, facecolor=theme["paper"])
+    FigureCanvasAgg(drawn)
+    for strokes in layout.strokes:
+        red, green, blue = (channel / 255 for channel in rgb(theme["line"]))
+        colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
+        widths = (0.6 + 1.8 * strokes.strengths) * layout.points / 14
+        lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
+        lines.set_transform(drawn.dpi_scale_trans)
+        drawn.add_artist(lines)
+    for word in layout.words:
+        _draw_word(drawn, word, layout.points, theme)
+    for bar in layout.bars:
+        _draw_bar(drawn, bar, layout, theme)
+    for line in layout.lines:
+        _draw_line(drawn, line, theme)
+    return drawn
+
+
+def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None:
+    """A token, on its colour where it has one; one that is absent is faint and has none."""
+    from matplotlib.patches import Rectangle
+
+    ink = theme["ink"]
+    if word.box is not None:
+        box, fill = word.box, word.fill
+        inked = [channel / 255 for channel in fill] if fill else "none"
+        edge, width = (theme["mark"], 2.0 * points / 14) if word.marked else ("none", 0.0)
+        patch = Rectangle((box.x, box.y), box.width, box.height, facecolor=inked, edgecolor=edge, linewidth=width)
+        patch.set_transform(drawn.dpi_scale_trans)
+        drawn.add_artist(patch)
+        ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
+    _text(drawn, word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
+
+
+def _add_axes(drawn: "Figure", box: Box, layout: "Layout | Styled", theme: Theme) -> "Axes":
     """Axes without a frame at a place on the page; cells that are absent from it are hatched."""
     place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = drawn.add_axes(place, facecolor=theme["absent"], frameon=True)
@@ -183,7 +236,7 @@ def _label_axis(axes: "Axes", which: Literal["x", "y"], labels: Labels | None, l
     target.set_ticks(labels.places, labels.texts, **style)
 
 
-def _draw_bar(drawn: "Figure", bar: Bar, layout: Layout, theme: Theme) -> None:
+def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | Styled", theme: Theme) -> None:
     axes = _add_axes(drawn, bar.box, layout, theme)
     colors = colormap(bar.scale.colormap)[::-1, None]
     axes.imshow(colors, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))

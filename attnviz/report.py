@@ -1,6 +1,7 @@
 """A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,14 @@ from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edge
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.tokens import Tokens
 
-Style = Literal["map", "table", "overview"]
+Style = Literal["map", "table", "overview", "arcs", "text"]
+LOG_RANGE = 1e-4
 LARGEST_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MOST_NAMED = 6  # panels named one by one
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 TABLES = ("scores", "weights", "both")
 OVERVIEW = 2048  # cells below each other in an overview on one page
+MOST_STYLED, MOST_ARCS, MOST_WORDS = 16, 120, 2000  # heads as arcs or text, tokens as arcs, tokens as text
 MOST_PANELS = 32  # heads drawn as maps with labels on one page
 MOST_MAPS = 16  # heads drawn as maps with labels; where more are there and none was chosen, all become thumbnails
 
@@ -176,6 +179,8 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     """
     heads = select_heads(recording, options.selection)
     cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
+    if options.look.style != "heatmap":
+        return styled_report(recording, heads, cells, options)
     if is_overview(heads, options):
         return overview_report(recording, heads, cells, options)
     options = share_page(options, len(heads) * (2 if options.table == "both" else 1))
@@ -187,14 +192,103 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     ]
     return Report(
         title=options.look.title or text_title(recording),
-        panels=share_scales(panels),
+        panels=share_scales(panels, options.look),
         caption=_caption(recording, cells, panels),
-        remarks=(*_cut_remarks(cells[0], panels), *panel_remarks(panels), *recording_remarks(recording)),
+        remarks=(
+            *_cut_remarks(cells[0], panels),
+            *panel_remarks(panels),
+            *scale_remarks(options.look),
+            *recording_remarks(recording),
+        ),
         style="map" if options.table is None else "table",
         across=2 if options.table == "both" else None,
         look=options.look,
         numbers=Numbers({"recording": origin(recording)}, cells),
     )
+
+
+def styled_report(
+    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
+) -> Report:
+    """The report of heads drawn as arcs, or as their text shaded by what one query attends to.
+
+    Raises:
+        AttnvizError: if there are more heads or tokens than such a picture holds, or no such query.
+    """
+    style = options.look.style
+    if options.table is not None:
+        raise AttnvizError(f"--style {style} draws no numbers; --table needs --style heatmap")
+    if len(heads) > MOST_STYLED:
+        raise AttnvizError(
+            f"--style {style} draws up to {MOST_STYLED} heads, not {len(heads)}; --heads 0.3,1.2 chooses"
+        )
+    build = _arcs_panel if style == "arcs" else _text_panel
+    panels = [build(maps, head, options, _head_title(recording, maps, head)) for maps, head in heads]
+    remarks = dict.fromkeys(remark for _, remark in panels if remark)
+    drawn = share_scales((panel for panel, _ in panels), options.look)
+    remarks |= dict.fromkeys(_styled_remarks(style, drawn))
+    return Report(
+        title=options.look.title or text_title(recording),
+        panels=drawn,
+        caption=_caption(recording, cells, list(drawn)),
+        remarks=(*remarks, *scale_remarks(options.look), *recording_remarks(recording)),
+        style="arcs" if style == "arcs" else "text",
+        look=options.look,
+        numbers=Numbers({"recording": origin(recording)}, cells),
+    )
+
+
+def _styled_remarks(style: str, panels: tuple[Panel, ...]) -> list[str]:
+    """How lines and shades are read."""
+    absent = not all(panel.visible.all() for panel in panels)
+    if style == "text":
+        return ["Tokens without a colour are masked: the query may not look at them."] if absent else []
+    most = panels[0].quantity.text(panels[0].scale.high)
+    ends = f", the strongest {most}" if len({panel.scale for panel in panels}) == 1 else ""
+    masked = " Masked pairs have no line." if absent else ""
+    return [f"A line joins a query (left) to a key (right), the stronger the larger the weight{ends}.{masked}"]
+
+
+def _arcs_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) -> tuple[Panel, str]:
+    [panel] = head_panels(maps, head, [PERCENT], replace(options, max_cells=MOST_ARCS), title)
+    if panel.rows.pooled or panel.columns.pooled:
+        count = max(panel.rows.edges[-1], panel.columns.edges[-1])
+        raise AttnvizError(
+            f"--style arcs draws up to {MOST_ARCS} tokens, not {count}; --queries 0:40 --keys 0:40 works"
+        )
+    return panel, ""
+
+
+def _text_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) -> tuple[Panel, str]:
+    """The row of one query, and what a reader must know about which it is."""
+    query, remark = find_query(maps.query_tokens, options.look.query)
+    chosen = replace(options.selection, queries=(query, query + 1))
+    whole = replace(options, selection=chosen, max_cells=MOST_WORDS)
+    [panel] = head_panels(maps, head, [PERCENT], whole, title)
+    if panel.columns.pooled:
+        count = panel.columns.edges[-1]
+        raise AttnvizError(f"--style text draws up to {MOST_WORDS} tokens, not {count}; --keys 0:500 works")
+    return replace(panel, title=f"{title}: “{maps.query_tokens.labels[query]}” ({query}) attends to"), remark
+
+
+def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:
+    """The position of the query that was asked for by number or by token, and a remark where others are as good.
+
+    Raises:
+        AttnvizError: if there is none.
+    """
+    count = len(tokens)
+    if wanted is None:
+        return count - 1, ""
+    if re.fullmatch(r"\d{1,12}", wanted, re.ASCII) and wanted not in tokens.labels:
+        if int(wanted) >= count:
+            raise AttnvizError(f"no query {wanted}; there are {count}, so 0 to {count - 1} works")
+        return int(wanted), ""
+    places = [place for place, label in enumerate(tokens.labels) if wanted in (label, label.strip("␣ "))]
+    if not places:
+        raise AttnvizError(f"no query {wanted!r} among the tokens; a number from 0 to {count - 1} works")
+    others = ", ".join(map(str, places[1:6]))
+    return places[0], f"“{wanted}” is also at {others}; --query {places[1]} takes that one." if others else ""
 
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:
@@ -226,11 +320,12 @@ def overview_report(
     example = max(panels, key=_peak).title
     return Report(
         title=options.look.title or text_title(recording),
-        panels=share_scales(panels),
+        panels=share_scales(panels, options.look),
         caption=_caption(recording, cells, panels),
         remarks=(
             f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
             *panel_remarks(panels),
+            *scale_remarks(options.look),
             *recording_remarks(recording),
         ),
         style="overview",
@@ -312,26 +407,62 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int) -> Axis:
     return Axis(name=name, labels=labels, edges=tuple(edges.tolist()))
 
 
-def share_scales(panels: Iterable[Panel]) -> tuple[Panel, ...]:
-    """The panels with one colour scale for each quantity, over all visible values of all its panels."""
-    panels = list(panels)
+def share_scales(panels: Iterable[Panel], look: Look | None = None) -> tuple[Panel, ...]:
+    """The panels with one colour scale for each quantity, or as the look's limits say."""
+    panels, look = list(panels), look or Look()
+    if look.limits == "head":
+        return tuple(_on_its_own(panel, look) for panel in panels)
     scales = {
-        quantity: shared_scale(quantity, [panel for panel in panels if panel.quantity == quantity])
+        quantity: shared_scale(quantity, [panel for panel in panels if panel.quantity == quantity], look)
         for quantity in {panel.quantity for panel in panels}
     }
     return tuple(replace(panel, scale=scales[panel.quantity]) for panel in panels)
 
 
-def shared_scale(quantity: Quantity, panels: list[Panel]) -> ColorScale:
-    """From 0 for weights, around 0 for changes, from the smallest for scores, to the largest visible value."""
+def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = None) -> ColorScale:
+    """From 0 for weights, around 0 for changes, from the smallest for scores, to the largest visible value.
+
+    Raises:
+        AttnvizError: if a logarithmic scale is wanted for scores, which may be negative.
+    """
+    look = look or Look()
     shown = np.concatenate([panel.values[panel.visible] for panel in panels])
     shown = shown[np.isfinite(shown)]
-    high = float(shown.max()) if shown.size else 1.0
     if quantity is CHANGE:
         reach = float(np.abs(shown).max()) if shown.size else 1.0
         return ColorScale(-(reach or 1.0), reach or 1.0, DIVERGING)
+    log, cmap = look.color_scale == "log", look.cmap or SEQUENTIAL
+    if log and quantity is SCORE:
+        raise AttnvizError(
+            "--color-scale log takes no scores, which may be negative; linear, or --table weights, works"
+        )
+    if not isinstance(look.limits, str):
+        return ColorScale(*look.limits, cmap, log)
+    high = float(shown.max()) if shown.size else 1.0
     low = float(shown.min()) if quantity is SCORE and shown.size else 0.0
-    return ColorScale(low, high if high > low else low + 1.0, SEQUENTIAL)
+    high = high if high > low else low + 1.0
+    return ColorScale(_least(shown, high) if log else low, high, cmap, log)
+
+
+def _on_its_own(panel: Panel, look: Look) -> Panel:
+    """The panel with a scale of its own values, which its title says."""
+    scale = shared_scale(panel.quantity, [panel], look)
+    step = (scale.high - scale.low) / 10
+    ends = " to ".join(panel.quantity.tick(end, step) for end in (scale.low, scale.high))
+    return replace(panel, scale=scale, title=f"{panel.title}: {ends}")
+
+
+def _least(shown: FloatArray, high: float) -> float:
+    """Where a logarithmic scale begins: at the smallest weight above zero, a ten-thousandth of the largest at least."""
+    above = shown[shown > 0]
+    return min(max(float(above.min()) if above.size else 0.0, high * LOG_RANGE), high / 2)
+
+
+def scale_remarks(look: Look) -> tuple[str, ...]:
+    """What is unusual about the colours."""
+    own = "Each head has colours of its own: compare heads by their numbers, not by colour."
+    log = "Colours are logarithmic."
+    return ((own,) if look.limits == "head" else ()) + ((log,) if look.color_scale == "log" else ())
 
 
 def part_title(report: Report) -> str:

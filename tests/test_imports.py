@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "attnviz"
 # From the bottom up; a module may import those before it.
 ORDER = """
 version errors
-tokens selection masks bias look maps tiles maps_factored colors devices samples
+tokens selection masks bias colors look maps tiles maps_factored devices samples
 rows metrics patterns reduce cells payload tensors factored_file files projections softmax attention
 streaming factoring report words atlas steps worked explain compare source training
 figure_*

@@ -1,0 +1,150 @@
+"""Fonts that have the characters of a figure, and a readable name for each character that no installed font has."""
+
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+
+from attnviz.report import Axis, Panel, Report
+
+DEFAULT = "DejaVu Sans"  # comes with matplotlib
+FIRST = (
+    DEFAULT,
+    "Noto Sans CJK SC",
+    "Noto Sans CJK",
+    "Noto Sans",
+    "Source Han",
+    "WenQuanYi",
+    "Symbola",
+    "Noto Emoji",
+    "FreeSans",
+    "Unifont",
+)
+UNFIT = ("Color Emoji", "Last Resort", "LastResort", "Adobe Blank")  # pictures or boxes instead of outlines
+UNSEEN = ("Cf", "Cc", "Zs")  # categories that need no shape of their own
+SELECTORS = range(0xFE00, 0xFE10)  # which say how the character before them looks
+REGULAR = 400
+PLAIN = 0x250  # characters below it are in every font
+MOST_NAMED = 4
+PACKAGES = (
+    ("EMOJI", "Symbola (Debian: fonts-symbola)"),
+    ("CJK", "Noto Sans CJK (Debian: fonts-noto-cjk)"),
+    ("", "Noto Sans (Debian: fonts-noto-core, fonts-noto-extra)"),
+)
+
+
+@dataclass(frozen=True)
+class Fonts:
+    """The fonts that a figure needs.
+
+    Attributes:
+        families: in the order in which they are tried for a character.
+        missing: the characters that no installed font has.
+    """
+
+    families: tuple[str, ...]
+    missing: frozenset[str]
+
+
+def choose_fonts(texts: Iterable[str]) -> Fonts:
+    """The fewest families, the default one first, that have all characters of the texts."""
+    wanted = {character for text in texts for character in text if ord(character) >= PLAIN}
+    wanted = {one for one in wanted if unicodedata.category(one) not in UNSEEN and ord(one) not in SELECTORS}
+    families = [DEFAULT]
+    if wanted:
+        for family, file in _families().items():
+            found = wanted & _characters(file)
+            if found:
+                families += [family] if family != DEFAULT else []
+                wanted -= found
+            if not wanted:
+                break
+    return Fonts(tuple(families), frozenset(wanted))
+
+
+def readable(report: Report, fonts: Fonts) -> Report:
+    """The report with each missing character written as its number, and a remark that says what to install."""
+    if not fonts.missing:
+        return report
+    names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
+    return replace(
+        report,
+        title=report.title.translate(names),
+        panels=tuple(_renamed(panel, names) for panel in report.panels),
+        remarks=(*(remark.translate(names) for remark in report.remarks), _advice(fonts.missing)),
+    )
+
+
+def report_texts(report: Report) -> Iterable[str]:
+    """Every text of a report that a figure shows."""
+    axes = {id(axis): axis for panel in report.panels for axis in (panel.rows, panel.columns)}
+    labels = (label for axis in axes.values() for label in axis.labels)
+    return (report.title, *report.remarks, *(panel.title for panel in report.panels), *labels)
+
+
+def font_runs(text: str) -> list[tuple[str, str | None]]:
+    """The text in runs, each with the path of a font that has it; ``None`` stands for the default."""
+    if all(ord(character) < PLAIN for character in text):
+        return [(text, None)]
+    runs: list[tuple[str, str | None]] = []
+    paths = [_families()[family] for family in choose_fonts([text]).families]
+    for character in text:
+        index = next((number for number, path in enumerate(paths) if character in _characters(path)), 0)
+        path = paths[index] if index else None
+        if runs and runs[-1][1] == path:
+            runs[-1] = (runs[-1][0] + character, path)
+        else:
+            runs.append((character, path))
+    return runs
+
+
+def _renamed(panel: Panel, names: dict[int, str]) -> Panel:
+    def renamed(axis: Axis) -> Axis:
+        return replace(axis, labels=tuple(label.translate(names) for label in axis.labels))
+
+    return replace(panel, title=panel.title.translate(names), rows=renamed(panel.rows), columns=renamed(panel.columns))
+
+
+def _advice(missing: frozenset[str]) -> str:
+    ordered = sorted(missing)
+    said = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
+    more = f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
+    packages = dict.fromkeys(_package(character) for character in ordered)
+    return f"No installed font has {', '.join(said[:MOST_NAMED])}{more}; install {' or '.join(packages)}."
+
+
+def _package(character: str) -> str:
+    emoji = ord(character) >= 0x1F000 and ord(character) < 0x20000
+    kind = "EMOJI" if emoji else "CJK" if unicodedata.east_asian_width(character) in "WF" else ""
+    return next(package for name, package in PACKAGES if name == kind)
+
+
+@cache
+def _families() -> dict[str, str]:
+    """Every installed family that matplotlib can draw, those that have many scripts first, and a file of each."""
+    from matplotlib.font_manager import fontManager
+
+    files: dict[str, str] = {}
+    for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR)):
+        if entry.style == "normal" and not any(unfit in entry.name for unfit in UNFIT):
+            files.setdefault(entry.name, entry.fname)
+    order = sorted(files, key=lambda name: (_place(name), name))
+    return {name: files[name] for name in order}
+
+
+def _place(name: str) -> int:
+    return next((place for place, first in enumerate(FIRST) if name.startswith(first)), len(FIRST))
+
+
+def _weight(weight: str | int) -> int:
+    return weight if isinstance(weight, int) else REGULAR
+
+
+@cache
+def _characters(file: str) -> frozenset[str]:
+    from matplotlib.font_manager import get_font
+
+    try:
+        return frozenset(map(chr, get_font(file).get_charmap()))
+    except (RuntimeError, OSError):  # a font that FreeType cannot open is one that cannot be drawn
+        return frozenset()

@@ -1,0 +1,241 @@
+"""Arcs and text laid out: tokens in two columns joined by lines, and a text shaded by what one query attends to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.colors import ByteArray
+from attnviz.figure_layout import MARGIN, PAGE, Bar, Block, Box, Line, foot_block, head_block, plain_bars
+from attnviz.figure_text import LINE, POINTS, Ruler
+from attnviz.report import Panel, Report
+
+SIZES = (18.0, 16.0, 14.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0)  # points of tokens, the first that fits
+USUAL = 14.0
+ROW = 1.45  # heights of a row of tokens, of their font's size
+REACH, GAP = 1.8, 0.6  # inches between the two columns, and between heads
+LONGEST = 1.6  # inches of a token
+SPACE, PADDING = 0.25, 0.18  # between words and around them, of their font's size
+FAINTEST = 0.01  # of the scale; fainter lines are not seen
+BAR, TALLEST = 0.22, 3.0
+
+
+@dataclass(frozen=True)
+class Word:
+    """A token: its place in inches from the lower left corner, left, right or in the middle of which it stands.
+
+    Attributes:
+        x: of its end or middle.
+        y: of its middle.
+        text: what it says.
+        align: ``left`` or ``right``.
+        box: behind it, ``None`` where there is none.
+        fill: the box's colour; ``None`` draws the token as absent.
+        marked: whether the box has an outline.
+    """
+
+    x: float
+    y: float
+    text: str
+    align: str = "left"
+    box: Box | None = None
+    fill: tuple[int, int, int] | None = None
+    marked: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Strokes:
+    """The lines of one head, ``(lines, 2, 2)`` ends in inches, and how strong each is, ``(lines,)`` from 0 to 1."""
+
+    ends: NDArray[np.float64]
+    strengths: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Styled:
+    """Where everything stands, in inches.
+
+    Attributes:
+        width: of the page.
+        height: of the page.
+        points: size of the tokens.
+        scale: how many times larger than a slide's other letters are.
+        words: the tokens.
+        strokes: the lines between them, one each head.
+        lines: of the title, the heads' names and the remarks.
+        bars: the colour bars.
+    """
+
+    width: float
+    height: float
+    points: float
+    scale: float
+    words: tuple[Word, ...]
+    strokes: tuple[Strokes, ...]
+    lines: tuple[Line, ...]
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What stands between the title and the remarks, from its upper left corner at (0, 0) downwards."""
+
+    width: float
+    height: float
+    words: tuple[Word, ...]
+    strokes: tuple[Strokes, ...] = ()
+    lines: tuple[Line, ...] = ()
+
+
+def arrange_styled(report: Report, ruler: Ruler) -> Styled:
+    """The layout of a report in the style arcs or text: tokens as large as the page allows."""
+    size = report.look.size
+    wide, high = size or PAGE
+    scale = min(max(min(wide / 10, high / 7.5), 0.5), 6.0) if size else 1.0
+    margin = MARGIN * scale
+    bars = plain_bars(report, scale, ruler) if report.style == "text" else []
+    beside = max((bar.box.width + GAP * scale for bar in bars), default=0.0)
+    head = head_block(report, wide - 2 * margin, scale, ruler)
+    foot = foot_block(report, wide - 2 * margin, scale, ruler, 0.25 * high if size else high)
+    room = (wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height if size else float("inf"))
+    points, content = _fitting(report, room, scale, ruler)
+    if size is None:
+        wide = max(content.width + beside, 5.0) + 2 * margin
+        head, foot = (
+            head_block(report, wide - 2 * margin, scale, ruler),
+            foot_block(report, wide - 2 * margin, scale, ruler, high),
+        )
+        high = max(content.height, 2.5 if bars else 0.0) + head.height + foot.height + 2 * margin
+    left = margin + max(wide - 2 * margin - content.width - beside, 0) / 2
+    spare = high - 2 * margin - head.height - foot.height - content.height
+    top = high - margin - head.height - (max(spare, 0) / 2 if size else 0)
+    return _placed(content, (wide, high), (left, top), margin, (head, foot), bars, points, scale)
+
+
+def _placed(
+    content: Content,
+    page: tuple[float, float],
+    corner: tuple[float, float],
+    margin: float,
+    blocks: tuple[Block, Block],
+    bars: list[Bar],
+    points: float,
+    scale: float,
+) -> Styled:
+    left, top = corner
+    head, foot = blocks
+    lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
+    height = min(TALLEST * scale, max(top - foot.height - margin - 1.0 * scale, 0.5))
+    place = Box(left + content.width + GAP * scale, top - 0.7 * scale - height, BAR * scale, height)
+    return Styled(
+        width=page[0],
+        height=page[1],
+        points=points,
+        scale=scale,
+        words=tuple(_moved(word, left, top) for word in content.words),
+        strokes=tuple(Strokes(strokes.ends + corner, strokes.strengths) for strokes in content.strokes),
+        lines=(*head.at(margin, page[1] - margin), *lines, *foot.at(margin, margin + foot.height)),
+        bars=tuple(replace(bar, box=place) for bar in bars[:1]),
+    )
+
+
+def _moved(word: Word, x: float, y: float) -> Word:
+    box = word.box and replace(word.box, x=word.box.x + x, y=word.box.y + y)
+    return replace(word, x=word.x + x, y=word.y + y, box=box)
+
+
+def _fitting(report: Report, room: tuple[float, float], scale: float, ruler: Ruler) -> tuple[float, Content]:
+    """The largest letters whose content fits the room, and that content."""
+    wanted, look = report.look.font_size, report.look
+    sizes = (wanted,) if wanted else tuple(size * scale for size in SIZES if look.size or size <= USUAL)
+    arrange = _arcs if report.style == "arcs" else _text
+    for points in sizes:
+        content = arrange(report, points, room[0], scale, ruler)
+        if content.width <= room[0] + 1e-6 and content.height <= room[1]:
+            break
+    return points, content
+
+
+def _arcs(report: Report, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Heads side by side as the width allows: queries at the left, keys at the right, lines between them."""
+    row, limit = points * ROW / POINTS, LONGEST * scale
+    shown = [axis for panel in report.panels for axis in (panel.rows, panel.columns)]
+    label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
+    one = 2 * label + (REACH + 0.2) * scale
+    tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
+    across = min(max(int((width + GAP * scale) / (one + GAP * scale)), 1), len(report.panels))
+    words: list[Word] = []
+    strokes, lines = [], []
+    for number, panel in enumerate(report.panels):
+        down, place = divmod(number, across)
+        x, y = place * (one + GAP * scale), -down * tall
+        lines.append(Line(x + label, y, ruler.cut(panel.title, points, one - label), points, faint=False))
+        start, left, right = y - 2.2 * row, x + label, x + one - label
+        for align, axis, at in (("right", panel.rows, left), ("left", panel.columns, right)):
+            lines.append(
+                Line(
+                    at - (ruler.width(axis.name, points * 0.8) if align == "right" else 0),
+                    y - 1.1 * row,
+                    axis.name,
+                    points * 0.8,
+                )
+            )
+            words += [
+                Word(at, start - index * row, ruler.cut(text, points, limit), align)
+                for index, text in enumerate(axis.labels)
+            ]
+        strokes.append(_strokes(panel, left + 0.1 * scale, right - 0.1 * scale, start, row))
+    height = tall * -(-len(report.panels) // across)
+    return Content(one * across + GAP * scale * (across - 1), height, tuple(words), tuple(strokes), tuple(lines))
+
+
+def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
+    """A line for every visible weight that can be seen, the strongest last, so that it lies on top."""
+    fraction = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.values)), 0)
+    pairs = np.argwhere(fraction > FAINTEST)
+    strengths = fraction[pairs[:, 0], pairs[:, 1]]
+    order = np.argsort(strengths, kind="stable")
+    pairs = pairs[order]
+    starts = np.column_stack([np.full(len(pairs), left), top - pairs[:, 0] * row])
+    stops = np.column_stack([np.full(len(pairs), right), top - pairs[:, 1] * row])
+    return Strokes(np.stack([starts, stops], axis=1), strengths[order])
+
+
+def _text(report: Report, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """One paragraph for each head, its tokens on the colours of their weights."""
+    row = points * ROW * 1.15 / POINTS
+    words: list[Word] = []
+    lines = []
+    y = 0.0
+    for panel in report.panels:
+        for text in ruler.wrap(panel.title, points * 0.85, width):
+            lines.append(Line(0, y, text, points * 0.85))
+            y -= points * LINE / POINTS
+        paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
+        words += paragraph
+        y = paragraph[-1].y - row * 1.4
+    right = max(word.box.x + word.box.width for word in words if word.box)
+    widest = max(right, *(ruler.width(line.text, line.points) for line in lines))
+    return Content(widest, -y, tuple(words), lines=tuple(lines))
+
+
+def _paragraph(panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler) -> Iterator[Word]:
+    colors: ByteArray = panel.scale.rgb(panel.values)[0]
+    pad, space = PADDING * points / POINTS, SPACE * points / POINTS
+    first, x = panel.columns.edges[0], 0.0
+    for index, label in enumerate(panel.columns.labels):
+        text = ruler.cut(label, points, width - 2 * pad)
+        wide = ruler.width(text, points) + 2 * pad
+        if x > 0 and x + wide > width:
+            x, y = 0.0, y - row
+        red, green, blue = colors[index].tolist()
+        yield Word(
+            x=x + pad,
+            y=y,
+            text=text,
+            box=Box(x, y - row * 0.45, wide, row * 0.9),
+            fill=(red, green, blue) if panel.visible[0, index] else None,
+            marked=first + index == panel.rows.edges[0] and label == panel.rows.labels[0],
+        )
+        x += wide + space

@@ -1,0 +1,42 @@
+import pytest
+
+from attnviz.figure_fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, report_texts
+from attnviz.look import Look
+from attnviz.render import draw
+from attnviz.report import ReportOptions, build_report
+from tests.test_render_figure import recorded
+
+NOWHERE = "\U000e1234"  # a code point that Unicode has not given to anything
+
+
+def test_latin_greek_and_hebrew_need_only_the_default_font() -> None:
+    assert choose_fonts(["Life", "café", "Γειά", "שלום"]) == Fonts((DEFAULT,), frozenset())
+
+
+def test_what_no_font_has_is_missing_and_joiners_are_not() -> None:
+    fonts = choose_fonts([f"a{NOWHERE}b\u200d\ufe0f"])
+    assert fonts.missing <= {NOWHERE}
+
+
+def test_cjk_is_drawn_with_another_font_where_one_is_installed() -> None:
+    fonts = choose_fonts(["你好"])
+    if fonts.missing:
+        pytest.skip("no font with CJK is installed")
+    assert len(fonts.families) == 2
+    assert [text for text, _ in font_runs("Hi 你好!")] == ["Hi ", "你好", "!"]
+
+
+def test_missing_characters_are_written_as_their_numbers_and_said() -> None:
+    report = build_report(recorded(1, ["a", "x👋"], ["b"]), ReportOptions(look=Look(title="👋 hello")))
+    shown = readable(report, Fonts((DEFAULT,), frozenset("👋")))
+    assert shown.title == "⟨U+1F44B⟩ hello"
+    assert shown.panels[0].rows.labels == ("a", "x⟨U+1F44B⟩")
+    advice = "No installed font has U+1F44B (waving hand sign); install Symbola (Debian: fonts-symbola)."
+    assert shown.remarks[-1] == advice
+    assert "👋" not in "".join(report_texts(shown))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_every_script_is_drawn_without_a_warning(suffix: str) -> None:
+    labels = ["Привет", "שלום", "مرحبا", "नमस्ते", "你好", "こんにちは", "안녕", "👋🏽", "é"]
+    assert draw(build_report(recorded(1, labels, ["a", "b"]), ReportOptions(look=Look(dpi=40))), suffix)

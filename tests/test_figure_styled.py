@@ -1,0 +1,158 @@
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.patches import Rectangle
+
+from attnviz.api import report_options
+from attnviz.errors import AttnvizError
+from attnviz.look import Look
+from attnviz.maps import Recording
+from attnviz.render import draw
+from attnviz.render_figure import figure
+from attnviz.report import Report, build_report
+from attnviz.selection import Selection
+from tests.test_render_figure import recorded, shown_texts, words
+
+
+def report_of(recording: Recording, table: str | None = None, suffix: str = ".svg", **look: Any) -> Report:
+    return build_report(recording, report_options(suffix, Selection(), Look.parse(**look), table))
+
+
+@pytest.mark.parametrize("style", ["arcs", "text"])
+@pytest.mark.parametrize("size", [None, "16:9", "4x3"])
+@pytest.mark.parametrize("heads", [1, 5])
+def test_no_text_overlaps_another_or_leaves_the_page(style: str, size: str | None, heads: int) -> None:
+    drawn = figure(report_of(recorded(heads, words(12), words(14)), style=style, size=size))
+    drawn.draw_without_rendering()
+    boxes = [(text.get_text(), text.get_window_extent()) for text in shown_texts(drawn)]
+    for said, box in boxes:
+        assert box.x0 >= 0, said
+        assert box.y0 >= 0, said
+        assert box.x1 <= drawn.bbox.width, said
+        assert box.y1 <= drawn.bbox.height, said
+    for (said, one), (other, two) in combinations(boxes, 2):
+        apart = one.x1 <= two.x0 + 1 or two.x1 <= one.x0 + 1 or one.y1 <= two.y0 + 1 or two.y1 <= one.y0 + 1
+        assert apart, f"{said!r} overlaps {other!r}"
+
+
+def test_arcs_join_each_query_at_the_left_to_its_visible_keys_at_the_right() -> None:
+    recording = recorded(1, ["q0", "q1", "q2"], ["k0", "k1", "k2", "k3"], causal=True)
+    report = report_of(recording, style="arcs")
+    drawn = figure(report)
+    at = {text.get_text(): text.get_position() for text in drawn.texts}
+    [lines] = drawn.findobj(LineCollection)
+    seen = {}
+    for (start, stop), color in zip(lines.get_segments(), lines.get_colors(), strict=True):
+        query = min("q0 q1 q2".split(), key=lambda name: abs(at[name][1] - start[1]))
+        key = min("k0 k1 k2 k3".split(), key=lambda name: abs(at[name][1] - stop[1]))
+        assert at[query][0] < start[0] < stop[0] < at[key][0]
+        seen[query, key] = np.asarray(color)[3]
+    panel = report.panels[0]
+    strengths = panel.scale.fraction(panel.values)
+    wanted = {
+        (f"q{row}", f"k{column}"): strengths[row, column]
+        for row in range(3)
+        for column in range(row + 1)
+        if strengths[row, column] > 0.01
+    }
+    assert seen == pytest.approx(wanted)
+
+
+def test_text_is_shaded_by_the_weights_of_its_query_and_masked_tokens_have_no_colour() -> None:
+    recording = recorded(1, words(5), words(5), causal=True)
+    report = report_of(recording, style="text", query="2")
+    assert "“that” (2)" in report.panels[0].title
+    boxes = [patch for patch in figure(report).findobj(Rectangle) if patch.get_width() < 3 and patch.get_height() < 1]
+    weights = recording.maps[0].window((0,), slice(2, 3), slice(0, 5)).weights[0, 0]
+    fills = [np.asarray(box.get_facecolor()) for box in boxes][-5:]
+    wanted = report.panels[0].scale.rgb(weights) / 255
+    assert np.allclose([tuple(fill)[:3] for fill in fills[:3]], wanted[:3], atol=1e-6)
+    assert [fill[-1] for fill in fills] == [1, 1, 1, 0, 0]
+
+
+def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
+    recording = recorded(1, ["it", "was", "it"], ["a", "b"])
+    assert "“it” (2)" in report_of(recording, style="text").panels[0].title
+    assert "“was” (1)" in report_of(recording, style="text", query="was").panels[0].title
+    first = report_of(recording, style="text", query="it")
+    assert "“it” (0)" in first.panels[0].title
+    assert "“it” is also at 2; --query 2 takes that one." in first.remarks
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"style": "arc"}, "unknown style 'arc'; heatmap, arcs or text works"),
+        ({"style": "text", "query": "dog"}, "no query 'dog' among the tokens; a number from 0 to 4 works"),
+        ({"style": "text", "query": "5"}, "no query 5; there are 5, so 0 to 4 works"),
+        ({"style": "arcs", "table": "scores"}, "--table needs --style heatmap"),
+        ({"style": "arcs", "suffix": ".txt"}, "-o arcs.svg works"),
+        ({"cmap": "virids"}, "unknown colormap 'virids'"),
+        ({"limits": "1:0"}, "--limits '1:0' are the wrong way round; 0:1 works"),
+        ({"limits": "0:0"}, "wrong way round"),
+        ({"limits": "all"}, "shared, head or two numbers as 0:0.5 works"),
+        ({"color_scale": "sqrt"}, "unknown color-scale 'sqrt'; linear or log works"),
+        ({"color_scale": "log", "table": "scores"}, "linear, or --table weights, works"),
+        ({"color_scale": "log", "limits": "0:1"}, "no logarithmic scale; 0.001:1 works"),
+        ({"font_size": 0.5}, "3 to 144 points"),
+    ],
+)
+def test_refuses_what_is_none_and_says_what_works(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttnvizError, match=message.replace("(", r"\(")):
+        report_of(recorded(1, words(5), words(5)), **options)
+
+
+def test_refuses_more_than_arcs_can_show() -> None:
+    with pytest.raises(AttnvizError, match="up to 120 tokens, not 130"):
+        report_of(recorded(1, words(130), words(3)), style="arcs")
+    with pytest.raises(AttnvizError, match="up to 16 heads, not 17"):
+        report_of(recorded(17, words(2), words(3)), style="arcs")
+
+
+def test_given_limits_and_heads_own_limits_are_taken_and_said() -> None:
+    recording = recorded(2, words(3), words(4))
+    given = report_of(recording, limits="0.1:0.5").panels
+    assert {(panel.scale.low, panel.scale.high) for panel in given} == {(0.1, 0.5)}
+    own = report_of(recording, limits="head")
+    assert [panel.scale.high for panel in own.panels] == [float(panel.values.max()) for panel in own.panels]
+    assert own.panels[0].scale != own.panels[1].scale
+    assert any("colours of its own" in remark for remark in own.remarks)
+
+
+def test_logarithmic_colours_are_equally_far_apart_for_equal_ratios() -> None:
+    scale = report_of(recorded(1, words(30), words(30)), color_scale="log").panels[0].scale
+    steps = scale.fraction(scale.low * (scale.high / scale.low) ** np.linspace(0, 1, 5))
+    assert np.allclose(np.diff(steps), 0.25)
+    assert scale.fraction(0.0) == 0
+
+
+def test_annotated_cells_hold_their_percentages() -> None:
+    report = report_of(recorded(1, words(2), words(3)), annotate=True)
+    said = [text.get_text() for text in figure(report).axes[0].texts if text.get_text().isdigit()]
+    assert said == [f"{value:.0%}".rstrip("%") for value in report.panels[0].values.ravel()]
+
+
+def test_font_size_is_that_of_the_tokens() -> None:
+    drawn = figure(report_of(recorded(1, words(3), words(3)), font_size=9.5))
+    assert {text.get_fontsize() for text in drawn.axes[0].get_yticklabels()} == {9.5}
+
+
+def test_transparent_figures_have_no_background() -> None:
+    import io
+
+    from PIL import Image
+
+    report = report_of(recorded(1, words(3), words(3)), suffix=".png", transparent=True, dpi=40)
+    assert np.asarray(Image.open(io.BytesIO(draw(report, ".png"))).convert("RGBA"))[0, 0, 3] == 0
+    many = report_of(recorded(33, words(3), words(3)), suffix=".png", transparent=True)
+    assert np.asarray(Image.open(io.BytesIO(draw(many, ".png"))).convert("RGBA"))[0, 0, 3] == 0
+
+
+@pytest.mark.parametrize("style", ["arcs", "text"])
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_the_same_report_gives_the_same_bytes(style: str, suffix: str) -> None:
+    report = report_of(recorded(1, words(3), words(4)), style=style, dpi=50)
+    assert draw(report, suffix) == draw(report, suffix)
