@@ -2,9 +2,7 @@
 
 import os
 import sys
-from importlib import import_module
 from importlib.util import find_spec
-from threading import Thread
 
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
@@ -16,13 +14,10 @@ def refuse_browse() -> None:
     """Raises AttnvizError where nothing full-screen can be shown, before any work is done."""
     if find_spec("textual") is None:
         raise AttnvizError("browse needs textual; pip install attnviz[browse] installs it")
+    if os.name != "posix":
+        raise AttnvizError("browse needs a POSIX terminal; WSL has one, and attnviz show works anywhere")
     if not sys.stdout.isatty() or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         raise AttnvizError("browse needs a terminal; attnviz show writes to a pipe, and to a file with -o FILE")
-
-
-def import_ahead() -> None:
-    """Imports textual while the recording is read or made, which mostly waits for the disk."""
-    Thread(target=import_module, args=("textual.app",), daemon=True).start()
 
 
 def browse(recording: Recording, other: Recording | None, selection: Selection, look: Look) -> int:
@@ -37,14 +32,17 @@ def browse(recording: Recording, other: Recording | None, selection: Selection, 
     Raises:
         AttnvizError: if the two do not correspond, or there is no terminal for the keys.
     """
-    from attnviz.browse_app import Browser
+    from attnviz.browse_first import first_sight
     from attnviz.browse_save import save_picture
     from attnviz.browse_session import Session
 
     session = Session(recording, other, selection)
     _take_keys_from_terminal()
-    browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), look.ascii)
-    browser.run()
+    with first_sight(session, look.ascii):
+        from attnviz.browse_app import Browser
+
+        browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), look.ascii)
+        browser.run()
     return browser.return_code or 0
 
 

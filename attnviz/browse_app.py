@@ -6,12 +6,11 @@ import signal
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 from rich.segment import Segment
-from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
@@ -22,13 +21,13 @@ from textual.widget import Widget
 from attnviz.browse_head import minimap_at, side_key, text_places
 from attnviz.browse_keys import Screen, find, press, settle
 from attnviz.browse_layout import map_lines, map_of, side_width, tiles
+from attnviz.browse_pixels import COLORS, style_of
 from attnviz.browse_session import Session
 from attnviz.browse_state import Size, State
 from attnviz.browse_view import draw_screen
 from attnviz.errors import AttnvizError
 from attnviz.render_terminal import Line
 
-COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}
 IDLE = 0.001  # seconds between slices of work, in which keys come first
 Save = Callable[[Screen, State, Path], None]
 
@@ -208,7 +207,7 @@ class Browser(App[int]):
             return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.exit, 128 + number)
+            loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
         gc.freeze()
         gc.enable()
 
@@ -238,12 +237,3 @@ def strip_of(line: Line) -> Strip:
     """A line as textual takes it: plain segments, in which nothing is markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
     return Strip([Segment("".join(span.text for span in run), style_of(*look)) for look, run in runs])
-
-
-@lru_cache(maxsize=65_536)
-def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
-    """The style of a span, as rich has it."""
-    colors = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
-    words = dict.fromkeys(style.split(), True)
-    ink_name, paper_name = colors
-    return Style(color=ink_name, bgcolor=paper_name, **words)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 import numpy as np
+from rich.style import Style
 
 from attnviz.browse_layout import ANSI
 from attnviz.browse_session import Cells
@@ -10,6 +11,7 @@ from attnviz.colors import DIVERGING, ColorScale, Rgb
 from attnviz.render_terminal import ASCII_SHADES, SHADES, Line, Span
 from attnviz.report import Quantity
 
+COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
 CURSOR: Rgb = (255, 0, 170)
 MORE, LESS = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
 
@@ -74,6 +76,8 @@ def row_spans(cells: Cells, row: int, scale: ColorScale, colors: int, cell: int,
     if colors <= ANSI:
         one = Cells(cells.values[row : row + 1], cells.visible[row : row + 1])
         glyphs = shades(one, scale)[0]
+        if cursor is not None:
+            glyphs[cursor] = "+"
         return [
             Span(glyph * cell, ink=_sign(value, scale, colors), style="reverse" if place == cursor else "")
             for place, (glyph, value) in enumerate(zip(glyphs, cells.values[row].tolist(), strict=True))
@@ -131,3 +135,12 @@ def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
 
     paper = colormap(name)[round(fraction * 255)]
     return tuple(ink_on(paper).tolist()), tuple(paper.tolist())
+
+
+@lru_cache(maxsize=65_536)
+def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
+    """The style of a span, as rich has it."""
+    colors = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
+    words = dict.fromkeys(style.split(), True)
+    ink_name, paper_name = colors
+    return Style(color=ink_name, bgcolor=paper_name, **words)  # type: ignore[arg-type]

@@ -177,10 +177,9 @@ def browse(
     ] = None,
 ) -> None:
     """Look through all heads, full-screen: arrows move, Enter opens one, ? lists the keys."""
-    from attnviz.browse import browse, import_ahead, refuse_browse
+    from attnviz.browse import browse, refuse_browse
 
     refuse_browse()
-    import_ahead()
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
     recording = record(read_input(input), settings, selection)
