@@ -28,7 +28,7 @@ BITS = math.log2(math.e)
 HEADROOM = 20.0  # bits that a row's reference lies above the largest score of its first tile
 LEAST, MOST = 2.0**-40, 2.0**90  # a row's sum outside these says that its reference was out of reach
 TILE = {"cpu": (512, 512), "cuda": (2048, 4096), "mps": (2048, 4096)}  # queries and keys of a tile
-LONGEST = 32  # keys that are pooled in one step
+LONGEST = 16  # keys that are pooled in one step; torch's maximum over more is ten times slower
 ALONG_KEYS = ("entropy", "peak", "distance")
 NEIGHBOURS = {"self": 0, "previous": -1, "next": 1}
 NUMBERS = (*ALONG_KEYS, "first", *NEIGHBOURS)
@@ -144,6 +144,16 @@ class _Column:
     def steps(self) -> Tensor:
         """How far each key is from the tile's first, ``(count,)``."""
         return self.order.sub(self.tokens.start).to(torch.float32)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """How far each block's first key is from the tile's, ``(blocks,)``."""
+        return self.steps[: self.tile.count]
+
+    @cached_property
+    def places(self) -> Tensor:
+        """The places within a block, ``(longest,)``."""
+        return torch.arange(self.tile.longest, device=self.order.device)
 
     def hide(self, scores: Tensor) -> bool:
         """Puts repeated and padded keys out of sight, ``(queries, count)``; says whether there are any."""
@@ -363,7 +373,9 @@ class _Head:
         steps = (positions - column.tokens.start).to(powers.dtype)
         before = int(positions[-1]) < column.tokens.start
         if before or int(positions[0]) >= column.tokens.stop:
-            passed: Tensor = steps * band.sums[:, pixels].sum(1) - powers @ column.steps.to(powers.dtype)
+            sums = band.sums[:, pixels]
+            within = powers.view(len(powers), *column.shape).sum(2)  # by place in its block
+            passed: Tensor = steps * sums.sum(1) - sums @ column.starts.to(sums) - within @ column.places.to(sums)
             return -passed if before else passed
         apart: Tensor = (powers * (steps[:, None] - column.steps).abs()).sum(1)
         return apart
