@@ -36,6 +36,7 @@ def record(
     tokens: Labels | None = None,
     context: Labels | None = None,
     stop: bool = False,
+    dense: bool | None = None,
 ) -> Iterator[Recording]:
     """Records the attention of one forward pass made in the ``with`` block.
 
@@ -52,6 +53,7 @@ def record(
         tokens: the labels of the queries' tokens: strings, ``Tokens``, or one ``Tokens`` a text of the batch.
         context: the same for the tokens that cross-attention looks at.
         stop: end the forward pass after the last chosen layer; what follows it in the block does not run.
+        dense: keep whole maps (true), or factors where a call has them (false); ``None`` for factors of long ones.
 
     Raises:
         AttnvizError: where the block ends without attention, or lacks a layer or head that was chosen.
@@ -59,7 +61,7 @@ def record(
     selection = Selection(
         layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)
     )
-    capture = Capture(model, selection, attention=attention, tokens=tokens, context=context, stop=stop)
+    capture = Capture(model, selection, attention=attention, tokens=tokens, context=context, stop=stop, dense=dense)
     recording: Recording = object.__new__(Recording)
     with capture.listening():
         yield recording
@@ -76,6 +78,7 @@ class Capture:
         tokens: labels of the queries.
         context: labels of the keys of cross-attention.
         stop: whether to end the forward pass after the last chosen layer.
+        dense: whether to keep whole maps; ``None`` for the factors of long ones.
 
     Raises:
         AttnvizError: for a compiled or scripted model, in which calls cannot be seen.
@@ -90,10 +93,12 @@ class Capture:
         tokens: Labels | None = None,
         context: Labels | None = None,
         stop: bool = False,
+        dense: bool | None = None,
     ) -> None:
         refuse_opaque(model)
         check_attention(attention)
         self.model, self.selection, self.attention, self.stop = model, selection, attention, stop
+        self.dense = dense
         self.labels = {"tokens": tokens, "context": context}
         self.places = Places(model)
         self.numbering = Numbering()
@@ -157,7 +162,7 @@ class Capture:
         heads = tuple(head for head in range(first, first + count) if chosen is None or head in chosen)
         if not heads:
             return
-        self.kept.append(keep(site, attention, heads, call))
+        self.kept.append(keep(site, attention, heads, call, self.dense))
 
     def _is_odd(self, site: Site, call: AttentionCall) -> bool:
         """Whether the module has made maps of so many shapes that none of them is all of its attention."""

@@ -45,16 +45,18 @@ class Kept:
     fields: list[dict[str, Any]]
 
 
-def keep(site: Site, attention: Attention, heads: tuple[int, ...], call: AttentionCall) -> Kept:
-    """The maps of these heads of a call.
+def keep(
+    site: Site, attention: Attention, heads: tuple[int, ...], call: AttentionCall, dense: bool | None = None
+) -> Kept:
+    """The maps of these heads of a call: whole where ``dense`` says so, or where there are no factors.
 
     Raises:
         AttnvizError: if scores are not finite.
     """
     held = [head - (site.head or 0) for head in heads]
     batch, _, queries, keys = call.shape
-    long = queries * keys > LARGEST_DENSE and site.head is None
-    factored = isinstance(call, FactoredCall) and long and call.is_rule
+    wanted = queries * keys > LARGEST_DENSE if dense is None else not dense
+    factored = isinstance(call, FactoredCall) and wanted and site.head is None and call.is_rule
     fields = _factors(call, held, site) if factored and isinstance(call, FactoredCall) else _whole(call, held, site)
     return Kept(
         site=site,

@@ -73,6 +73,9 @@ class Model:
     seed: Annotated[int, Option(help="Draw the weights from this seed.")] = ModelSettings.seed
     device: Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")] = ModelSettings.device
     dtype: Annotated[str, Option(help="float32, float64, bfloat16 or float16.")] = ModelSettings.dtype
+    truncate: Annotated[bool, Option("--truncate", help="Cut a text that is longer than the model reads.")] = (
+        ModelSettings.truncate
+    )
     dense: Annotated[
         bool | None,
         Option(

@@ -55,6 +55,7 @@ class ModelSettings:
     generate: int = 0
     device_map: str | None = None
     dense: bool | None = None
+    truncate: bool = False
 
     def __post_init__(self) -> None:
         for name, largest in LARGEST.items():

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -78,6 +78,8 @@ class HuggingFaceSource(AbstractSource):
             model, tokenizer = self._load()
             reading = self._read(model, tokenizer, text)
             inner = text_part(model)
+            if self.settings.truncate:
+                reading = truncated(reading, position_limit(inner))
             refuse_unreadable(inner, reading, self.settings.model)
             capture = Capture(
                 inner,
@@ -86,6 +88,7 @@ class HuggingFaceSource(AbstractSource):
                 tokens=reading.tokens,
                 context=reading.context,
                 stop=True,
+                dense=self.settings.dense,
             )
             with capture.listening():
                 inner(**_inputs(inner, reading))
@@ -216,9 +219,22 @@ def refuse_unreadable(model: "PreTrainedModel", reading: Reading, name: str) -> 
     rows = len(_embedding(model))
     for tokens in filter(None, (reading.tokens, reading.context)):
         if limit is not None and len(tokens) > limit:
-            raise AttnvizError(f"the text has {len(tokens)} tokens and {name} reads at most {limit}; shorten it")
+            raise AttnvizError(
+                f"the text has {len(tokens)} tokens and {name} reads at most {limit}; --truncate cuts it"
+            )
         if int(tokens.ids.max()) >= rows:
             raise AttnvizError(f"the tokenizer of {name} knows {int(tokens.ids.max())}, its model only {rows} tokens")
+
+
+def truncated(reading: Reading, limit: int | None) -> Reading:
+    """What is read, cut to as many tokens as the model has positions for, and said so."""
+    count = len(reading.tokens)
+    if limit is None or count <= limit or reading.context is not None:
+        return reading
+    tokens = reading.tokens.shortened(limit)
+    types = None if reading.types is None else [*reading.types[: limit - 1], reading.types[-1]]
+    remark = f"Truncated: {limit} of {count} tokens, as many as the model reads."
+    return replace(reading, tokens=tokens, types=types, remarks=(remark, *reading.remarks))
 
 
 def position_limit(model: "PreTrainedModel") -> int | None:

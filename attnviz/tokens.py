@@ -77,6 +77,15 @@ class Tokens:
             segments=np.concatenate([self.segments, np.zeros(missing, dtype=np.int64)]),
         )
 
+    def shortened(self, count: int) -> Self:
+        """``count`` of these tokens: the first, and the special tokens that the tokenizer put last."""
+        ending = 0
+        while ending < min(count, len(self)) and self.special[-1 - ending]:
+            ending += 1
+        held = np.concatenate([np.arange(count - ending), np.arange(len(self) - ending, len(self))])
+        arrays = {name: getattr(self, name)[held] for name in ARRAYS}
+        return replace(self, labels=tuple(self.labels[place] for place in held), **arrays)
+
     def first(self, count: int) -> Self:
         """The first ``count`` of these tokens."""
         return replace(

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from attnviz.cli import main
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, LayerMaps, Recording
+from attnviz.maps_factored import FactoredMaps
 from attnviz.selection import Selection
 from attnviz.source import ModelSettings, open_source
 
@@ -247,9 +248,27 @@ def test_refuses_an_unknown_kind_of_model(bert: str, tmp_path: Path) -> None:
     assert "cannot load" in refusal(str(folder))
 
 
+def test_truncate_cuts_a_text_to_the_models_positions_and_keeps_its_last_special_token(bert: str) -> None:
+    recording = recorded("the cat " * 10, bert, truncate=True)
+    whole = labels(recorded("the cat " * 5, bert).maps[0])
+    assert labels(recording.maps[0]) == whole
+    assert whole[-1] == "[SEP]"
+    assert recording.remarks[0] == "Truncated: 12 of 22 tokens, as many as the model reads."
+    assert not recorded("the cat", bert, truncate=True).remarks
+
+
+def test_maps_kept_as_factors_give_the_dense_windows(llama: str) -> None:
+    factored, dense = (recorded("the cat " * 5, llama, dense=dense).maps[1] for dense in (False, True))
+    assert isinstance(factored, FactoredMaps)
+    assert isinstance(dense, DenseMaps)
+    window, expected = (maps.window((3, 0), slice(2, 9), slice(0, 7)) for maps in (factored, dense))
+    np.testing.assert_allclose(window.weights, expected.weights, atol=1e-6)
+    np.testing.assert_array_equal(window.visible, expected.visible)
+
+
 def test_refuses_what_the_model_cannot_read(bert: str) -> None:
     assert "the text has 22 tokens and" in refusal(bert, "the cat " * 10)
-    assert "reads at most 12" in refusal(bert, "the cat " * 10)
+    assert "reads at most 12; --truncate cuts it" in refusal(bert, "the cat " * 10)
     assert "no chat template" in refusal(bert, chat=True)
     assert "--attention chooses in an encoder-decoder" in refusal(bert, attention="cross")
     assert "no layer 9; there are 0-2" in refusal(bert, selection=Selection(layers=(9,)))
