@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE, FRAME_HEIGHT = ".html", 720  # pixels of the page in a notebook
+NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
 SELECTED = ("layers", "heads", "queries", "keys")
 
 
@@ -52,7 +53,7 @@ def page_frame(recording: Recording) -> str | None:
     """The page of the recording in a frame, as HTML for a notebook; ``None`` where there is no page to show."""
     if PAGE not in RENDERERS:
         return None
-    report = _report(recording, PAGE, {})
+    report = _report(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
     page = html.escape(draw_report(report, PAGE).decode(), quote=True)
     return (
         f'<iframe title="{html.escape(report.caption, quote=True)}" sandbox="allow-scripts allow-downloads" '

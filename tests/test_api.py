@@ -104,6 +104,14 @@ def test_notebook_shows_the_page_in_a_frame(recording: Recording, monkeypatch: p
     assert html.escape(str(frame.attributes["title"])).startswith("Attention of 6 heads")
 
 
+def test_notebook_frame_holds_the_page_that_the_command_line_writes(recording: Recording) -> None:
+    shown = recording._repr_html_()
+    assert shown is not None
+    frame = Frame()
+    frame.feed(shown)
+    assert str(frame.attributes["srcdoc"]).encode() == attnviz.draw(recording, ".html", max_size="10MB")
+
+
 def test_notebook_without_a_page_shows_what_it_shows_of_any_value(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import tracemalloc
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -110,6 +111,9 @@ def test_only_chosen_heads_queries_and_keys_are_written_with_their_own_indices(r
     rows = csv_rows(draw(chosen, ".csv"))
     cells = [(row["layer"], row["head"], row["query"], row["key"]) for row in rows]
     assert cells == [(*head, q, k) for head in (("1", "2"), ("0", "1")) for q in "12" for k in "456"]
+    assert [(row["query_token"], row["key_token"]) for row in rows[:6]] == [
+        (f"q{q}", f"k{k}") for q in "12" for k in "456"
+    ]
     [first, _] = json.loads(draw(chosen, ".json"))["heads"]
     assert first["keys"] == {"first": 4, "tokens": ["k4", "k5", "k6"]}
     assert [row["query"] for row in first["rows"]] == [1, 2]
@@ -131,7 +135,12 @@ def test_same_report_gives_same_bytes(recording: Recording, suffix: str) -> None
     assert draw(report(recording), suffix) == draw(report(recording), suffix)
 
 
-@pytest.mark.parametrize("token", ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1", "'=1"])
+def test_archive_carries_no_date(recording: Recording) -> None:
+    with zipfile.ZipFile(io.BytesIO(draw(report(recording), ".npz"))) as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+@pytest.mark.parametrize("token", ["=1+1", "+1", "-2", "@SUM(A1)", "\t1", "\r=1", " =1", "＝1", "'=1"])
 def test_token_that_a_spreadsheet_would_run_stays_text(token: str) -> None:
     shielded = spreadsheet_text(token)
     assert shielded == f"'{token}"
