@@ -77,8 +77,8 @@ def readable(report: Report, fonts: Fonts) -> Report:
 
 def report_texts(report: Report) -> Iterable[str]:
     """Every text of a report that a figure shows."""
-    axes = {id(axis): axis for panel in report.panels for axis in (panel.rows, panel.columns)}
-    labels = (label for axis in axes.values() for label in axis.labels)
+    drawn = () if report.style == "overview" else report.panels
+    labels = {label for panel in drawn for axis in (panel.rows, panel.columns) for label in axis.labels}
     return (report.title, *report.remarks, *(panel.title for panel in report.panels), *labels)
 
 

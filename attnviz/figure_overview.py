@@ -23,6 +23,7 @@ STEPS = 8  # from paper to ink, for smooth letters
 ABSENT, HATCH, NOT_A_NUMBER, INK = LEVELS, LEVELS + 1, LEVELS + 2, LEVELS + 3
 FAINT = INK + STEPS
 PAPER = INK
+EFFORT = 3  # of compression; more takes twice the time for a twentieth of the size
 STRIPES = 5  # pixels from one stripe of what is absent to the next
 PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
 LARGEST = 200  # pixels of a thumbnail's longer side, where no size is asked for
@@ -98,7 +99,7 @@ def draw_overview(report: Report) -> bytes:
     said.add_itxt("Description", " ".join((report.caption, *report.remarks)))
     with io.BytesIO() as file:
         clear = {"transparency": PAPER} if report.look.transparent else {}
-        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), **clear)
+        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), compress_level=EFFORT, **clear)
         return file.getvalue()
 
 

@@ -1,0 +1,78 @@
+"""The overview of a model's heads as a PNG, against a grid of matplotlib axes of the same arrays."""
+
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from attnviz import api, files
+from attnviz.maps import DenseMaps, Recording
+from attnviz.tokens import Tokens
+from tests.bench.timing import pair_commands, pair_functions, report
+
+LAYERS, HEADS, TOKENS = 12, 12, 128
+RUNS = 5
+SUBPLOTS = """
+import sys
+import matplotlib
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+def draw(weights, file):
+    figure, grid = plt.subplots(*weights.shape[:2], figsize=(16, 16))
+    for layer, row in enumerate(grid):
+        for head, axes in enumerate(row):
+            axes.imshow(weights[layer, head])
+            axes.set_title(f"{layer}.{head}")
+    figure.savefig(file, format="png")
+    plt.close(figure)
+"""
+WHOLE = SUBPLOTS + "\ndraw(np.load(sys.argv[1]), sys.argv[2])\n"
+
+
+def main() -> None:
+    """Prints both ratios: the drawing alone, and the whole process with the numbers read from a file."""
+    recording = random_recording()
+    weights = np.stack([maps.weights for maps in recording.maps if isinstance(maps, DenseMaps)])
+    drawing: dict[str, object] = {}
+    exec(SUBPLOTS, drawing)
+    subplots = drawing["draw"]
+    assert callable(subplots)
+    measured = pair_functions(lambda: api.draw(recording, ".png"), lambda: subplots(weights, io.BytesIO()), runs=RUNS)
+    report("overview of 12 x 12 heads at 128 tokens, PNG", measured, 1 / 25)
+    with tempfile.TemporaryDirectory() as folder:
+        saved, arrays = Path(folder) / "run.safetensors", Path(folder) / "weights.npy"
+        files.save(recording, saved)
+        np.save(arrays, weights)
+        ours = [sys.executable, "-m", "attnviz", "show", str(saved), "-o", f"{folder}/ours.png", "--force"]
+        theirs = [sys.executable, "-c", WHOLE, str(arrays), f"{folder}/theirs.png"]
+        report("the same, whole process", pair_commands(ours, theirs, runs=RUNS), 1 / 8)
+
+
+def random_recording() -> Recording:
+    """Peaked maps of every head, from a seed."""
+    random = np.random.default_rng(0)
+    maps = []
+    for layer in range(LAYERS):
+        scores = random.normal(scale=3, size=(HEADS, TOKENS, TOKENS)).astype(np.float32)
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        maps.append(
+            DenseMaps(
+                layer=layer,
+                module=f"layers.{layer}",
+                heads=tuple(range(HEADS)),
+                query_tokens=Tokens.numbered(TOKENS),
+                key_tokens=Tokens.numbered(TOKENS),
+                scores=scores,
+                weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
+                visible=np.ones((TOKENS, TOKENS), dtype=bool),
+            )
+        )
+    return Recording(maps=tuple(maps), model="random numbers")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""README's pictures: each is made by the one script, and each that the script makes is there."""
+
+import runpy
+from pathlib import Path
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_every_picture_in_docs_is_made_by_the_script() -> None:
+    made = runpy.run_path(str(DOCS / "pictures.py"), run_name="pictures")["PICTURES"]
+    assert set(made) == {path.name for path in DOCS.glob("*.png")}
