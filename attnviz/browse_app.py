@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from attnviz.browse_head import minimap_at, side_key, text_places
-from attnviz.browse_keys import Screen, find, press, settle
+from attnviz.browse_keys import Screen, find, first_ranked, press, settle
 from attnviz.browse_layout import map_lines, map_of, side_width, tiles
 from attnviz.browse_pixels import COLORS, style_of
 from attnviz.browse_session import Session
@@ -28,6 +28,7 @@ from attnviz.browse_view import draw_screen
 from attnviz.errors import AttnvizError
 from attnviz.render_terminal import Line
 
+PAUSE = 0.2  # seconds at a metric before it is measured
 IDLE = 0.001  # seconds between slices of work, in which keys come first
 Save = Callable[[Screen, State, Path], None]
 
@@ -89,7 +90,8 @@ class Canvas(Widget):
         screen, state = self.here, self.state
         if state.opened or not screen.size.enough:
             return
-        self.measure(state.view.order)
+        if not self.session.is_sorted(state.view):
+            self.set_timer(PAUSE, partial(self.measure, state.view.order))
         grid = tiles(self.session, state, screen.size)
         first = grid.on_screen(state.top)
         everyone = [*first, *(head for head in range(len(self.session.heads)) if head not in set(first))]
@@ -100,10 +102,16 @@ class Canvas(Widget):
             self.start_work()
 
     def measure(self, order: str | None) -> None:
-        """Measures what heads are sorted by, in a thread, once."""
-        if order is not None and order not in self.measuring:
+        """Measures what heads are sorted by, in a thread, once, and only where the user has stopped at it."""
+        if order is not None and order == self.state.view.order and order not in self.measuring:
             self.measuring.add(order)
-            self.run_worker(lambda: self.session.measure(order), thread=True, group="measure")
+            self.run_worker(lambda: self.rank(order), thread=True, group="measure")
+
+    def rank(self, order: str) -> None:
+        """Measures, and moves to the first head of what is still asked for."""
+        self.session.measure(order)
+        if order == self.state.view.order:
+            self.app.call_from_thread(lambda: self.go(first_ranked(self.here, self.state)))
 
     def on_key(self, event: events.Key) -> None:
         """Answers a key: typed where a prompt is open, else what it is bound to."""
@@ -155,10 +163,6 @@ class Canvas(Widget):
         except AttnvizError as error:
             message = str(error)
         self.app.call_from_thread(lambda: self.go(replace(self.state, message=message)))
-
-    def on_worker_state_changed(self) -> None:
-        """Draws what a thread has measured."""
-        self.go(self.state)
 
     def on_click(self, event: events.Click) -> None:
         """Moves the cursor to what was clicked; a second click opens it."""

@@ -71,7 +71,7 @@ def settle(screen: Screen, state: State) -> State:
 
 
 def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
-    """The state with the cursor on the next token that has ``sought`` in it, or on the head of that name."""
+    """The state with the cursor on the next token that has ``sought`` in it, or among heads on that of the name."""
     state = replace(state, prompt=None, typed="", message="")
     if not state.opened:
         return _find_head(screen, state, sought)
@@ -85,6 +85,18 @@ def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
     return settle(screen, replace(state, key=hits[0], sought=sought, message=found))
 
 
+def sort_by(screen: Screen, state: State, order: str | None) -> State:
+    """The state with heads sorted by a metric, or as recorded, and the cursor on the first."""
+    return first_ranked(screen, replace(state, view=replace(state.view, order=order, ascending=False)))
+
+
+def first_ranked(screen: Screen, state: State) -> State:
+    """The state with the cursor on the first head, where heads are sorted by what is measured."""
+    if not screen.session.is_sorted(state.view) or state.opened:
+        return state
+    return settle(screen, replace(state, head=screen.session.order(state.view)[0], top=0))
+
+
 def strongest_keys(screen: Screen, state: State) -> list[int]:
     """The keys of the cursor's query, by what is shown: the largest value, or the largest change, first."""
     row = screen.session.row(state.head, state.view, state.query)
@@ -94,11 +106,16 @@ def strongest_keys(screen: Screen, state: State) -> list[int]:
 
 
 def _find_head(screen: Screen, state: State, sought: str) -> State:
+    from attnviz.metrics import METRICS
+
     names = screen.session.names
     wanted = sought.strip()
     if wanted in names:
         return settle(screen, replace(state, head=names.index(wanted)))
-    return replace(state, message=f"no head “{sought}”; {names[0]} to {names[-1]}; Enter opens one to find tokens in")
+    if wanted in METRICS:
+        return sort_by(screen, state, wanted)
+    message = f"no head or metric “{sought}”; {names[0]} to {names[-1]}, previous, sink, … work; tokens are in a head"
+    return replace(state, message=message if wanted else "")
 
 
 def _scrolled(start: int, cursor: int, shown: int, count: int) -> int:
@@ -231,11 +248,10 @@ def _sort(screen: Screen, state: State, key: str) -> State:
     if key == "r":
         if state.view.order is None:
             return replace(state, message="layers are in order; o sorts by a metric")
-        return replace(state, view=replace(state.view, ascending=not state.view.ascending), top=0)
+        return first_ranked(screen, replace(state, view=replace(state.view, ascending=not state.view.ascending)))
     names: list[str | None] = [None, *METRICS]
     step = -1 if key == "O" else 1
-    order = names[(names.index(state.view.order) + step) % len(names)]
-    return replace(state, view=replace(state.view, order=order, ascending=False), top=0)
+    return sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])
 
 
 def _ask(screen: Screen, state: State, key: str) -> State:
@@ -282,7 +298,7 @@ BINDINGS = (
     Binding(("t",), "t", "hide special tokens", _toggle_tokens),
     Binding(("d",), "d", "difference to the other recording", _toggle_difference),
     Binding(("o", "O", "r"), "o O r", "sort by next, previous metric; reverse", _sort),
-    Binding(("slash",), "/", "find a token, or a head by its name", _ask),
+    Binding(("slash",), "/", "find a token; among heads: 4.11, or sort by sink", _ask),
     Binding(("n", "N"), "n N", "find the next, the previous", _again),
     Binding(("s",), "s", "save what is seen: SVG, PNG, PDF", _ask),
     Binding(("question_mark", "f1"), "?", "these keys", _help),

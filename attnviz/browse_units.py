@@ -70,6 +70,11 @@ class Units:
         return slice(int(self.starts[span.start]), int(self.stops[span.stop - 1]))
 
 
+def harmless(text: str) -> str:
+    """The text with what would command the terminal written out."""
+    return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 def reduce_units(reduce: np.ufunc, cells: NDArray[np.generic], units: Units, span: slice, axis: int) -> NDArray:  # type: ignore[type-arg]
     """Cells of the span's tokens reduced to one for each unit along an axis."""
     first = units.starts[span.start]
@@ -92,9 +97,9 @@ def _stops(starts: IntArray, kept: NDArray[np.bool_]) -> IntArray:
 
 def _label(tokens: Tokens, part: slice) -> str:
     if part.stop - part.start == 1:
-        return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), tokens.labels[part.start])
+        return harmless(tokens.labels[part.start])
     start, stop = tokens.offsets[part.start, 0], tokens.offsets[part.stop - 1, 1]
-    return visible_label(tokens.text[start:stop].strip()) or "".join(tokens.labels[part])
+    return visible_label(tokens.text[start:stop].strip()) or harmless("".join(tokens.labels[part]))
 
 
 def _is_spaced(tokens: Tokens, stop: int) -> bool:

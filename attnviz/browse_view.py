@@ -12,6 +12,7 @@ from attnviz.browse_layout import Tiles, tiles
 from attnviz.browse_pixels import legend, pixel_lines
 from attnviz.browse_session import Cells
 from attnviz.browse_state import SMALLEST, State
+from attnviz.browse_units import harmless
 from attnviz.colors import ColorScale
 from attnviz.render_terminal import Line, Span, fit
 from attnviz.report import model_name, text_title
@@ -62,10 +63,11 @@ def overview_scale(screen: Screen, state: State, grid: Tiles) -> ColorScale:
 
 
 def padded(line: Iterable[Span], width: int) -> Line:
-    """The line in exactly so many columns: filled, or cut where it is longer."""
+    """The line in exactly so many columns: filled, or cut where it is longer; it commands nothing."""
     kept: Line = []
     room = width
     for span in line:
+        span = span if span.text.isprintable() else replace(span, text=harmless(span.text))
         length = cell_len(span.text)
         if length > room:
             kept.append(replace(span, text=set_cell_size(span.text, room)))

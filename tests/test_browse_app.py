@@ -108,7 +108,7 @@ def test_token_that_looks_like_markup_is_shown_as_it_is() -> None:
         assert "[bold] [/] </b> \\x1b[2J 🎉 東京 a\\tb" in shown(browser)
         assert "\x1b" not in shown(browser)
 
-    played(Recording(maps=(maps,), model="[red]model[/red]"), play)
+    played(Recording(maps=(maps,), model="[red]model[/red]\x1b[5m"), play)
 
 
 def test_click_chooses_a_head_and_a_second_click_opens_it(recording: Recording) -> None:
@@ -157,6 +157,7 @@ def test_refusal_to_save_is_said_and_the_inspector_goes_on(recording: Recording)
 def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("o")
+        await pilot.pause(0.3)
         await browser.workers.wait_for_complete()
         await pilot.pause()
         assert "by entropy" in shown(browser)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +111,15 @@ def test_head_is_found_by_its_name(recording: Recording) -> None:
     assert "0.0 to 1.2" in find(screen, State(), "7.7").message
 
 
+def test_heads_are_sorted_by_the_metric_of_that_name_the_first_chosen(recording: Recording) -> None:
+    screen = screen_of(recording)
+    screen.session.measure("peak")
+    state = find(screen, State(), "peak")
+    assert state.view.order == "peak"
+    assert state.head == screen.session.order(state.view)[0]
+    assert after(screen, "r", state=state).head == screen.session.order(state.view)[-1]
+
+
 def long_recording(count: int = 300) -> Recording:
     from tests.test_browse_app import wide_recording
 
@@ -169,3 +179,10 @@ def test_help_is_left_by_any_key(recording: Recording) -> None:
     screen = screen_of(recording)
     assert after(screen, "question_mark").help
     assert after(screen, "question_mark", "right") == State()
+
+
+def test_documentation_lists_every_key_as_the_help_does() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "browse.md").read_text(encoding="utf-8")
+    assert [f"| {binding.shown} | {binding.does} |" for binding in BINDINGS] == [
+        line for line in page.split("\n") if line.startswith("| ") and line != "| key | does |"
+    ]
