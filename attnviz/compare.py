@@ -1,6 +1,7 @@
 """Two recordings to what changed between them, head by head."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from attnviz.maps import LayerMaps, Recording, Window
 from attnviz.metrics import measure
 from attnviz.report import (
     CHANGE,
+    MOST_PANELS,
     PERCENT,
     Panel,
     Report,
@@ -30,6 +32,7 @@ from attnviz.report import (
     text_title,
 )
 
+ALONE = "Each thumbnail is B − A: A and B of {} heads fit no page; --heads {} shows those of one."
 MEASURES = (
     "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
     "the less entropy, the more focused the head."
@@ -89,14 +92,17 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         raise AttnvizError(f"--style {options.look.style} draws one recording; a comparison needs --style heatmap")
     changes = {one.head: one for one in compare(a, b)}
     heads_a, heads_b = select_heads(a, options.selection), select_heads(b, options.selection)
-    options = share_page(options, 3 * len(heads_a))
+    alone = options.one_page and 3 * len(heads_a) > MOST_PANELS
+    options = share_page(options, len(heads_a) * (1 if alone else 3))
     pairs = [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in zip(heads_a, heads_b, strict=True)]
-    triples = (panel for pair in (pairs if options.max_cells else ()) for panel in _triple(*pair, options))
-    panels = share_scales(triples, options.look)
+    draw = _difference if alone else _triple
+    drawn = (panel for pair in (pairs if options.max_cells else ()) for panel in draw(*pair, options))
+    panels = share_scales(drawn, options.look)
     chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
     remarks = dict.fromkeys(
         (
+            *([ALONE.format(len(pairs), head_name(*heads_a[0]))] if alone else []),
             MEASURES,
             *_dropout_remarks(a, b),
             *panel_remarks(list(panels)),
@@ -110,7 +116,8 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         panels=panels,
         caption=_caption(a, chosen, change),
         remarks=tuple(remarks),
-        across=3,
+        style="overview" if alone else "map",
+        across=max(Counter(panel.group for panel in panels).values()) if alone else 3,
         summary=_summary(chosen),
         look=options.look,
         numbers=Numbers(origins, tuple(_cells(*pair, options, changes) for pair in pairs)),
@@ -190,6 +197,11 @@ def _triple(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> li
         scale=panel_a.scale,
     )
     return [panel_a, panel_b, difference]
+
+
+def _difference(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> list[Panel]:
+    """B − A alone, as a thumbnail of an overview."""
+    return [replace(_triple(a, b, head, options)[-1], title=head_name(a, head), group=f"layer {a.layer}")]
 
 
 def _summary(changes: list[HeadChange]) -> Summary:

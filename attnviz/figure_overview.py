@@ -27,7 +27,7 @@ EFFORT = 3  # of compression; more takes twice the time for a twentieth of the s
 STRIPES = 5  # pixels from one stripe of what is absent to the next
 PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
 LARGEST = 200  # pixels of a thumbnail's longer side, where no size is asked for
-MARGIN, GAP, BAR = 56, 12, 30  # pixels here and below are those of a slide at 200 an inch
+MARGIN, GAP, BAR, BESIDE = 56, 12, 30, 230  # pixels here and below are those of a slide at 200 an inch
 TITLE, TEXT, SMALL = 54, 30, 24
 NUMBER_SHARE = 0.2  # of a thumbnail
 WHOLE = 0.8  # cells are cut to whole pixels where that leaves so much of them
@@ -124,7 +124,7 @@ def arrange_sheet(report: Report) -> Sheet:
     unit = min(page[0] / 2000, page[1] / 1500) if page else 1.0
     margin = round(MARGIN * unit)
     left = margin + round(max(_width(panels[0].group, round(TEXT * unit)) for panels in groups) + 20 * unit)
-    right = margin + round(230 * unit)
+    right = margin + round(BESIDE * unit)
     top = margin + round(TITLE * 1.6 * unit)
     width = page[0] if page else PAGE[0]
     remarks = _wrapped(" ".join(report.remarks), width - 2 * margin, round(SMALL * unit))
@@ -210,7 +210,7 @@ def _stretched(count: int, cell: float) -> NDArray[np.intp]:
 
 def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
     size = round(TEXT * unit)
-    words = panel.quantity.name.rsplit(" ", 1)
+    words = _wrapped(panel.quantity.name, BESIDE * unit - size, size)
     for number, word in enumerate(words):
         yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
     upper = round(top + (len(words) + 0.6) * size * 1.2)

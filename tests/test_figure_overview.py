@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from attnviz.colors import NAN
+from attnviz.compare import comparison_report
 from attnviz.figure_overview import HATCH, LEVELS, Sheet, _width, arrange_sheet, palette
 from attnviz.figure_theme import THEMES, rgb
 from attnviz.look import Look
@@ -153,3 +154,18 @@ def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
         "draw(report_of(recorded(5, 7, 4, 6)), '.png'); assert not {'matplotlib', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
+    a, b = recorded(3, 7, 4, 6), recorded(3, 7, 4, 6, causal=True)
+    report = comparison_report(a, b, "--causal", ReportOptions(one_page=True))
+    assert report.style == "overview"
+    assert [panel.title for panel in report.panels] == [f"{layer}.{head}" for layer in range(3) for head in range(7)]
+    assert {panel.group for panel in report.panels} == {"layer 0", "layer 1", "layer 2"}
+    block = ((2,), slice(0, 4), slice(0, 6))
+    wanted = b.maps[1].window(*block).weights - a.maps[1].window(*block).weights
+    assert np.array_equal(report.panels[9].values, wanted[0])
+    assert report.remarks[0].startswith("Each thumbnail is B − A")
+    sheet = arrange_sheet(report)
+    ends = [mark.x + _width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
+    assert max(ends) <= sheet.pixels.shape[1]
