@@ -65,10 +65,10 @@ def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
 
 def _remarks(panels: tuple[Panel, ...], view: View) -> tuple[str, ...]:
     """What the toggles and the pooling did to the numbers, in sentences."""
-    pooled = any(len(axis.labels) < axis.edges[-1] - axis.edges[0] for axis in (panels[0].rows, panels[0].columns))
+    pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     mean = view.mean or view.scores or view.difference
     said = (
-        (pooled and not view.words, f"Pooled: each cell is the {'mean' if mean else 'maximum'} of its block."),
+        (pooled, f"Pooled: each cell is the {'mean' if mean else 'maximum'} of its block."),
         (view.words, "Tokens of a word are joined: a weight is summed over its keys and averaged over its queries."),
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
         (view.log, "Colours are logarithmic."),

@@ -272,15 +272,14 @@ def _thumbnail_key(view: View, pixels: int) -> tuple[object, ...]:
 
 
 def _axis(name: str, units: Units, span: slice, cells: int) -> Axis:
-    """The axis over a span of units, in at most so many cells; its edges are token positions."""
+    """The axis over a span of units, in at most so many cells: each a unit by its label, or a block by its token."""
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, cells))
     if len(edges) == count + 1:
-        labels = units.labels[span]
-    else:
-        labels = tuple(str(start) for start in units.starts[edges[:-1]].tolist())
-    tokens = np.append(units.starts[edges[:-1]], units.stops[span.stop - 1])
-    return Axis(name=name, labels=labels, edges=tuple(tokens.tolist()))
+        return Axis(name=name, labels=units.labels[span], edges=tuple(edges.tolist()))
+    starts = units.starts[edges[:-1]].tolist()
+    labels = tuple(str(start) for start in starts)
+    return Axis(name=name, labels=labels, edges=(*starts, int(units.stops[span.stop - 1])))
 
 
 def _join(

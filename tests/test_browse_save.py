@@ -27,6 +27,7 @@ def test_picture_of_a_head_has_its_words_and_says_so() -> None:
     report = picture(screen_of(worded_recording()), State(opened=True, view=View(words=True)), 100, Look())
     [panel] = report.panels
     assert panel.columns.labels == ("[CLS]", "playing", "cards", "[SEP]")
+    assert not panel.columns.pooled
     assert any("summed over its keys" in remark for remark in report.remarks)
 
 
