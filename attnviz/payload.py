@@ -16,6 +16,10 @@ from attnviz.maps import LayerMaps, block_edges, pool_weights
 ABSENT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
 THUMBNAIL = 48  # cells a side
 STEPS = 4  # cells of a row on which its log-sum-exp is checked
+SCORES_SAID = "Scores follow from them and each row’s log-sum-exp, and are shown with their error."
+# The least ``high`` times keys: with codes up to 253 and rows that sum to one, the mean square of a row's codes is then
+# at most 253² / 80, and no distribution of codes with that mean square has quite 6 bits.
+FINEST = 80
 CLOSE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights may come from bfloat16
 
 
@@ -23,18 +27,21 @@ CLOSE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights ma
 class Precision:
     """How a page keeps a weight.
 
-    An integer ``code`` of at most ``largest`` stands for the weight ``(code / largest)²``, so that small weights
-    are kept finer than large ones: the error is at most ``√weight / largest``. The two codes above stand for a
+    An integer ``code`` of at most ``largest`` stands for the weight ``high · (code / largest)²``, where ``high`` is the
+    head's largest one (or a little more, so that codes stay short), so that small weights are kept finer than large ones: the error is at most
+    ``√(weight · high) / largest``. The two codes above stand for a
     masked cell and for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. As
     float32, weights and scores are both kept as they are.
 
     Attributes:
         dtype: of what is kept for a weight: float32, uint16 or uint8.
         most_cells: the most cells of a page for which it is chosen.
+        size: bytes that a cell takes in the page at most, with its score, deflated and in base64.
     """
 
     dtype: str
     most_cells: int
+    size: int
 
     @property
     def exact(self) -> bool:
@@ -50,12 +57,12 @@ class Precision:
     def sentence(self) -> str:
         """The precision in one sentence."""
         if self.exact:
-            return "Weights and scores are kept exactly, as float32."
+            return "Weights are kept exactly, as float32."
         bits = np.dtype(self.dtype).itemsize * 8
         error, small = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
         return (
             f"Weights are kept in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
-            f"{small:g} below 1%. Scores follow from them and each row’s log-sum-exp, and are shown with their error."
+            f"{small:g} below 1%."
         )
 
 
@@ -65,7 +72,7 @@ def rounded_up(number: float) -> float:
     return float(np.ceil(number / step) * step)
 
 
-PRECISIONS = (Precision("float32", 250_000), Precision("uint16", 3_000_000), Precision("uint8", 2**62))
+PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 3), Precision("uint8", 2**62, 1))
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,14 @@ class Plan:
 
     precision: Precision
     block: int
+
+    @property
+    def sentence(self) -> str:
+        """What is kept of weights and scores."""
+        if self.block > 1:
+            return self.precision.sentence
+        scores = "So are scores." if self.precision.exact else SCORES_SAID
+        return f"{self.precision.sentence} {scores}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +122,14 @@ class PackedSide:
         content: weights and what goes with them, one after the other, deflated.
         thumbnail: the means and the maxima ``(height, width)`` of its thumbnail, as uint8 codes.
         peak: row and column of the largest weight, and that weight; ``None`` where no cell has one.
+        high: what the largest code stands for.
         marks: whether a cell is absent, and whether one is NaN.
     """
 
     content: bytes
     thumbnail: bytes
     peak: tuple[int, int, float] | None
+    high: float
     marks: tuple[bool, bool]
 
 
@@ -132,8 +149,7 @@ class PackedHead:
 def plan_page(heads: Iterable[HeadCells], budget: int) -> Plan:
     """The finest plan with which the heads fit ``budget`` bytes.
 
-    A cell takes a byte of the budget: six bits when deflated, which rows of 64 weights or more that sum to one
-    cannot exceed, and a third more in base64.
+    A cell takes a byte of the budget: six bits when deflated (see FINEST), and a third more in base64.
     """
     heads = tuple(heads)
     block = 1
@@ -141,7 +157,7 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> Plan:
         block += 1
     if block > 1:
         return Plan(PRECISIONS[-1], block)
-    return Plan(next(one for one in PRECISIONS if cells <= min(one.most_cells, budget)), block)
+    return Plan(next(one for one in PRECISIONS if cells <= min(one.most_cells, budget // one.size)), block)
 
 
 def pack_heads(heads: Iterable[HeadCells], plan: Plan) -> list[PackedHead]:
@@ -178,13 +194,17 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: Plan) -> Cells:
 def pack_side(cells: Cells, plan: Plan) -> PackedSide:
     """One head of one recording, packed."""
     pooled = plan.block > 1
-    second = encode_weights(cells.second, cells.visible, plan.precision) if pooled else cells.second
+    largest = np.where(cells.visible, cells.largest, np.float32(0))
+    least = min(1.0, FINEST * plan.block / cells.visible.shape[1])
+    high = max(float(without_nan(largest).max(initial=0)), least)
+    second = encode_weights(cells.second, cells.visible, plan.precision, high) if pooled else cells.second
     shown = np.where(cells.visible, cells.weights, np.float32(-1))
     nan = bool(np.isnan(shown.max()))
     return PackedSide(
-        content=deflated((encode_weights(cells.weights, cells.visible, plan.precision), second)),
-        thumbnail=_thumbnail(cells),
+        content=deflated((encode_weights(cells.weights, cells.visible, plan.precision, high), second)),
+        thumbnail=_thumbnail(cells, high),
         peak=_peak(shown),
+        high=high,
         marks=(not cells.visible.all(), nan),
     )
 
@@ -195,8 +215,10 @@ def axis_edges(span: slice, block: int) -> NDArray[np.int64]:
     return np.asarray(span.start + block_edges(count, -(-count // block)))
 
 
-def encode_weights(weights: NDArray[np.float32], visible: NDArray[np.bool_], precision: Precision) -> NDArray[Any]:
-    """The weights as the page keeps them, ``(queries, keys)``.
+def encode_weights(
+    weights: NDArray[np.float32], visible: NDArray[np.bool_], precision: Precision, high: float = 1.0
+) -> NDArray[Any]:
+    """The weights as the page keeps them, ``(queries, keys)``; the largest code stands for ``high``.
 
     Raises:
         AttnvizError: if codes cannot stand for a weight because it is not within 0 to 1.
@@ -211,8 +233,8 @@ def encode_weights(weights: NDArray[np.float32], visible: NDArray[np.bool_], pre
         least, most = float(roots.min()), float(roots.max())
     if least < 0 or most > 1 + 1e-3:
         raise AttnvizError("weights outside 0 to 1 do not fit a page of this many cells; fewer heads or tokens work")
-    np.sqrt(np.minimum(roots, 1, out=roots), out=roots)
-    roots *= precision.largest
+    np.sqrt(np.minimum(roots, np.float32(high), out=roots), out=roots)
+    roots *= np.float32(precision.largest / np.sqrt(high))
     codes = np.rint(roots, out=roots).astype(precision.dtype)
     if nothing is not None:
         codes[nothing] = precision.largest + 2
@@ -252,13 +274,13 @@ def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
     return min(height, THUMBNAIL), min(width, THUMBNAIL)
 
 
-def _thumbnail(cells: Cells) -> bytes:
+def _thumbnail(cells: Cells, high: float) -> bytes:
     height, width = thumbnail_shape(*cells.visible.shape)
     means = pool_weights(cells.weights[None], cells.visible, height, width)
     same = cells.largest is cells.weights
     maxima = means if same else pool_weights(cells.largest[None], cells.visible, height, width)
     pictures = (means.mean[0], maxima.maximum[0])
-    return b"".join(encode_weights(one, means.visible, PRECISIONS[-1]).tobytes() for one in pictures)
+    return b"".join(encode_weights(one, means.visible, PRECISIONS[-1], high).tobytes() for one in pictures)
 
 
 def _peak(shown: NDArray[np.float32]) -> tuple[int, int, float] | None:

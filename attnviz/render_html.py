@@ -37,6 +37,7 @@ SCRIPTS = (
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
 )
+FEW = 3  # tokens of a block that are all in its label
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
@@ -92,7 +93,7 @@ def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[Packed
         "remarks": [*_remarks(numbers, plan, absent, nan), *report.remarks],
         "view": "table" if report.style == "table" else "matrix",
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
-        "precisionSaid": plan.precision.sentence,
+        "precisionSaid": plan.sentence,
         "block": plan.block,
         "absent": absent,
         "nan": nan,
@@ -132,8 +133,13 @@ def _about_text(tokens: Tokens, span: slice, plan: Plan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         return {"labels": tokens.labels[span], "first": span.start, "spaces": _spaces(tokens)[span]}
-    labels = [f"{first}–{stop - 1}" if stop - first > 1 else tokens.labels[first] for first, stop in pairwise(edges)]
+    labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
+
+
+def _block_label(labels: tuple[str, ...]) -> str:
+    """The tokens of a block where they are few, else its first and its last."""
+    return " ".join(labels) if len(labels) <= FEW else f"{labels[0]} … {labels[-1]}"
 
 
 def _spaces(tokens: Tokens) -> str:
@@ -157,6 +163,7 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts) -> dict[str, 
         "keys": [texts.number(side.key_tokens, cells.keys) for side in cells.sides.values()],
         "thumbnail": thumbnail_shape(rows, columns),
         "peaks": [side.peak for side in head.sides],
+        "highs": [side.high for side in head.sides],
         "reach": head.reach,
     }
 

@@ -100,18 +100,19 @@ class Page(HTMLParser):
         dtype = np.dtype(data["precision"]["dtype"]).newbyteorder("<")
         codes = np.frombuffer(content, dtype, rows * columns).reshape(rows, columns)
         rest = content[codes.nbytes :]
-        weights = decoded(codes, data["precision"]["largest"])
+        largest, high = data["precision"]["largest"], described["highs"][side]
+        weights = decoded(codes, largest, high)
         if data["block"] > 1:
-            return weights, decoded(np.frombuffer(rest, dtype).reshape(rows, columns), data["precision"]["largest"])
+            return weights, decoded(np.frombuffer(rest, dtype).reshape(rows, columns), largest, high)
         second = np.frombuffer(rest, "<f4")
         return weights, second.reshape(rows, columns) if dtype.kind == "f" else second
 
 
-def decoded(codes: np.ndarray, largest: int) -> np.ndarray:
+def decoded(codes: np.ndarray, largest: int, high: float = 1.0) -> np.ndarray:
     """Codes to weights: absent is -2."""
     if codes.dtype.kind == "f":
         return codes
-    weights = (codes.astype(np.float64) / largest) ** 2
+    weights = high * (codes.astype(np.float64) / largest) ** 2
     return np.where(codes == largest + 1, -2, np.where(codes == largest + 2, np.nan, weights))
 
 
@@ -268,7 +269,7 @@ def test_page_that_is_too_large_is_pooled_and_says_so() -> None:
     block = maps.weights[0][30:33, 12:15]
     assert mean[10, 4] == pytest.approx(block.mean(), abs=0.01)
     assert maximum[10, 4] == pytest.approx(block.max(), abs=0.01)
-    assert made.data["texts"][0]["labels"][10] == "30–32"
+    assert made.data["texts"][0]["labels"][10] == "30 31 32"
     assert any("Pooled: 501 x 501 tokens in blocks of 3 x 3" in remark for remark in made.data["remarks"])
 
 
@@ -284,6 +285,12 @@ def test_twelve_by_twelve_heads_of_512_tokens_are_not_pooled() -> None:
     assert (plan.block, plan.precision) == (1, UINT8)
 
 
+def test_small_budget_makes_numbers_coarser_before_it_pools_them() -> None:
+    plans = [page_of(large(tokens, heads=1), max_size=100_000).data for tokens in (80, 150, 300, 320)]
+    assert [plan["precision"]["dtype"] for plan in plans] == ["float32", "uint16", "uint8", "uint8"]
+    assert [plan["block"] for plan in plans] == [1, 1, 1, 2]
+
+
 def test_worst_case_rows_take_no_more_than_a_byte_of_the_page_for_each_cell() -> None:
     random = np.random.default_rng(0)
     rows = np.abs(random.normal(size=(1, 512, 512))).astype(np.float32) ** 2  # the entropy of codes is largest so
@@ -292,7 +299,7 @@ def test_worst_case_rows_take_no_more_than_a_byte_of_the_page_for_each_cell() ->
     assert made.data["precision"]["dtype"] == "uint16"
     made = page_of(Recording(maps=(maps,) * 12, model="a test"))
     assert made.data["precision"]["dtype"] == "uint8"
-    assert len(made.content) < 12 * 512 * 512
+    assert len(made.content) < 12 * 512 * 512 + 200_000  # the script, the style and the thumbnails
 
 
 @pytest.mark.parametrize("token", HOSTILE)

@@ -116,7 +116,9 @@ function drawLegend(scale) {
     context.fillStyle = `rgb(${palettes[scale.palette].subarray(3 * place, 3 * place + 3).join(" ")})`;
     context.fillRect(place, 0, 1, 1);
   }
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((fraction) => make("span", {}, tickText(valueAt(fraction, scale), scale)));
+  const texts = [0, 0.25, 0.5, 0.75, 1].map((fraction) => tickText(valueAt(fraction, scale), scale));
+  const crowded = texts.join("").length > 22;
+  const ticks = texts.filter((_, place) => !crowded || place % 2 === 0).map((text) => make("span", {}, text));
   const name = legendName(scale);
   legend.replaceChildren(
     make("span", {}, name),
@@ -138,7 +140,7 @@ function legendName(scale) {
 
 function tickText(value, scale) {
   const percent = Math.abs(100 * value);
-  const digits = percent === 0 || percent >= 10 ? 0 : percent >= 1 ? 1 : percent >= 0.01 ? 2 : 4;
+  const digits = percent === 0 || percent >= 10 ? 0 : Math.min(8, 1 - Math.floor(Math.log10(percent)));
   const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";
   return `${sign}${Number(percent.toFixed(digits))}%`;
 }

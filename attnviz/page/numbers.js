@@ -19,10 +19,10 @@ function inflate(bytes) {
   return new Response(stream).arrayBuffer();
 }
 
-// What each code stands for: (code / largest)², then absent, then NaN.
-function weightsOfCodes(largest) {
+// What each code stands for: high · (code / largest)², then absent, then NaN.
+function weightsOfCodes(largest, high) {
   const weights = new Float32Array(largest + 3);
-  for (let code = 0; code <= largest; code++) weights[code] = (code / largest) ** 2;
+  for (let code = 0; code <= largest; code++) weights[code] = high * (code / largest) ** 2;
   weights[largest + 1] = ABSENT;
   weights[largest + 2] = NaN;
   return weights;
@@ -34,21 +34,22 @@ function decode(codes, table) {
   return weights;
 }
 
-function readWeights(buffer, start, count) {
+function readWeights(buffer, start, count, high) {
   const { dtype, largest } = page.precision;
   if (dtype === "float32") return new Float32Array(buffer, start, count);
   const codes = dtype === "uint16" ? new Uint16Array(buffer, start, count) : new Uint8Array(buffer, start, count);
-  return decode(codes, weightsOfCodes(largest));
+  return decode(codes, weightsOfCodes(largest, high));
 }
 
 // One head of one recording: weights, and what gives its scores or, where pooled, its maxima.
 class Side {
-  constructor(buffer, rows, columns) {
+  constructor(buffer, rows, columns, high) {
     const cells = rows * columns;
     const stop = cells * { float32: 4, uint16: 2, uint8: 1 }[page.precision.dtype];
     this.columns = columns;
-    this.weights = readWeights(buffer, 0, cells);
-    if (page.block > 1) this.maxima = readWeights(buffer, stop, cells);
+    this.high = high;
+    this.weights = readWeights(buffer, 0, cells, high);
+    if (page.block > 1) this.maxima = readWeights(buffer, stop, cells, high);
     else if (page.precision.dtype === "float32") this.scores = new Float32Array(buffer, stop, cells);
     else this.sums = new Float32Array(buffer.slice(stop), 0, rows);
   }
@@ -60,8 +61,8 @@ class Side {
     if (this.scores) return { value: this.scores[row * this.columns + column], error: 0 };
     const sum = this.sums[row];
     if (Number.isNaN(sum) || Number.isNaN(weight)) return null;
-    if (weight === 0) return { below: sum + 2 * Math.log(0.5 / page.precision.largest) };
-    const code = page.precision.largest * Math.sqrt(weight);
+    if (weight === 0) return { below: sum + Math.log(this.high) + 2 * Math.log(0.5 / page.precision.largest) };
+    const code = page.precision.largest * Math.sqrt(weight / this.high);
     return { value: Math.log(weight) + sum, error: -2 * Math.log(1 - 0.5 / code) };
   }
 }
@@ -76,7 +77,7 @@ async function readSide(number, side) {
   const id = `head-${number}-${side}`;
   if (!document.getElementById(id)?.nextSibling) await documentRead();
   const buffer = await inflate(bytesOf(document.getElementById(id).textContent));
-  return new Side(buffer, textOf(number, "query").labels.length, textOf(number, "key").labels.length);
+  return new Side(buffer, textOf(number, "query").labels.length, textOf(number, "key").labels.length, page.heads[number].highs[side]);
 }
 
 // A head's sides, and what changed from the first to the second.
@@ -111,11 +112,11 @@ function textOf(number, axis, side = 0) {
 // The means and maxima of every thumbnail, by head and side.
 function readThumbnails() {
   const codes = bytesOf(page.thumbnails);
-  const table = weightsOfCodes(page.thumbnailLargest);
   let place = 0;
   return page.heads.map((head) => {
     const cells = head.thumbnail[0] * head.thumbnail[1];
-    return page.sides.map(() => {
+    return page.sides.map((_, side) => {
+      const table = weightsOfCodes(page.thumbnailLargest, head.highs[side]);
       const mean = decode(codes.subarray(place, place + cells), table);
       const largest = decode(codes.subarray(place + cells, place + 2 * cells), table);
       place += 2 * cells;
@@ -131,15 +132,17 @@ function weightText(weight, signed = false) {
   const percent = 100 * weight;
   const sign = percent < 0 ? "−" : signed && percent > 0 ? "+" : "";
   const { largest } = page.precision;
-  if (percent === 0 && largest && !signed) return `< ${(100 * (0.5 / largest) ** 2).toPrecision(1)}%`;
-  const error = largest ? (100 * Math.sqrt(Math.abs(weight))) / largest : 0.01;
-  const digits = Math.min(4, Math.max(0, Math.round(-Math.log10(error || 1e-4))));
+  const high = Math.max(...(state.head === null ? [1] : page.heads[state.head].highs));
+  if (percent === 0 && largest && !signed) return `< ${Number((100 * high * (0.5 / largest) ** 2).toPrecision(1))}%`;
+  const error = largest ? (100 * Math.sqrt(Math.abs(weight) * high)) / largest : Math.min(0.01, percent / 100 || 0.01);
+  const digits = Math.min(6, Math.max(0, Math.round(-Math.log10(Math.abs(error) || 1e-4))));
   return `${sign}${Math.abs(percent).toFixed(percent === 0 ? 0 : digits)}%`;
 }
 
 function scoreText(score) {
   if (!score) return "not kept";
   if (score.below !== undefined) return `below ${withMinus(score.below.toFixed(1))}`;
+  if (Number.isNaN(score.value)) return "none";
   if (!Number.isFinite(score.value)) return withMinus(String(score.value));
   if (!score.error) return withMinus(score.value.toFixed(4));
   const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10(score.error))));

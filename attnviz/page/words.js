@@ -103,10 +103,11 @@ class WordsView {
 
   shade(token, value, scale) {
     const part = partOf(value, scale);
-    const color = part > 0.004 ? faded(theme()[hueOf(value, scale)], 0.78 * part) : "";
-    if (token.shaded === color && token.real === value) return;
-    token.shaded = color;
-    token.real = value;
+    const opacity = Math.round(78 * part) / 100;
+    const color = opacity ? faded(theme()[hueOf(value, scale)], opacity) : "";
+    const shade = `${color}${value === ABSENT ? " absent" : ""}${Number.isNaN(value) ? " nan" : ""}`;
+    if (token.dataset.shade === shade) return;
+    token.dataset.shade = shade;
     token.style.backgroundColor = color;
     token.style.color = part > 0.55 ? "var(--paper)" : "";
     token.classList.toggle("absent", value === ABSENT);
