@@ -27,11 +27,11 @@ CLOSE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights ma
 class Precision:
     """How a page keeps a weight.
 
-    An integer ``code`` of at most ``largest`` stands for the weight ``high · (code / largest)²``, where ``high`` is the
-    head's largest one (or a little more, so that codes stay short), so that small weights are kept finer than large ones: the error is at most
-    ``√(weight · high) / largest``. The two codes above stand for a
-    masked cell and for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. As
-    float32, weights and scores are both kept as they are.
+    An integer ``code`` of at most ``largest`` stands for the weight ``high · (code / largest)²``, where ``high`` is
+    the head's largest one (or a little more, so that codes stay short): small weights are kept finer than large
+    ones, with an error of at most ``√(weight · high) / largest``. The two codes above stand for a masked cell and
+    for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. As float32, weights and
+    scores are both kept as they are.
 
     Attributes:
         dtype: of what is kept for a weight: float32, uint16 or uint8.
