@@ -17,7 +17,7 @@ from attnviz.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
 from attnviz.payload import PRECISIONS, PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
-from attnviz.report import Report, head_name
+from attnviz.report import Report, find_query, head_name
 from attnviz.tokens import Tokens
 
 SCRIPTS = (
@@ -83,7 +83,7 @@ def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHea
 
 def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> dict[str, Any]:
     """Everything but the heads' own numbers, as JSON values."""
-    texts = _Texts(plan)
+    texts, sequential = _Texts(plan), report.look.cmap or SEQUENTIAL
     described = [_about_head(cells, head, texts) for cells, head in zip(numbers.heads, heads, strict=True)]
     sides = [packed for head in heads for packed in head.sides]
     absent, nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
@@ -91,15 +91,15 @@ def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[Packed
         "title": report.title,
         "caption": report.caption,
         "remarks": [*_remarks(numbers, plan, absent, nan), *report.remarks],
-        "view": "table" if report.style == "table" else "matrix",
+        **_about_start(report, numbers),
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
         "block": plan.block,
         "absent": absent,
         "nan": nan,
         "nanColor": list(NAN),
-        "palettes": {name: _base64(colormap(name).tobytes()) for name in (SEQUENTIAL, DIVERGING)},
-        "sequential": SEQUENTIAL,
+        "palettes": {name: _base64(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
+        "sequential": sequential,
         "diverging": DIVERGING,
         "high": max((side.peak[2] for side in sides if side.peak), default=0.0) or 1.0,
         "reach": max(head.reach for head in heads) or 1.0,
@@ -108,6 +108,20 @@ def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[Packed
         "heads": described,
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": _base64(b"".join(side.thumbnail for side in sides)),
+    }
+
+
+def _about_start(report: Report, numbers: Numbers) -> dict[str, Any]:
+    """What is shown first: the view, the token that is chosen in it, and the colours."""
+    look, first = report.look, numbers.heads[0]
+    fixed = not isinstance(look.limits, str)
+    query = find_query(first.maps.query_tokens, look.query)[0] if look.query is not None else -1
+    return {
+        "view": "table" if report.style == "table" else {"heatmap": "matrix"}.get(look.style, look.style),
+        "query": query - first.queries.start if first.queries.start <= query < first.queries.stop else None,
+        "steps": "log" if look.color_scale == "log" else None,
+        "limits": "head" if look.limits == "head" else "page",
+        "fixed": list(look.limits) if fixed else None,
     }
 
 

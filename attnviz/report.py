@@ -179,7 +179,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     """
     heads = select_heads(recording, options.selection)
     cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
-    if options.look.style != "heatmap":
+    if options.look.style != "heatmap" and options.max_cells:
         return styled_report(recording, heads, cells, options)
     if is_overview(heads, options):
         return overview_report(recording, heads, cells, options)
@@ -197,7 +197,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         remarks=(
             *_cut_remarks(cells[0], panels),
             *panel_remarks(panels),
-            *scale_remarks(options.look),
+            *(scale_remarks(options.look) if panels else ()),
             *recording_remarks(recording),
         ),
         style="map" if options.table is None else "table",

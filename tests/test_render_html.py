@@ -383,6 +383,15 @@ def test_table_report_opens_on_the_table(recording: Recording) -> None:
     assert page(report).data["view"] == "table"
 
 
+def test_look_says_what_is_shown_first(recording: Recording) -> None:
+    look = Look(style="text", query="q3", color_scale="log", limits=(0.0, 0.5), cmap="magma")
+    data = page(build_report(recording, ReportOptions(max_cells=0, look=look))).data
+    assert (data["view"], data["query"], data["steps"], data["fixed"]) == ("text", 3, "log", [0.0, 0.5])
+    assert base64.b64decode(data["palettes"][data["sequential"]]) == colormap("magma").tobytes()
+    with pytest.raises(AttnvizError, match="no query 'nobody'"):
+        page(build_report(recording, ReportOptions(max_cells=0, look=Look(query="nobody"))))
+
+
 @pytest.mark.parametrize("text", ["50", "big", "-5MB", "50 TB", "1e3MB", ""])
 def test_refuses_a_size_that_is_none(text: str) -> None:
     with pytest.raises(AttnvizError, match=r"50MB, 500kB or 1\.5GB works"):

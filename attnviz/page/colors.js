@@ -5,9 +5,9 @@ const LOG_LEAST = 1e-4; // of the largest value: where logarithmic steps begin
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
 
 // The scale up to a value; "root" steps show small values larger than they are.
-function scaleUpTo(high) {
+function scaleUpTo(high, low = 0) {
   const change = state.side === "change";
-  return { high: high || 1, palette: change ? page.diverging : page.sequential, steps: state.steps, change };
+  return { low: change ? 0 : low, high: high || 1, palette: change ? page.diverging : page.sequential, steps: state.steps, change };
 }
 
 // The scale of a head, shared by all or its own.
@@ -15,11 +15,12 @@ function scaleOf(number) {
   const head = page.heads[number];
   const own = state.limits === "head";
   if (state.side === "change") return scaleUpTo(own ? head.reach : page.reach);
+  if (page.fixed && !own) return scaleUpTo(page.fixed[1], page.fixed[0]);
   return scaleUpTo(own ? head.peaks[state.side === "B" ? 1 : 0]?.[2] : page.high);
 }
 
 function fractionOf(value, scale) {
-  const part = Math.min(1, Math.abs(value) / scale.high);
+  const part = Math.min(1, Math.max(0, (Math.abs(value) - scale.low) / (scale.high - scale.low)));
   const stepped = scale.steps === "root" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
   return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
 }
@@ -32,7 +33,7 @@ function logOf(part) {
 function valueAt(fraction, scale) {
   const stepped = scale.change ? Math.abs(2 * fraction - 1) : fraction;
   const part = { even: stepped, root: stepped ** 2, log: LOG_LEAST ** (1 - stepped) }[scale.steps];
-  return scale.high * (scale.change ? Math.sign(fraction - 0.5) * part : part);
+  return scale.low + (scale.high - scale.low) * (scale.change ? Math.sign(fraction - 0.5) * part : part);
 }
 
 function rgbOf(value, scale) {

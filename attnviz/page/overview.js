@@ -100,6 +100,7 @@ function thumbnailValues(number) {
 
 // The scale of a thumbnail: pooled values are smaller than those that they are pooled from.
 function thumbnailScale(number) {
+  if (page.fixed && state.limits === "page" && state.side !== "change") return scaleOf(0);
   const numbers = state.limits === "head" ? [number] : page.heads.keys();
   let high = 0;
   for (const each of numbers) high = Math.max(high, largestOf(thumbnailValues(each)));

@@ -7,12 +7,12 @@ const state = {
   head: null, // number of the open head; null for the overview
   view: page.view,
   side: comparing ? "change" : "", // "A", "B" or "change" of a comparison
-  limits: "page", // or "head"
-  steps: manyTokens() ? "root" : "even", // of the colours; or "log"
+  limits: page.limits, // "page" or "head"
+  steps: page.steps ?? (manyTokens() ? "root" : "even"), // of the colours; or "log"
   pool: "mean", // or "largest", of thumbnails
   direction: "to", // or "from", of the text view
   mark: null, // {query, key} that is pointed at, either null
-  pin: null, // {query, key} that was clicked
+  pin: page.query === null ? null : { query: page.query, key: null }, // {query, key} that was clicked
 };
 let shown = null; // the open head's numbers
 let current = null; // the view that draws them: {drawOver, reveal, fit, stage?}
@@ -137,7 +137,7 @@ function readAddress() {
   state.head = known ? number : page.heads.length === 1 ? 0 : null;
   if (asked.get("view") in VIEWS) state.view = asked.get("view");
   state.mark = null;
-  if (before !== state.head && !sameTexts(before, state.head)) state.pin = null;
+  if (before !== null && state.head !== null && !sameTexts(before, state.head)) state.pin = null;
   const drawn = draw();
   if (state.head === null && before !== null) document.querySelector(`.thumb[data-number="${before}"]`)?.focus();
   if (state.head !== null && before === null && page.heads.length > 1) one("head-title").focus({ preventScroll: true });
@@ -178,7 +178,7 @@ function drawButtons() {
   choices("sides", comparing ? sides : [], state.side, (side) => set("side", side));
   const pools = poolsThumbnails() && !open ? [["mean", "Mean"], ["largest", "Largest"]] : [];
   choices("pools", pools, state.pool, (pool) => set("pool", pool));
-  const limits = page.heads.length > 1 && (hasPalette() || state.view === "arcs") ? [["page", "Shared colours"], ["head", "Per head"]] : [];
+  const limits = page.heads.length > 1 && (hasPalette() || state.view === "arcs") ? [["page", page.fixed ? "Given limits" : "Shared colours"], ["head", "Per head"]] : [];
   choices("limits", limits, state.limits, (value) => set("limits", value));
   const steps = open && state.view === "table" ? [] : [["even", "Linear"], ["root", "Square root"], ["log", "Log"]];
   choices("steps", steps, state.steps, (value) => set("steps", value));
