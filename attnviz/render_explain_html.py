@@ -7,6 +7,7 @@ from typing import IO
 from attnviz.colors import ink_on
 from attnviz.steps import ABSENT, GAP, Explanation, Step, Table
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = """
 :root { color-scheme: light dark; --ink: #191b1f; --paper: #fff; --soft: #5a6069; --line: #dfe2e6; --card: #f6f7f9; }
 @media (prefers-color-scheme: dark) {
@@ -47,9 +48,10 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     parts = [
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         f"<style>{STYLE}</style>\n</head>\n<body>\n<main>",
         f"<header>\n<h1>{title}</h1>\n<p>Attention step by step, in head {explanation.head}.</p>",
-        f"<nav>{links}</nav>\n</header>" if len(explanation.steps) > 1 else "</header>",
+        f'<nav aria-label="Steps">{links}</nav>\n</header>' if len(explanation.steps) > 1 else "</header>",
         *(_section(number, step) for number, step in enumerate(explanation.steps, 1)),
         "<footer>",
         *(f"<p>{escape(remark)}</p>" for remark in explanation.remarks),

@@ -180,7 +180,8 @@ def cut_table(
         spec: Python's format for a number.
     """
     seen = np.ones(values.shape, dtype=bool) if visible is None else visible
-    widest = max((len(format(value, spec)) for value in values[seen].tolist()), default=1)
+    shown = values[seen]
+    widest = max(len(format(end, spec)) for end in (shown.min(), shown.max())) if shown.size else 1
     width = 1 + max(widest, *(min(cell_len(label), WIDEST_COLUMN_LABEL) for label in columns))
     label = 1 + min(WIDEST_LABEL, max(cell_len(row) for row in rows))
     kept_rows = keep_ends(len(rows), MOST_ROWS)
