@@ -238,8 +238,8 @@ def tell_scaling(at: Teller) -> Step:
         worked=(
             f"Variance of q·k in this head, measured: {raw.var():.4f} before, {scaled.var():.4f} after "
             f"(× {total:.4f}² = {total**2:.4f}).",
-            "Its features are neither independent nor of variance 1, so this need not be 1. Random normal vectors have "
-            "such features: their table is for heads of this width, and of twice and four times it.",
+            "Its features are neither independent nor of variance 1, so this need not be 1. The table has random "
+            "vectors whose features are both, in heads of this width and of twice and four times it.",
         ),
     )
 
@@ -355,8 +355,8 @@ def tell_join(at: Teller) -> Step:
         sentence=f"What the {heads} heads have gathered is put side by side again, head 0 first."
         if heads > 1
         else "There is one head, so there is nothing to join.",
-        formula="C = [C_0, …, C_h]",
-        latex=r"C = [C_0, \dots, C_h]",
+        formula=f"C = [C_0, …, C_{heads - 1}]" if heads > 1 else "C = C_0",
+        latex=rf"C = [C_0, \dots, C_{{{heads - 1}}}]" if heads > 1 else "C = C_0",
         before=shape(heads=heads, queries=queries, features=width),
         after=shape(queries=queries, features=heads * width),
         tables=(at.features("C", join_heads(at.numbers.mixed), at.numbers.tokens.labels),) if heads > 1 else (),

@@ -28,7 +28,7 @@ h2 span { color: var(--soft); font-weight: 400; margin-right: .5rem; }
 .shape { font-size: .9rem; margin: 0 0 .75rem; }
 .scroll { overflow-x: auto; margin: .75rem 0 0; }
 table { border-collapse: collapse; font: .82rem/1.3 ui-monospace, "DejaVu Sans Mono", monospace; }
-caption { text-align: left; font: 600 .9rem/1.5 system-ui, sans-serif; padding-bottom: .25rem; }
+caption { text-align: left; white-space: nowrap; font: 600 .9rem/1.5 system-ui, sans-serif; padding-bottom: .25rem; }
 th { color: var(--soft); font-weight: 400; text-align: right; white-space: nowrap; max-width: 9rem; overflow: hidden;
   text-overflow: ellipsis; }
 th, td { padding: .22rem .5rem; }
@@ -76,7 +76,7 @@ def _section(number: int, step: Step) -> str:
 
 def _formula(formula: str) -> str:
     """The formula with what follows an underscore set lower: ``W_Q``."""
-    return re.sub(r"_(\w)", r"<sub>\1</sub>", escape(formula))
+    return re.sub(r"_(\w+)", r"<sub>\1</sub>", escape(formula))
 
 
 def _table(table: Table) -> str:
