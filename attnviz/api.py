@@ -11,6 +11,7 @@ from attnviz.render import ONE_PAGE, RENDERERS, max_cells, thumbnail_cells
 from attnviz.render import draw as draw_report
 from attnviz.report import Report, ReportOptions, build_report
 from attnviz.selection import Selection
+from attnviz.words import Grouping, regroup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,10 +82,13 @@ def report_options(suffix: str, selection: Selection, look: Look, table: str | N
 
 
 def _report(recording: Recording, suffix: str, options: dict[str, Any]) -> Report:
-    known = (*SELECTED, "table", *(field.name for field in fields(Look)))
+    grouped = tuple(field.name for field in fields(Grouping))
+    known = (*SELECTED, *grouped, "table", *(field.name for field in fields(Look)))
     unknown = [name for name in options if name not in known]
     if unknown:
         raise AttnvizError(f"unknown option {unknown[0]!r}; {known_names(known)} works")
     selection = Selection.parse(**{name: options.pop(name) for name in SELECTED if name in options})
+    grouping = Grouping(**{name: options.pop(name) for name in grouped if name in options})
     table = options.pop("table", None)
+    recording = regroup(recording, selection, grouping, table)
     return build_report(recording, report_options(suffix, selection, Look.parse(**options), table))

@@ -34,6 +34,7 @@ SUMMARY = "How much each head changed"
 POINTS, LINE, COLUMN = 72, 1.3, 0.62  # of an inch; height of a line and width of a narrow character, of its font's
 FEWEST_DPI = 300
 SMALLER = 2.0  # pictures are drawn on so much smaller a page, where figures keep their letters legible, and enlarged
+SMALLEST_FONT = 3.0  # points, that a figure takes
 MOST_SLIDES = 200
 LONGEST_TEXT = 240  # characters of the text on the title slide
 LARGEST_INCHES = 56  # of a slide, as the format has it
@@ -192,7 +193,8 @@ def _picture(part: Report, size: tuple[float, float]) -> IO[bytes]:
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = max(part.look.dpi, FEWEST_DPI)
     smaller = 1.0 if part.style == "overview" else SMALLER
-    look = replace(part.look, size=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller))
+    font = None if part.look.font_size is None else max(part.look.font_size / smaller, SMALLEST_FONT)
+    look = replace(part.look, size=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
     picture = io.BytesIO()
     write_figure(replace(part, title="", panels=panels, remarks=(), look=look), ".png", picture)
     return picture

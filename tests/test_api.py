@@ -33,6 +33,15 @@ def test_command_line_writes_exactly_the_bytes_that_draw_gives(
     assert Path(f"out{suffix}").read_bytes() == attnviz.draw(causal_recording, suffix, **options)
 
 
+@pytest.mark.parametrize("name", ["words", "no_special", "renormalize"])
+def test_tokens_are_joined_and_left_out_as_on_the_command_line(
+    name: str, causal_recording: Recording, in_folder: Path
+) -> None:
+    causal_recording.save("run.safetensors")
+    assert main(["show", "run.safetensors", "-o", "out.csv", f"--{name.replace('_', '-')}"]) == 0
+    assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **{name: True})
+
+
 def test_json_on_standard_output_is_what_draw_gives(
     recording: Recording, in_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
