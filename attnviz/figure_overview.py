@@ -23,7 +23,7 @@ STEPS = 8  # from paper to ink, for smooth letters
 ABSENT, HATCH, NOT_A_NUMBER, INK = LEVELS, LEVELS + 1, LEVELS + 2, LEVELS + 3
 FAINT = INK + STEPS
 PAPER = INK
-EFFORT = 3  # of compression; more takes twice the time for a twentieth of the size
+RUNS = 3  # zlib's Z_RLE: its default strategy takes twice the time for files about as large
 STRIPES = 5  # pixels from one stripe of what is absent to the next
 PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
 LARGEST = 200  # pixels of a thumbnail's longer side, where no size is asked for
@@ -99,7 +99,7 @@ def draw_overview(report: Report) -> bytes:
     said.add_itxt("Description", " ".join((report.caption, *report.remarks)))
     with io.BytesIO() as file:
         clear = {"transparency": PAPER} if report.look.transparent else {}
-        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), compress_level=EFFORT, **clear)
+        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), compress_type=RUNS, **clear)
         return file.getvalue()
 
 
@@ -246,21 +246,26 @@ def _wrapped(text: str, room: float, size: int) -> list[str]:
 
 def _with_letters(sheet: Sheet) -> ByteArray:
     """The pixels with the text drawn over them, from paper to ink in a few steps."""
-    pixels = sheet.pixels
+    pixels = sheet.pixels.copy()
+    steps = np.arange(256, dtype=np.uint16) * (STEPS - 1) // 255
     for start in (INK, FAINT):
         mask = Image.new("L", (pixels.shape[1], pixels.shape[0]))
         pen = ImageDraw.Draw(mask)
         for mark in sheet.marks:
             if mark.faint == (start == FAINT):
-                x = round(mark.x)
-                for run, file in font_runs(mark.text):
-                    font = _font(mark.size, mark.bold, file)
-                    pen.text((x, round(mark.y)), run, fill=255, font=font, anchor=mark.anchor)
-                    x += round(font.getlength(run))
-        letters = np.asarray(mask)
-        steps = (letters.astype(np.uint16) * (STEPS - 1) // 255).astype(np.uint8)
-        pixels = np.where(steps > 0, start + steps, pixels)
+                _write_mark(pen, mark)
+        letters = mask.point(np.where(steps > 0, start + steps, 0).tolist())
+        np.copyto(pixels, np.asarray(letters), where=np.asarray(letters, dtype=bool))
     return pixels
+
+
+def _write_mark(pen: ImageDraw.ImageDraw, mark: Mark) -> None:
+    """The text of a mark, each run of it in a font that has its characters."""
+    x = round(mark.x)
+    for run, file in font_runs(mark.text):
+        font = _font(mark.size, mark.bold, file)
+        pen.text((x, round(mark.y)), run, fill=255, font=font, anchor=mark.anchor)
+        x += round(font.getlength(run))
 
 
 def _width(text: str, size: int, bold: bool = False) -> float:
