@@ -68,8 +68,9 @@ def report_options(suffix: str, selection: Selection, look: Look, table: str | N
     Raises:
         AttnvizError: for an unknown suffix or table, or a style that such files do not have.
     """
-    if suffix not in ONE_PAGE and look.style != "heatmap":
-        pictures = " ".join(ONE_PAGE)
+    styled = (*ONE_PAGE, PAGE)
+    if suffix not in styled and look.style != "heatmap":
+        pictures = " ".join(styled)
         raise AttnvizError(f"--style {look.style} is a figure; -o {look.style}.svg works ({pictures})")
     return ReportOptions(
         selection=selection,

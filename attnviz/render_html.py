@@ -17,7 +17,7 @@ from attnviz.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
 from attnviz.payload import PRECISIONS, PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
-from attnviz.report import Report, find_query, head_name
+from attnviz.report import Report, Summary, find_query, head_name
 from attnviz.tokens import Tokens
 
 SCRIPTS = (
@@ -74,6 +74,7 @@ def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHea
         "title": html.escape(report.title),
         "caption": html.escape(report.caption),
         "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
+        "summary": _summary(report.summary) if report.summary else "",
         "style": style,
         "data": _script_json(data),
         "script": script,
@@ -197,6 +198,22 @@ def _remarks(numbers: Numbers, plan: Plan, absent: bool, nan: bool) -> list[str]
     if nan:
         remarks.append("Some weights are not numbers (NaN); they are drawn in a colour of their own.")
     return remarks
+
+
+def _summary(summary: Summary) -> str:
+    """The report's table, folded."""
+    cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
+    head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _named(cells))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        '<details class="summary"><summary>Each head in numbers</summary>'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></details>"
+    )
+
+
+def _named(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
+    """Each row with the element of its cells: the first is the header."""
+    return [("td" if number else "th", row) for number, row in enumerate(rows)]
 
 
 def _digest(content: str) -> str:

@@ -350,6 +350,8 @@ def test_comparison_carries_both_recordings_and_the_reach_of_the_change(recordin
     other = Recording(maps=tuple(dense_maps(layer, causal=True, seed=9) for layer in range(LAYERS)), model="a test")
     made = page(comparison_report(recording, other, "another seed", ReportOptions(max_cells=0)))
     assert made.data["sides"] == ["A", "B"]
+    assert "Each head in numbers" in made.texts
+    assert ["0.0" in made.texts, "1.2" in made.texts] == [True, True]
     weights_a, weights_b = made.numbers(4, 0)[0], made.numbers(4, 1)[0]
     np.testing.assert_array_equal(weights_a, dense(recording, 1).weights[1])
     change = np.where(weights_b == -2, 0, weights_b) - weights_a
