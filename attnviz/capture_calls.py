@@ -14,7 +14,7 @@ from torch import Tensor
 
 NEVER = -9000.0  # a mask written with finite numbers uses -1e4, -1e9, ...: no score is that low
 ALMOST_NEVER = -1000.0
-SAMPLED_QUERIES = 64  # fidelity is measured on at most this many queries, evenly spread
+SAMPLED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spread
 
 
 class CallMaps(NamedTuple):
@@ -59,7 +59,7 @@ class AttentionCall(ABC):
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
         """The largest difference between weights @ values and the output, one a text of the batch.
 
-        Measured over at most 64 queries that see any key; ``None`` where values or output are not known.
+        Measured over at most 32 queries that see any key; ``None`` where values or output are not known.
         """
         batch, count, queries, _ = self.shape
         if self.values is None or self.output is None:

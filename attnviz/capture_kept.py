@@ -1,7 +1,7 @@
 """What is kept of a call, as numpy arrays, until the recording is made: whole maps, or of long texts their factors."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,32 +103,41 @@ def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str,
     count = call.shape[1]
     group = count // call.keys.shape[1]
     shared = sorted({head // group for head in heads})
-    logsumexp = torch.cat([_logsumexp(call, head) for head in heads], dim=1)
+    exact = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
+    own = replace(  # contiguous copies of the chosen heads alone, which products and the recording share
+        call,
+        queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
+        keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
+        sinks=None if call.sinks is None else call.sinks[heads],
+    )
+    key_heads = tuple(shared.index(head // group) for head in heads)
+    logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
-    queries = _numbers(pick_heads(call.queries, heads, count).clone())
-    keys = _numbers(call.keys[:, shared])
-    references = _numbers(logsumexp)
+    queries, keys, references = _numbers(own.queries), _numbers(own.keys), _numbers(logsumexp)
     visible = None if call.mask is None else _visible(call)
     return [
         {
             "queries": queries[item],
             "keys": keys[item],
-            "key_heads": tuple(shared.index(head // group) for head in heads),
+            "key_heads": key_heads,
             "logsumexp": references[item],
             "softcap": call.softcap,
-            "sink": None if call.sinks is None else _numbers(call.sinks[heads]),
+            "sink": None if own.sinks is None else _numbers(own.sinks),
             "mask": _rule(call, None if visible is None else visible[item]),
         }
         for item in range(len(queries))
     ]
 
 
-def _logsumexp(call: FactoredCall, head: int) -> Tensor:
-    """The logarithm of each row's sum, the sink included, ``(batch, 1, queries)``, a band at a time."""
-    bands = []
-    for start in range(0, call.shape[2], BAND):
-        scores = call.seen_scores([head], slice(start, start + BAND))
-        bands.append(scores.logsumexp(-1))
+def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
+    """The logarithm of each row's sum for a held head, the sink included, ``(batch, queries)``, a band at a time."""
+    alone = replace(
+        call, queries=call.queries[:, head : head + 1], keys=call.keys[:, key_head : key_head + 1], sinks=None
+    )
+    bands = [
+        alone.seen_scores([0], slice(start, start + BAND)).logsumexp(-1)[:, 0]
+        for start in range(0, call.shape[2], BAND)
+    ]
     whole = torch.cat(bands, dim=-1)
     return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
 
