@@ -47,7 +47,8 @@ def test_terminal_is_given_back_however_it_ends(recording: Recording, tmp_path: 
     save(recording, path)
     child, terminal = pty.fork()
     if not child:
-        os.environ.update(TERM="xterm-256color", COLUMNS="80", LINES="24")
+        os.environ.update(TERM="xterm-256color")
+        termios.tcsetwinsize(0, (24, 80))
         os.execv(sys.executable, [sys.executable, "-m", "attnviz", "browse", str(path)])
     before = termios.tcgetattr(terminal)
     written = read_until(terminal, b"q quits")

@@ -4,6 +4,7 @@ import os
 import pty
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 from statistics import median
@@ -22,6 +23,8 @@ LAST_WORD = b"q quits"  # of the first screen, and of the picture no word at all
 def main() -> None:
     """Prints the ratio for recordings of several sizes, and the slowest key."""
     with tempfile.TemporaryDirectory() as folder:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
         for layers, heads, tokens in SIZES:
             path = Path(folder) / f"{layers}-{heads}-{tokens}.safetensors"
             save(wide_recording(layers, heads, tokens), path)
@@ -41,7 +44,8 @@ def started(command: str, path: Path) -> float:
     start = time.perf_counter()
     child, terminal = pty.fork()
     if not child:
-        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", COLUMNS="80", LINES="24")
+        os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
+        termios.tcsetwinsize(0, (24, 80))
         os.execv(sys.executable, [sys.executable, "-m", "attnviz", command, str(path)])
     written, seen = b"", 0.0
     while part := _read(terminal):
