@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PAGE, FRAME_HEIGHT = ".html", 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
 SELECTED = ("layers", "heads", "queries", "keys")
+CHOSEN = ("table", "sort", "top")
 
 
 def draw(recording: Recording, suffix: str, **options: Any) -> bytes:
@@ -62,7 +63,14 @@ def page_frame(recording: Recording) -> str | None:
     )
 
 
-def report_options(suffix: str, selection: Selection, look: Look, table: str | None = None) -> ReportOptions:
+def report_options(
+    suffix: str,
+    selection: Selection,
+    look: Look,
+    table: str | None = None,
+    sort: str | None = None,
+    top: int | None = None,
+) -> ReportOptions:
     """The options of a report, with the limits of the files that it is drawn as.
 
     Raises:
@@ -78,18 +86,20 @@ def report_options(suffix: str, selection: Selection, look: Look, table: str | N
         max_cells=max_cells(suffix, look),
         one_page=suffix in ONE_PAGE,
         thumbnail=thumbnail_cells(suffix, look),
+        sort=sort,
+        top=top,
         look=look,
     )
 
 
 def _report(recording: Recording, suffix: str, options: dict[str, Any]) -> Report:
     grouped = tuple(field.name for field in fields(Grouping))
-    known = (*SELECTED, *grouped, "table", *(field.name for field in fields(Look)))
+    known = (*SELECTED, *grouped, *CHOSEN, *(field.name for field in fields(Look)))
     unknown = [name for name in options if name not in known]
     if unknown:
         raise AttnvizError(f"unknown option {unknown[0]!r}; {known_names(known)} works")
     selection = Selection.parse(**{name: options.pop(name) for name in SELECTED if name in options})
     grouping = Grouping(**{name: options.pop(name) for name in grouped if name in options})
-    table = options.pop("table", None)
-    recording = regroup(recording, selection, grouping, table)
-    return build_report(recording, report_options(suffix, selection, Look.parse(**options), table))
+    chosen = {name: options.pop(name) for name in CHOSEN if name in options}
+    recording = regroup(recording, selection, grouping, chosen.get("table"))
+    return build_report(recording, report_options(suffix, selection, Look.parse(**options), **chosen))

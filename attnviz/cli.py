@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from attnviz.errors import AttnvizError
-from attnviz.options import Input, Look, Model, Output, Select, Words, spread_options
+from attnviz.options import Input, Look, Model, Output, Rank, Select, Words, spread_options
 from attnviz.selection import Selection
 from attnviz.version import __version__
 
@@ -41,6 +41,7 @@ def show(
     model: Model,
     select: Select,
     words: Words,
+    rank: Rank,
     look: Look,
     output: Output,
     table: Annotated[
@@ -51,6 +52,18 @@ def show(
         Path | None,
         typer.Option(help="Attend to each line of this file, as one batch.", rich_help_panel="Input"),
     ] = None,
+    reduce: Annotated[
+        str | None,
+        typer.Option(
+            help="Combine all heads into one map: mean, max, rollout or flow.",
+            rich_help_panel="Select",
+            show_default=False,
+        ),
+    ] = None,
+    residual: Annotated[
+        float,
+        typer.Option(help="The residual's share of a row, in rollout and flow.", rich_help_panel="Select"),
+    ] = 0.5,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
     refuse_output(output)
@@ -60,11 +73,41 @@ def show(
         recording = record(read_input(input), settings, selection)
     else:
         recording = record_batch(read_batch(batch, input), settings, selection)
+    from attnviz.combined import combined_report
     from attnviz.report import build_report
     from attnviz.words import Grouping, regroup
 
     recording = regroup(recording, selection, Grouping(**vars(words)), table)
-    deliver(build_report(recording, report_options(selection, drawn_look, output, table)), output)
+    options = report_options(selection, drawn_look, output, table, rank)
+    if reduce is None:
+        deliver(build_report(recording, options), output)
+    else:
+        deliver(combined_report(recording, options, reduce, residual), output)
+
+
+@app.command()
+@spread_options
+def heads(
+    input: Input,
+    model: Model,
+    select: Select,
+    rank: Rank,
+    look: Look,
+    output: Output,
+    batch: Annotated[
+        Path | None,
+        typer.Option(help="Take each line of this file as a text.", rich_help_panel="Input"),
+    ] = None,
+) -> None:
+    """List what every head does: a table in the terminal, CSV or JSON, or the atlas as a figure."""
+    refuse_output(output)
+    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
+    drawn_look = report_look(look)
+    recordings = tuple(record(text, settings, selection) for text in read_texts(input, batch))
+    from attnviz.atlas import heads_report
+
+    options = report_options(selection, drawn_look, output, rank=rank)
+    deliver(heads_report(recordings, options, as_rows=is_table(output)), output)
 
 
 @app.command()
@@ -74,6 +117,7 @@ def compare(
     model: Model,
     select: Select,
     words: Words,
+    rank: Rank,
     look: Look,
     output: Output,
     other: Annotated[
@@ -104,7 +148,8 @@ def compare(
     from attnviz.words import Grouping, regroup
 
     before, after = (regroup(one, selection, Grouping(**vars(words))) for one in (before, after))
-    deliver(comparison_report(before, after, change, report_options(selection, drawn_look, output)), output)
+    options = report_options(selection, drawn_look, output, rank=rank)
+    deliver(comparison_report(before, after, change, options), output)
 
 
 @app.command("record")
@@ -323,13 +368,13 @@ def model_settings(input: Input, model: Model) -> "ModelSettings":
 
 
 def report_options(
-    selection: Selection, look: "ReportLook", output: Output, table: str | None = None
+    selection: Selection, look: "ReportLook", output: Output, table: str | None = None, rank: Rank | None = None
 ) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
     from attnviz import api
 
     look = on_terminal(look) if output.output is None else look
-    return api.report_options(medium(output), selection, look, table)
+    return api.report_options(medium(output), selection, look, table, **vars(rank or Rank()))
 
 
 def report_look(look: Look) -> "ReportLook":
@@ -362,8 +407,10 @@ def read_input(input: Input) -> str:
     given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
     if len(given) > 1:
         raise AttnvizError(f"{' and '.join(given)} both give a text; one of them works")
-    if input.file is not None:
-        return refuse_blank(read_text(input.file), input.tokenizer)
+    if len(input.file or ()) > 1:
+        raise AttnvizError("several --file are several texts, which attnviz heads takes; one works here")
+    if input.file:
+        return refuse_blank(read_text(input.file[0]), input.tokenizer)
     if input.sample is not None:
         return read_sample(input.sample)
     if input.text not in (None, "-"):
@@ -374,6 +421,17 @@ def read_input(input: Input) -> str:
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return read_sample(first)
+
+
+def read_texts(input: Input, batch: Path | None) -> list[str]:
+    """The texts that the options name: those of several files, the lines of one, or the one text."""
+    from attnviz.files import read_text
+
+    if batch is not None:
+        return read_batch(batch, input)
+    if len(input.file or ()) > 1 and input.text is None and input.sample is None:
+        return [refuse_blank(read_text(path), input.tokenizer) for path in input.file or ()]
+    return [read_input(input)]
 
 
 def read_batch(path: Path, input: Input) -> list[str]:
@@ -421,6 +479,13 @@ def refuse_output(output: Output) -> None:
     medium(output)
     if output.output is not None:
         refuse_target(output.output, output.force)
+
+
+def is_table(output: Output) -> bool:
+    """Whether what is written is a table, and not a picture."""
+    from attnviz.render import JSON, TERMINAL
+
+    return medium(output) in (TERMINAL, JSON, ".csv")
 
 
 def medium(output: Output) -> str:

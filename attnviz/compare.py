@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.cells import HeadCells, Numbers, origin
 from attnviz.errors import AttnvizError
+from attnviz.heads import take_first
 from attnviz.maps import LayerMaps, Recording, Window
 from attnviz.metrics import measure
 from attnviz.report import (
@@ -31,6 +32,9 @@ from attnviz.report import (
     share_scales,
     text_title,
 )
+from attnviz.selection import Selection
+
+Pair = tuple[LayerMaps, LayerMaps, int]
 
 ALONE = "Each thumbnail is B − A: A and B of {} heads fit no page; --heads {} shows those of one."
 MEASURES = (
@@ -91,18 +95,17 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     if options.look.style != "heatmap":
         raise AttnvizError(f"--style {options.look.style} draws one recording; a comparison needs --style heatmap")
     changes = {one.head: one for one in compare(a, b)}
-    heads_a, heads_b = select_heads(a, options.selection), select_heads(b, options.selection)
-    alone = options.one_page and 3 * len(heads_a) > MOST_PANELS
-    options = share_page(options, len(heads_a) * (1 if alone else 3))
-    pairs = [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in zip(heads_a, heads_b, strict=True)]
+    pairs = _ranked(_pairs(a, b, options.selection), changes, options)
+    alone = options.one_page and 3 * len(pairs) > MOST_PANELS
+    options = share_page(options, len(pairs) * (1 if alone else 3))
     draw = _difference if alone else _triple
     drawn = (panel for pair in (pairs if options.max_cells else ()) for panel in draw(*pair, options))
     panels = share_scales(drawn, options.look)
-    chosen = [changes[head_name(maps, head)] for maps, head in heads_a]
+    chosen = [changes[head_name(maps, head)] for maps, _, head in pairs]
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
     remarks = dict.fromkeys(
         (
-            *([ALONE.format(len(pairs), head_name(*heads_a[0]))] if alone else []),
+            *([ALONE.format(len(pairs), chosen[0].head)] if alone else []),
             MEASURES,
             *_dropout_remarks(a, b),
             *panel_remarks(list(panels)),
@@ -122,6 +125,20 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         look=options.look,
         numbers=Numbers(origins, tuple(_cells(*pair, options, changes) for pair in pairs)),
     )
+
+
+def _pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
+    """The chosen heads of both, side by side."""
+    heads = zip(select_heads(a, selection), select_heads(b, selection), strict=True)
+    return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
+
+
+def _ranked(pairs: list[Pair], changes: dict[str, HeadChange], options: ReportOptions) -> list[Pair]:
+    """The first few pairs in the order of how much they change, if any order was asked for."""
+    if options.sort not in (None, "change", "-change"):
+        raise AttnvizError(f"--sort {options.sort} orders one recording's heads; compare orders them by --sort change")
+    values = [{"change": changes[head_name(maps, head)].variation_mean} for maps, _, head in pairs]
+    return take_first(pairs, values, options.sort, options.top)
 
 
 def total_variation(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:

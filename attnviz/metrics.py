@@ -64,6 +64,7 @@ class HeadNumbers:
         head: the head's number.
         kind: ``self`` or ``cross``.
         item: which text of a batch it attends over.
+        keys: how many keys its queries see in all.
         values: by the name of the metric; NaN where it has no meaning.
         counts: how many queries each value is a mean of.
         sink: the number of the key that receives most.
@@ -74,6 +75,7 @@ class HeadNumbers:
     head: int
     kind: str
     item: int
+    keys: int
     values: dict[str, float]
     counts: dict[str, int]
     sink: int
@@ -273,6 +275,7 @@ def measure(maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS)) -> list[He
             head=head,
             kind=maps.kind,
             item=maps.item,
+            keys=int(columns.seen.sum()),
             values={name: float(numbers[place]) for name, numbers in values.items()},
             counts={name: counts.get(name, int(chosen.sum())) for name in values},
             sink=int(sinks[place]),

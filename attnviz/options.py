@@ -19,7 +19,10 @@ class Input:
     text: Annotated[
         str | None, Argument(help="The text, a saved recording, or - for standard input.", show_default=False)
     ] = None
-    file: Annotated[Path | None, Option(help="Read the text from this UTF-8 file.", show_default=False)] = None
+    file: Annotated[
+        list[Path] | None,
+        Option(help="Read the text from this UTF-8 file; heads takes several.", show_default=False),
+    ] = None
     sample: Annotated[
         str | None, Option(help="Use a sample text by its name (see: attnviz samples).", show_default=False)
     ] = None
@@ -35,9 +38,10 @@ class Input:
 class Model:
     """What attends to the text."""
 
-    model: Annotated[str, Option(help="seeded, the folder of a Hugging Face model, or its name on the hub.")] = (
-        ModelSettings.model
-    )
+    model: Annotated[
+        str,
+        Option(help="seeded (untrained), trained (small), the folder of a Hugging Face model, or its name on the hub."),
+    ] = ModelSettings.model
     attention: Annotated[
         str | None, Option(help="Of an encoder-decoder: encoder, decoder or cross.", show_default=False)
     ] = ModelSettings.attention
@@ -103,6 +107,17 @@ class Words:
     words: Annotated[bool, Option("--words", help="Join the tokens of each word.")] = False
     no_special: Annotated[bool, Option("--no-special", help="Hide special tokens, such as [CLS].")] = False
     renormalize: Annotated[bool, Option("--renormalize", help="Let rows sum to 100% over what is shown.")] = False
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which heads come first."""
+
+    sort: Annotated[
+        str | None,
+        Option(help="Order heads by a metric of attnviz heads, largest first; -NAME: smallest.", show_default=False),
+    ] = None
+    top: Annotated[int | None, Option(help="Keep this many heads.", show_default=False)] = None
 
 
 @dataclass(frozen=True)

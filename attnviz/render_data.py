@@ -29,6 +29,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if the report is of something that has no cells.
     """
+    if report.table_of_heads is not None:
+        from attnviz.render_heads import write_heads
+
+        write_heads(report, report.table_of_heads, suffix, file)
+        return
     if report.numbers is None:
         raise AttnvizError(f"there are no numbers of cells to write to {suffix}; attnviz show and compare have them")
     {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, report.numbers, file)

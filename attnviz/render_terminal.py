@@ -9,7 +9,7 @@ from typing import IO
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.colors import ColorScale, Rgb, ink_on
+from attnviz.colors import SEQUENTIAL, ColorScale, Rgb, colormap, ink_on
 from attnviz.look import Look
 from attnviz.report import Axis, Panel, Report, Summary
 
@@ -19,10 +19,13 @@ TALLEST_HEADER = 10  # lines of key labels written downwards
 WIDEST_CELL = 10
 NARROWEST_NUMBER = 3
 MOST_CELLS = 120  # a picture of more rows than this no longer fits a screen
+BAR = 4  # columns of a bar beside a number
+BAR_COLOR = 140  # of 256: a green that stands out on dark and on light
+EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 MARGIN = 12  # columns left for row labels where a map is pooled
 SHADES = "·░▒▓█"
 ASCII_SHADES = ".:-=+*#%@"
-ASCII_FOR = str.maketrans({"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o"})
+ASCII_FOR = str.maketrans({"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-"})
 CUBE = np.array([0, 95, 135, 175, 215, 255])
 
 
@@ -94,23 +97,30 @@ def report_lines(report: Report) -> list[Line]:
     width = report.look.width
     if report.look.ascii:
         report = _in_ascii(report)
-    grid = THUMBNAIL_GRID if report.style == "overview" else choose_grid(report)
     lines = [[Span(fit(report.title, width).rstrip(), style="bold")], []]
+    if report.panels:
+        lines += _panels_lines(report)
+    if report.summary is not None:
+        lines += [*_summary_lines(report.summary, report.look), []]
+    lines += [[Span(line)] for line in wrap(report.caption, width)]
+    return lines + [[Span(line, style="dim")] for remark in report.remarks for line in wrap(remark, width)]
+
+
+def _panels_lines(report: Report) -> list[Line]:
+    """The panels in bands, and the legend of each scale."""
+    grid = THUMBNAIL_GRID if report.style == "overview" else choose_grid(report)
+    lines: list[Line] = []
     if report.style == "overview":
         lines += _thumbnails(report)
     else:
-        panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, width)]
+        panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, report.look.width)]
         for start in range(0, len(panels), grid.across):
             lines += [*_band(panels[start : start + grid.across], grid, report.look), []]
-    shaded = not grid.numbers or report.look.colors > 0
-    scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
-    if shaded:
+    if not grid.numbers or report.look.colors > 0:
+        scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
         lines += [_legend(quantity.name, quantity.text, scale, report.look) for quantity, scale in scales]
         lines.append([])
-    if report.summary is not None:
-        lines += [*_summary_lines(report.summary, width), []]
-    lines += [[Span(line)] for line in wrap(report.caption, width)]
-    return lines + [[Span(line, style="dim")] for remark in report.remarks for line in wrap(remark, width)]
+    return lines
 
 
 def choose_grid(report: Report) -> Grid:
@@ -328,14 +338,57 @@ def _legend(name: str, text: Callable[[float], str], scale: ColorScale, look: Lo
     return [Span(f"{low} "), *bar, Span(f" {high}"), Span(fit(f"  {name}", room).rstrip() if room > 6 else "")]
 
 
-def _summary_lines(summary: Summary, width: int) -> list[Line]:
-    rows = [summary.header, *summary.rows]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(summary.header))]
-    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= width else " "
-    texts = [gap.join(_right(text, size) for text, size in zip(row, widths, strict=True)) for row in rows]
-    return [
-        [Span(fit(text, min(width, cell_len(text))), style="" if index else "bold")] for index, text in enumerate(texts)
+def _summary_lines(summary: Summary, look: Look) -> list[Line]:
+    """The table, a bar beside each number that has one, columns cut at the right where they do not fit."""
+    columns = [
+        _table_column(place, summary, side == "<", look)
+        for place, side in enumerate(summary.align or ">" * len(summary.header))
     ]
+    widths = [sum(cell_len(span.text) for span in column[0]) for column in columns]
+    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= look.width else " "
+    return [_cut(_joined(list(cells), gap), look.width) for cells in zip(*columns, strict=True)]
+
+
+def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[Line]:
+    """The cells of one column, the header first, all of the same width."""
+    header, texts = summary.header[place], [row[place] for row in summary.rows]
+    bars = [row[place] for row in summary.bars] or [None] * len(texts)
+    beside = BAR + 1 if any(length is not None for length in bars) else 0
+    width = max(_widest(texts), cell_len(header) - beside)
+    head = set_cell_size(header, width + beside) if left or beside else _right(header, width)
+    numbers = [Span(set_cell_size(text, width) if left else _right(text, width)) for text in texts]
+    return [
+        [Span(head, style="bold")],
+        *(
+            [number, Span(" "), _bar(length, look)] if beside else [number]
+            for number, length in zip(numbers, bars, strict=True)
+        ),
+    ]
+
+
+def _bar(length: float | None, look: Look) -> Span:
+    """A bar in `BAR` columns, in eighths of one, or in whole ones where only ASCII can be drawn."""
+    eighths = round(min(max(length or 0.0, 0.0), 1.0) * BAR * 8)
+    whole, part = divmod(eighths, 8)
+    drawn = "#" * round(eighths / 8) if look.ascii else "█" * whole + EIGHTHS[part]
+    color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
+    return Span(drawn.ljust(BAR), ink=color)
+
+
+def _joined(cells: list[Line], gap: str) -> Line:
+    line: Line = []
+    for cell in cells:
+        line += [Span(gap), *cell] if line else cell
+    return line
+
+
+def _cut(line: Line, width: int) -> Line:
+    """As much of the line as the width holds."""
+    kept: Line = []
+    for span in line:
+        room = width - sum(cell_len(one.text) for one in kept)
+        kept.append(replace(span, text=fit(span.text, min(room, cell_len(span.text))) if room > 0 else ""))
+    return kept
 
 
 def _fitting_parts(panel: Panel, grid: Grid, width: int) -> Iterator[Panel]:

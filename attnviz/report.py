@@ -12,6 +12,7 @@ import numpy as np
 from attnviz.cells import QUANTITIES, HeadCells, Numbers, origin
 from attnviz.colors import DIVERGING, SEQUENTIAL, ColorScale
 from attnviz.errors import AttnvizError, number_ranges
+from attnviz.heads import HeadTable, rank_heads
 from attnviz.look import Look
 from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edges
 from attnviz.selection import Selection, refuse_missing, resolve_span
@@ -75,6 +76,8 @@ class ReportOptions:
             for a medium that takes the numbers themselves.
         one_page: whether all panels share that room.
         thumbnail: the most rows or columns of each head where many are drawn as an overview.
+        sort: the metric that orders the heads, the largest first (with a minus before it, the smallest).
+        top: how many heads are shown.
         look: how it is drawn.
     """
 
@@ -83,6 +86,8 @@ class ReportOptions:
     max_cells: int = 1024
     one_page: bool = False
     thumbnail: int = 64
+    sort: str | None = None
+    top: int | None = None
     look: Look = field(default_factory=Look)
 
     def __post_init__(self) -> None:
@@ -137,10 +142,19 @@ class Panel:
 
 @dataclass(frozen=True)
 class Summary:
-    """A small table of numbers already written out: a header and rows of equal length."""
+    """A small table of numbers already written out: a header and rows of equal length.
+
+    Attributes:
+        header: one a column.
+        rows: one cell a column.
+        bars: how long a bar each cell has, 0 to 1, or ``None`` for no bar; empty where no cell has one.
+        align: ``<`` or ``>`` for each column: to the left or right; empty for all to the right.
+    """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    bars: tuple[tuple[float | None, ...], ...] = ()
+    align: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +172,7 @@ class Report:
         summary: a table under the panels, if there is one.
         look: how it is drawn.
         numbers: the exact numbers, for a medium that takes them instead of a picture.
+        table_of_heads: the exact numbers where the report is of heads and not of cells.
     """
 
     title: str
@@ -169,6 +184,7 @@ class Report:
     summary: Summary | None = None
     look: Look = field(default_factory=Look)
     numbers: Numbers | None = None
+    table_of_heads: HeadTable | None = None
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:
@@ -177,7 +193,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     Raises:
         AttnvizError: if the selection names what is not there.
     """
-    heads = select_heads(recording, options.selection)
+    heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
     cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
     if options.look.style != "heatmap" and options.max_cells:
         return styled_report(recording, heads, cells, options)
@@ -480,7 +496,7 @@ def part_caption(report: Report) -> str:
     """The panels of a part of a report in one sentence."""
     panels = list(report.panels)
     spans = (f"{axis.edges[-1] - axis.edges[0]} {axis.name}" for axis in (panels[0].rows, panels[0].columns))
-    return f"{part_title(report)}: {' (rows) over '.join(spans)} (columns){_strongest(panels)}."
+    return f"{part_title(report)}: {' (rows) over '.join(spans)} (columns){strongest(panels)}."
 
 
 def text_title(recording: Recording) -> str:
@@ -584,7 +600,7 @@ def _caption(recording: Recording, heads: tuple[HeadCells, ...], panels: list[Pa
     which = f"head {head_name(first.maps, first.head)}" if count == 1 else f"{count} heads of {_layers_named(heads)}"
     spans = (f"{span.stop - span.start} {name}" for name, span in (("queries", first.queries), ("keys", first.keys)))
     return (
-        f"Attention of {which} in {model_name(recording)}, {' (rows) over '.join(spans)} (columns){_strongest(panels)}."
+        f"Attention of {which} in {model_name(recording)}, {' (rows) over '.join(spans)} (columns){strongest(panels)}."
     )
 
 
@@ -593,7 +609,7 @@ def _layers_named(heads: tuple[HeadCells, ...]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
 
 
-def _strongest(panels: list[Panel]) -> str:
+def strongest(panels: list[Panel]) -> str:
     """The largest weight shown, in words."""
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT)]
     best = max(weights, key=_peak, default=None)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SOURCES = {
     "seeded": "attnviz.source_seeded:SeededSource",
+    "trained": "attnviz.source_trained:TrainedSource",
 }
 PRETRAINED = "attnviz.source_huggingface:HuggingFaceSource"  # for any other name: a folder or a name on the hub
 LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}

@@ -12,10 +12,11 @@ PACKAGE = Path(__file__).parent.parent / "attnviz"
 ORDER = """
 version errors
 tokens selection masks bias colors look maps tiles maps_factored devices samples
-rows metrics patterns reduce cells payload tensors factored_file files projections softmax attention
-streaming factoring report words atlas steps worked explain compare source training
+rows metrics patterns heads reduce cells payload tensors factored_file files projections softmax attention
+streaming factoring report words atlas combined steps worked explain compare source
 figure_*
 capture_calls capture_sites capture_kept capture_torch capture_transformers capture source_* render_*
+training
 render browse*
 api
 options

@@ -1,0 +1,181 @@
+"""A table of heads to a Report: rows with bars for a terminal, and metric x layer x head as heatmaps, the atlas."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.colors import ColorScale
+from attnviz.errors import AttnvizError
+from attnviz.heads import HeadRow, HeadTable, head_table
+from attnviz.maps import LayerMaps, Recording
+from attnviz.metrics import METRICS, Metric
+from attnviz.patterns import CLEAR, SHARP
+from attnviz.report import (
+    Axis,
+    Panel,
+    Quantity,
+    Report,
+    ReportOptions,
+    Summary,
+    model_name,
+    recording_remarks,
+    select_heads,
+    share_scales,
+    text_title,
+)
+
+QUANTITIES = {
+    "share": Quantity("share of a query's weight", ".2f"),
+    "bits": Quantity("bits", ".2f"),
+    "tokens": Quantity("tokens", ".1f"),
+}
+TELLING = ("sink", "previous", "induction", "entropy", "self", "duplicate", "next", "distance", "special", "pair")
+CELL = 11  # columns of a number, its bar and a gap
+SPREAD = 5  # more where it is followed by its spread
+PATTERN = 24  # columns of a pattern
+
+
+@dataclass(frozen=True, eq=False)
+class _Scope:
+    """What the heads were measured on: the recordings, and the chosen heads of all of them."""
+
+    recordings: tuple[Recording, ...]
+    heads: list[tuple[LayerMaps, int]]
+
+    @property
+    def texts(self) -> int:
+        """How many texts there are."""
+        return sum(len({maps.item for maps in recording.maps}) for recording in self.recordings)
+
+
+def heads_report(recordings: tuple[Recording, ...], options: ReportOptions, as_rows: bool) -> Report:
+    """The report of every chosen head's numbers, as means over the texts.
+
+    Args:
+        recordings: of the same model, one or more.
+        options: which heads, in which order, how many.
+        as_rows: a table with a row a head, else the atlas.
+
+    Raises:
+        AttnvizError: if the recordings have different heads, or the order cannot be had.
+    """
+    scope = _Scope(recordings, [head for one in recordings for head in select_heads(one, options.selection)])
+    _refuse_unlike(recordings)
+    table = head_table(scope.heads, scope.texts, options.sort, options.top)
+    return Report(
+        title=options.look.title or _title(scope),
+        panels=() if as_rows else share_scales((_panel(table, metric) for metric in table.metrics), options.look),
+        caption=_caption(scope, table),
+        remarks=(*_table_remarks(table), *dict.fromkeys(line for one in recordings for line in recording_remarks(one))),
+        summary=_summary(table, options) if as_rows else None,
+        look=options.look,
+        table_of_heads=table,
+    )
+
+
+def _summary(table: HeadTable, options: ReportOptions) -> Summary:
+    """The rows, with as many metrics as the width holds: the one sorted by, then the most telling."""
+    wanted = [options.sort.removeprefix("-")] if options.sort else []
+    present = {metric.name for metric in table.metrics}
+    names = [name for name in dict.fromkeys((*wanted, *TELLING, *METRICS)) if name in present]
+    several = table.texts > 1
+    heads = [_name(row) for row in table.rows]
+    patterns = [fit_words(row.pattern, PATTERN) for row in table.rows]
+    room = options.look.width - max(map(len, (*heads, "head"))) - max(map(len, (*patterns, "pattern"))) - 4
+    shown = [METRICS[name] for name in names[: max(1, (room + 2) // (CELL + SPREAD * several))]]
+    cells = [[_cell(row, metric, several) for metric in shown] for row in table.rows]
+    bars = [[_bar(row, metric, table) for metric in shown] for row in table.rows]
+    return Summary(
+        header=("head", "pattern", *(metric.header for metric in shown)),
+        rows=tuple((*first, *rest) for first, rest in zip(zip(heads, patterns, strict=True), cells, strict=True)),
+        bars=tuple((None, None, *row) for row in bars),
+        align="<<" + ">" * len(shown),
+    )
+
+
+def fit_words(text: str, width: int) -> str:
+    """The text, cut and marked where it is longer than so many characters."""
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+
+
+def _name(row: HeadRow) -> str:
+    return row.name if row.kind == "self" else f"{row.name} {row.kind}"
+
+
+def _cell(row: HeadRow, metric: Metric, several: bool) -> str:
+    quantity, value, spread = QUANTITIES[metric.unit], row.values[metric.name], row.spreads[metric.name]
+    if np.isnan(value):
+        return "–"
+    return quantity.cell(value) + (f"±{quantity.cell(spread)}" if several and not np.isnan(spread) else "")
+
+
+def _bar(row: HeadRow, metric: Metric, table: HeadTable) -> float | None:
+    """How long the bar is, 0 to 1: of all weight for shares, else of the longest in the table."""
+    value = row.values[metric.name]
+    if np.isnan(value):
+        return None
+    most = 1.0 if metric.unit == "share" else float(np.nanmax([one.values[metric.name] for one in table.rows]))
+    return value / most if most > 0 else 0.0
+
+
+def _panel(table: HeadTable, metric: Metric) -> Panel:
+    """One metric of every head: a row a layer, a column a head."""
+    layers = sorted(dict.fromkeys((row.layer, row.module, row.kind) for row in table.rows))
+    numbers = sorted({row.head for row in table.rows})
+    values = np.full((len(layers), len(numbers)), np.nan, dtype=np.float32)
+    for row in table.rows:
+        place = layers.index((row.layer, row.module, row.kind)), numbers.index(row.head)
+        values[place] = row.values[metric.name]
+    return Panel(
+        title=metric.name,
+        values=values,
+        visible=~np.isnan(values),
+        rows=_axis("layers", [f"{layer}" if kind == "self" else f"{layer} {kind}" for layer, _, kind in layers]),
+        columns=_axis("heads", [str(number) for number in numbers]),
+        quantity=QUANTITIES[metric.unit],
+        scale=ColorScale(0, 1),
+    )
+
+
+def _axis(name: str, labels: list[str]) -> Axis:
+    return Axis(name=name, labels=tuple(labels), edges=tuple(range(len(labels) + 1)))
+
+
+def _title(scope: _Scope) -> str:
+    return text_title(scope.recordings[0]) if scope.texts == 1 else f"{scope.texts} texts"
+
+
+def _caption(scope: _Scope, table: HeadTable) -> str:
+    """Which heads these are, and the clearest head of each pattern."""
+    which = f"{len(table.rows)} of {table.measured}" if len(table.rows) < table.measured else str(table.measured)
+    over = f", over {scope.texts} texts" if scope.texts > 1 else ""
+    return f"What {which} heads do in {model_name(scope.recordings[0])}{over}{_clearest(table)}."
+
+
+def _clearest(table: HeadTable) -> str:
+    found = []
+    for name, words in SHARP.items():
+        best = max(table.rows, key=lambda row: np.nan_to_num(row.values[name], nan=-1.0))
+        if best.values[name] >= CLEAR and words in best.pattern:
+            found.append(f"{words} {_name(best)} ({best.values[name]:.2f})")
+    return f"; the clearest: {', '.join(found)}" if found else ""
+
+
+def _table_remarks(table: HeadTable) -> tuple[str, ...]:
+    """What the numbers are, and which have no meaning here."""
+    several = " and over the texts; after ± their spread between texts" if table.texts > 1 else ""
+    remarks = [f"Numbers are means over the queries that see two keys or more{several}."]
+    if table.absent:
+        reasons: dict[str, list[str]] = {}
+        for metric in table.absent:
+            reasons.setdefault(metric.needs, []).append(metric.name)
+        absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
+        remarks.append(f"Without meaning here: {absent}.")
+    return tuple(remarks)
+
+
+def _refuse_unlike(recordings: tuple[Recording, ...]) -> None:
+    """Raises AttnvizError where the recordings do not have the same heads."""
+    shapes = {tuple(dict.fromkeys((maps.layer, maps.module, maps.heads) for maps in one.maps)) for one in recordings}
+    if len(shapes) > 1:
+        raise AttnvizError("the recordings have different layers or heads; recordings of one model work")

@@ -1,0 +1,166 @@
+"""The numbers of every head over one text or several, in the order asked for, each head with its pattern."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from attnviz.errors import AttnvizError
+from attnviz.maps import LayerMaps
+from attnviz.metrics import METRICS, HeadNumbers, Metric, find_metric, measure
+from attnviz.patterns import name_pattern
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadRow:
+    """One head, over all texts.
+
+    Attributes:
+        layer: the layer's number.
+        head: the head's number.
+        kind: ``self`` or ``cross``.
+        module: the name of its module.
+        values: by the name of the metric, the mean over the texts where it has a meaning; else NaN.
+        spreads: the standard deviation over those texts; NaN for fewer than two.
+        pattern: what it does, in plain words.
+    """
+
+    layer: int
+    head: int
+    kind: str
+    module: str
+    values: dict[str, float]
+    spreads: dict[str, float]
+    pattern: str
+
+    @property
+    def name(self) -> str:
+        """The head as it is written everywhere: ``layer.head``."""
+        return f"{self.layer}.{self.head}"
+
+
+@dataclass(frozen=True, eq=False)
+class HeadTable:
+    """Heads in the order in which they are shown.
+
+    Attributes:
+        rows: one a head.
+        metrics: those that have a number for any head.
+        absent: those that have none.
+        texts: how many texts the numbers are means over.
+        measured: how many heads there were before the first few were taken.
+    """
+
+    rows: tuple[HeadRow, ...]
+    metrics: tuple[Metric, ...]
+    absent: tuple[Metric, ...]
+    texts: int
+    measured: int
+
+
+def head_table(
+    heads: Iterable[tuple[LayerMaps, int]], texts: int = 1, sort: str | None = None, top: int | None = None
+) -> HeadTable:
+    """The table of the given heads, those of one number in several texts in one row.
+
+    Args:
+        heads: the maps and the head's number, of every text.
+        texts: how many texts these are.
+        sort: the metric whose largest number comes first, or with a minus before it, the smallest.
+        top: how many rows are kept.
+
+    Raises:
+        AttnvizError: for an unknown metric, one that no head has, or fewer rows than one.
+    """
+    if sort is not None:
+        find_metric(sort.removeprefix("-"))
+    rows = [_row(module, numbers) for (module, *_), numbers in _grouped(heads).items()]
+    present = {name for name in METRICS if any(not np.isnan(row.values[name]) for row in rows)}
+    return HeadTable(
+        rows=tuple(take_first(rows, [row.values for row in rows], sort, top)),
+        metrics=tuple(metric for metric in METRICS.values() if metric.name in present),
+        absent=tuple(metric for metric in METRICS.values() if metric.name not in present),
+        texts=texts,
+        measured=len(rows),
+    )
+
+
+def rank_heads(heads: list[tuple[LayerMaps, int]], sort: str | None, top: int | None) -> list[tuple[LayerMaps, int]]:
+    """The heads in the order of a metric, the first few of them.
+
+    Raises:
+        AttnvizError: for an unknown metric, one that no head has, or fewer heads than one.
+    """
+    if sort is None:
+        return take_first(heads, [], sort, top)
+    name = find_metric(sort.removeprefix("-")).name
+    each = {id(maps): maps for maps, _ in heads}.values()
+    numbers = {(id(maps), one.head): one.values for maps in each for one in measure(maps, (name,))}
+    return take_first(heads, [numbers[id(maps), head] for maps, head in heads], sort, top)
+
+
+def take_first(items: list[Item], values: list[dict[str, float]], sort: str | None, top: int | None) -> list[Item]:
+    """The items by the number named, largest first (smallest with a minus before the name), absent last.
+
+    Args:
+        items: what is ordered.
+        values: the numbers of each by name; not looked at where no order is asked for.
+        sort: the name of a number.
+        top: how many items are kept.
+
+    Raises:
+        AttnvizError: where no item has the number, or ``top`` is below 1.
+    """
+    if top is not None and top < 1:
+        raise AttnvizError(f"--top {top} leaves no head; 1 or more works")
+    if sort is not None:
+        name = sort.removeprefix("-")
+        keys = np.array([one[name] for one in values])
+        if np.isnan(keys).all():
+            raise AttnvizError(f"no head has the metric {name!r} here: it needs {METRICS[name].needs}")
+        order = np.argsort(keys if sort.startswith("-") else -keys, kind="stable")
+        items = [items[place] for place in order.tolist()]
+    return items[:top]
+
+
+def _grouped(heads: Iterable[tuple[LayerMaps, int]]) -> dict[tuple[str, int, int, str], list[HeadNumbers]]:
+    """The numbers of each head in all texts, in the order of its first."""
+    measured: dict[int, dict[int, HeadNumbers]] = {}
+    grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
+    for maps, head in heads:
+        if id(maps) not in measured:
+            measured[id(maps)] = {one.head: one for one in measure(maps)}
+        key = (maps.module, maps.layer, head, maps.kind)
+        grouped.setdefault(key, []).append(measured[id(maps)][head])
+    return grouped
+
+
+def _row(module: str, numbers: list[HeadNumbers]) -> HeadRow:
+    """One row of a head's numbers in all texts."""
+    first = numbers[0]
+    values, spreads = {}, {}
+    for name in first.values:
+        known = np.array([one.values[name] for one in numbers])
+        known = known[~np.isnan(known)]
+        values[name] = float(known.mean()) if known.size else np.nan
+        spreads[name] = float(known.std(ddof=1)) if known.size > 1 else np.nan
+    over_all = replace(
+        first,
+        values=values,
+        counts={name: sum(one.counts[name] for one in numbers) for name in first.counts},
+        keys=max(one.keys for one in numbers),
+        sink_label=_shared_label(numbers),
+    )
+    return HeadRow(first.layer, first.head, first.kind, module, values, spreads, name_pattern(over_all))
+
+
+def _shared_label(numbers: list[HeadNumbers]) -> str:
+    """The token that receives most in every text, or what these tokens have in common."""
+    [(label, count)] = Counter(one.sink_label for one in numbers).most_common(1)
+    if count == len(numbers):
+        return label
+    return "first token" if all(one.sink == 0 for one in numbers) else "various tokens"

@@ -1,0 +1,194 @@
+"""All heads of all layers in one map: mean, maximum, attention rollout and attention flow.
+
+Rollout and flow follow Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: each layer's
+heads are averaged, and the residual connection is an identity that takes a share of every row.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import AttnvizError, known_names, number_ranges
+from attnviz.maps import DenseMaps, LayerMaps
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+FloatArray = NDArray[np.float64]
+MOST_FLOW_TOKENS = 128
+CAPACITY = 2**30  # what a weight of 1 is as a whole number, for the solver of flows
+
+
+def reduce_heads(heads: list[tuple[LayerMaps, int]], method: str, residual: float = 0.5) -> DenseMaps:
+    """One map of all the given heads, whose scores are absent (NaN), since weights are what is combined.
+
+    Args:
+        heads: the maps and the head's number, layers in the order in which they run.
+        method: ``mean``, ``max``, ``rollout`` or ``flow``.
+        residual: the residual connection's share of a row, for rollout and flow: 0 to below 1.
+
+    Raises:
+        AttnvizError: for an unknown method, heads whose tokens differ, and for rollout and flow whatever is not
+            self-attention in layers that follow one another.
+    """
+    if method not in REDUCTIONS:
+        raise AttnvizError(f"unknown --reduce {method!r}; {known_names(REDUCTIONS)} works")
+    if not 0 <= residual < 1:
+        raise AttnvizError(f"--residual {residual:g} is out of range; from 0 to below 1 works")
+    _refuse_unlike(heads)
+    weights, visible = REDUCTIONS[method](heads, residual)
+    maps = heads[0][0]
+    return DenseMaps(
+        layer=heads[-1][0].layer,
+        module=f"{method} of {len(heads)} heads",
+        heads=(0,),
+        query_tokens=maps.query_tokens,
+        key_tokens=maps.key_tokens,
+        kind=maps.kind,
+        item=maps.item,
+        scores=np.full((1, *weights.shape), np.nan, dtype=np.float32),
+        weights=weights.astype(np.float32)[None],
+        visible=visible,
+    )
+
+
+def mean(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """The mean over heads that see the cell, ``(queries, keys)``, and what any head sees."""
+    total = sum(_weights(maps, head) for maps, head in heads)
+    seen = sum(_visible(maps).astype(np.int64) for maps, _ in heads)
+    return np.asarray(total / np.maximum(seen, 1)), np.asarray(seen > 0)
+
+
+def largest(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """The largest weight of any head, ``(queries, keys)``, and what any head sees."""
+    visible = np.logical_or.reduce([_visible(maps) for maps, _ in heads])
+    return np.maximum.reduce([_weights(maps, head) for maps, head in heads]), np.asarray(visible)
+
+
+def rollout(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """How much of each input token every last token is made of, ``(queries, keys)`` (section 3, equation 1).
+
+    The layers' matrices with their residual, multiplied from the last to the first. Rows sum to one; where no layer
+    looks ahead, neither does the product.
+    """
+    layers = mixed_layers(heads, residual)
+    rolled = layers[0]
+    for layer in layers[1:]:
+        rolled = layer @ rolled
+    return rolled, rolled > 0 if residual else reachable(layers)
+
+
+def flow(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """The most that can flow from each last token to every input token, ``(queries, keys)`` (section 3).
+
+    Tokens at each layer are nodes, and the weights with their residual the capacities between them.
+    """
+    layers = mixed_layers(heads, residual)
+    count = len(layers[0])
+    if count > MOST_FLOW_TOKENS:
+        raise AttnvizError(
+            f"--reduce flow of {count} tokens takes hours; up to {MOST_FLOW_TOKENS} work, or --reduce rollout"
+        )
+    maximum_flow = _import_maximum_flow()
+    graph = flow_graph(layers)
+    last, visible = len(layers) * count, reachable(layers)
+    flows = np.zeros((count, count))
+    for query, key in np.argwhere(visible).tolist():
+        flows[query, key] = maximum_flow(graph, last + query, key).flow_value / CAPACITY
+    return flows, visible
+
+
+REDUCTIONS: dict[str, Callable[[list[tuple[LayerMaps, int]], float], tuple[FloatArray, NDArray[np.bool_]]]] = {
+    "mean": mean,
+    "max": largest,
+    "rollout": rollout,
+    "flow": flow,
+}
+
+
+def mixed_layers(heads: list[tuple[LayerMaps, int]], residual: float) -> list[FloatArray]:
+    """Each layer's mean over heads with its residual, ``(tokens, tokens)``, first layer first; rows sum to one.
+
+    A row that sees nothing passes on its own token alone.
+
+    Raises:
+        AttnvizError: for cross-attention, fewer queries than keys, or layers that do not follow one another.
+    """
+    _refuse_unconnected(heads)
+    layers = []
+    for layer in sorted({maps.layer for maps, _ in heads}):
+        ours = [_weights(maps, head) for maps, head in heads if maps.layer == layer]
+        mean_weights = np.mean(ours, axis=0)
+        own = np.eye(len(mean_weights))
+        share = np.where(mean_weights.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
+        mixed = share * own + (1 - share) * mean_weights
+        layers.append(np.asarray(mixed / mixed.sum(axis=-1, keepdims=True)))
+    return layers
+
+
+def reachable(layers: list[FloatArray]) -> NDArray[np.bool_]:
+    """Whether anything of each input token reaches each last token, ``(queries, keys)``."""
+    reached = layers[0] > 0
+    for layer in layers[1:]:
+        reached = np.asarray((layer > 0) @ reached)
+    return reached
+
+
+def flow_graph(layers: list[FloatArray]) -> "csr_array":
+    """Capacities from each token of a layer to those of the layer before, as whole numbers.
+
+    Nodes are numbered layer by layer, the input tokens first.
+    """
+    from scipy.sparse import csr_array, lil_array
+
+    count = len(layers[0])
+    graph = lil_array(((len(layers) + 1) * count,) * 2, dtype=np.int32)
+    for number, layer in enumerate(layers):
+        above, below = (number + 1) * count, number * count
+        graph[above : above + count, below : below + count] = np.rint(layer * CAPACITY).astype(np.int32)
+    return csr_array(graph)
+
+
+def _import_maximum_flow() -> Callable[..., Any]:
+    try:
+        from scipy.sparse.csgraph import maximum_flow
+    except ImportError as error:
+        raise AttnvizError(
+            "--reduce flow needs SciPy; pip install 'attnviz[flow]' works, or --reduce rollout"
+        ) from error
+    found: Callable[..., Any] = maximum_flow
+    return found
+
+
+def _weights(maps: LayerMaps, head: int) -> FloatArray:
+    everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+    return np.asarray(maps.window((head,), *everything).weights[0], dtype=np.float64)
+
+
+def _visible(maps: LayerMaps) -> NDArray[np.bool_]:
+    everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+    return maps.window(maps.heads[:1], *everything).visible
+
+
+def _refuse_unlike(heads: list[tuple[LayerMaps, int]]) -> None:
+    """Raises AttnvizError where the heads do not look from the same tokens to the same tokens."""
+    if len({maps.item for maps, _ in heads}) > 1:
+        raise AttnvizError("--reduce takes one text, and this recording has several; record them one by one")
+    if len({(maps.kind, maps.query_tokens.labels, maps.key_tokens.labels) for maps, _ in heads}) > 1:
+        raise AttnvizError("--reduce takes heads over the same tokens; --layers chooses those of one kind")
+
+
+def _refuse_unconnected(heads: list[tuple[LayerMaps, int]]) -> None:
+    """Raises AttnvizError where the output of a layer is not the input of the next."""
+    maps = heads[0][0]
+    if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
+        raise AttnvizError(
+            "rollout and flow follow self-attention from layer to layer; --reduce mean or max works here"
+        )
+    layers = sorted({maps.layer for maps, _ in heads})
+    if layers != list(range(layers[0], layers[-1] + 1)):
+        raise AttnvizError(
+            f"rollout and flow need layers that follow one another, not {number_ranges(layers)}; 0-{layers[-1]} works"
+        )

@@ -1,0 +1,65 @@
+"""A table of heads as data for other programs: CSV or JSON, one row or object a head, every number exact."""
+
+import csv
+import io
+import json
+import math
+from typing import IO, Any
+
+from attnviz.errors import AttnvizError
+from attnviz.heads import HeadRow, HeadTable
+from attnviz.metrics import METRICS
+from attnviz.report import Report
+
+JSON_FORMAT, JSON_VERSION = "attnviz heads", 1
+
+
+def write_heads(report: Report, table: HeadTable, suffix: str, file: IO[bytes]) -> None:
+    """Writes the table; the same table gives the same bytes.
+
+    Raises:
+        AttnvizError: if the file is neither CSV nor JSON.
+    """
+    writers = {".csv": _write_csv, ".json": _write_json}
+    if suffix not in writers:
+        raise AttnvizError(f"a table of heads is not written as {suffix}; {' or '.join(writers)} works")
+    writers[suffix](report, table, file)
+
+
+def _write_csv(report: Report, table: HeadTable, file: IO[bytes]) -> None:
+    """A column a metric, and one for its spread where there are several texts; empty where it has no meaning."""
+    from attnviz.render_data import spreadsheet_text
+
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    spreads = [f"{name}_spread" for name in METRICS] if table.texts > 1 else []
+    writer.writerow(["layer", "head", "kind", "pattern", *METRICS, *spreads])
+    for row in table.rows:
+        numbers = [*row.values.values(), *(row.spreads.values() if spreads else ())]
+        cells = ["" if math.isnan(number) else repr(number) for number in numbers]
+        writer.writerow([row.layer, row.head, row.kind, spreadsheet_text(row.pattern), *cells])
+    text.detach()
+
+
+def _write_json(report: Report, table: HeadTable, file: IO[bytes]) -> None:
+    """Numbers by name, ``null`` where one has no meaning."""
+    metrics = {name: {"unit": metric.unit, "meaning": metric.meaning} for name, metric in METRICS.items()}
+    content = {
+        "format": JSON_FORMAT,
+        "version": JSON_VERSION,
+        "caption": report.caption,
+        "remarks": list(report.remarks),
+        "texts": table.texts,
+        "metrics": metrics,
+        "heads": [_json_row(row, table.texts > 1) for row in table.rows],
+    }
+    file.write(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n")
+
+
+def _json_row(row: HeadRow, several: bool) -> dict[str, Any]:
+    about = {"head": row.name, "kind": row.kind, "pattern": row.pattern, "values": _known(row.values)}
+    return about | ({"spreads": _known(row.spreads)} if several else {})
+
+
+def _known(numbers: dict[str, float]) -> dict[str, float | None]:
+    return {name: None if math.isnan(number) else number for name, number in numbers.items()}

@@ -1,0 +1,202 @@
+"""The trained source: two layers of attention over bytes that learned, in `attnviz.training`, to go on with a repeat.
+
+A token is embedded, and its position added as sines and cosines of many periods, at 0 for the start of the text. The
+model was trained at random positions, so that its heads learned distances and not places, and any length works.
+"""
+
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from attnviz.devices import available_memory, find_device
+from attnviz.errors import AttnvizError
+from attnviz.selection import Selection, refuse_missing, resolve_span
+from attnviz.source import AbstractSource, ModelSettings, option
+from attnviz.version import __version__
+
+if TYPE_CHECKING:
+    import torch
+
+    from attnviz.attention import Attended
+    from attnviz.maps import DenseMaps, Recording
+    from attnviz.tokens import Tokens
+
+MODEL_FILE = Path(__file__).parent / "trained.safetensors"
+NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
+START = 256  # the token before the first byte
+VOCABULARY = 257
+POSITION_FEATURES = 64
+PERIODS = (3.0, 3000.0)  # tokens, the shortest and the longest
+TRAINED_TOKENS = 128
+COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
+FREE = ("model", "tokenizer", "causal", "device", "dtype")  # settings that leave the weights as they are
+
+
+@final
+class TrainedSource(AbstractSource):
+    """The small model that travels with the package.
+
+    Raises:
+        AttnvizError: for a setting that a model already trained cannot take.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        defaults = {field.name: field.default for field in fields(ModelSettings)}
+        changed = [name for name in defaults if name not in FREE and getattr(settings, name) != defaults[name]]
+        if changed:
+            raise AttnvizError(f"{option(changed[0])} builds the seeded model; the trained one is as it was trained")
+        if settings.tokenizer not in (defaults["tokenizer"], "byte"):
+            raise AttnvizError(f"--tokenizer {settings.tokenizer!r} is not the trained model's; it reads bytes")
+        self.settings = replace(
+            settings,
+            tokenizer="byte",
+            causal=True,
+            bias=False,
+            num_heads=NUM_HEADS,
+            embed_dim=EMBED_DIM,
+            num_layers=NUM_LAYERS,
+        )
+
+    def record(self, text: str, selection: Selection) -> "Recording":
+        """The recording of one text, a token for each byte and one before them."""
+        refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
+        for layer in selection.chosen_layers or (0,):
+            refuse_missing(selection.heads_of(layer), tuple(range(NUM_HEADS)), "head")
+        from attnviz.maps import Recording
+
+        tokens = start_tokens(text)
+        resolve_span(selection.queries, len(tokens), "queries")
+        resolve_span(selection.keys, len(tokens), "keys")
+        refuse_memory(len(tokens))
+        calls = self._run(tokens)
+        return Recording(
+            maps=tuple(
+                maps_of_call(layer, calls[layer], 0, tokens, selection.heads_of(layer))
+                for layer in sorted(selection.chosen_layers or range(NUM_LAYERS))
+            ),
+            model="the trained model",
+            settings=self.settings.as_json(),
+            version=__version__,
+            remarks=() if len(tokens) <= TRAINED_TOKENS + 1 else (_long_remark(len(tokens)),),
+        )
+
+    def _run(self, tokens: "Tokens") -> "list[Attended]":
+        import torch
+
+        device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
+        model = load_model().to(device, dtype)
+        with torch.no_grad():
+            return run_model(model, torch.from_numpy(tokens.ids.copy()).to(device)[None])[1]
+
+
+def load_model() -> "torch.nn.ModuleDict":
+    """The model with the weights that travel with the package."""
+    from safetensors.torch import load_file
+
+    model = build_model()
+    model.load_state_dict(load_file(MODEL_FILE))
+    return model.eval()
+
+
+def build_model() -> "torch.nn.ModuleDict":
+    """Embedding, layers and unembedding, drawn in this order from torch's present random state."""
+    from torch import nn
+
+    from attnviz.attention import MultiHeadAttention
+
+    embedding = nn.Embedding(VOCABULARY, EMBED_DIM)
+    nn.init.normal_(embedding.weight, std=0.5)
+    layers = [MultiHeadAttention(EMBED_DIM, NUM_HEADS, bias=False, causal=True) for _ in range(NUM_LAYERS)]
+    unembedding = nn.Linear(EMBED_DIM, VOCABULARY, bias=False)
+    return nn.ModuleDict({"embedding": embedding, "layers": nn.ModuleList(layers), "unembedding": unembedding})
+
+
+def run_model(
+    model: "torch.nn.ModuleDict", ids: "torch.Tensor", first_position: int = 0
+) -> "tuple[torch.Tensor, list[Attended]]":
+    """What the model predicts and what each layer computes.
+
+    Args:
+        model: as built here.
+        ids: ``(batch, tokens)``.
+        first_position: the position of the first token.
+
+    Returns:
+        The logits of each next token, ``(batch, tokens, vocabulary)``, and one `Attended` a layer.
+    """
+    features = model["embedding"](ids)  # (batch, tokens, features)
+    features = features + encode_positions(ids.shape[1], first_position).to(features)
+    calls = []
+    for layer in range(NUM_LAYERS):
+        calls.append(model["layers"].get_submodule(str(layer))(features))
+        features = features + calls[-1].output
+    return model["unembedding"](features), calls
+
+
+def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
+    """Sines and cosines of each position in the first features, ``(tokens, features)`` (Vaswani et al. 2017, 3.5)."""
+    import torch
+
+    shortest, longest = (math.log10(period) for period in PERIODS)
+    periods = torch.logspace(shortest, longest, POSITION_FEATURES // 2, dtype=torch.float64)
+    angles = torch.arange(first, first + count)[:, None] * (2 * math.pi / periods)
+    encoded = torch.zeros(count, EMBED_DIM)
+    encoded[:, :POSITION_FEATURES] = torch.cat([angles.sin(), angles.cos()], dim=1)
+    return encoded
+
+
+def start_tokens(text: str) -> "Tokens":
+    """The bytes of a text as tokens, with the start token before them."""
+    import numpy as np
+
+    from attnviz.tokens import Tokens, tokenize
+
+    tokens = tokenize(text, "byte")
+    before = {"ids": START, "words": -1, "special": True, "segments": 0}
+    arrays = {name: np.concatenate([[value], getattr(tokens, name)]) for name, value in before.items()}
+    offsets = np.concatenate([np.zeros((1, 2), dtype=np.int64), tokens.offsets])
+    return Tokens(text=text, labels=("<start>", *tokens.labels), offsets=offsets, **arrays)
+
+
+def maps_of_call(
+    layer: int, call: "Attended", item: int, tokens: "Tokens", heads: tuple[int, ...] | None = None
+) -> "DenseMaps":
+    """The maps of one text of a batch, of the given heads or all."""
+    from attnviz.maps import DenseMaps
+    from attnviz.masks import Mask
+
+    chosen = tuple(sorted(heads)) if heads else tuple(range(NUM_HEADS))
+    scores, weights = (
+        values[item, list(chosen)].detach().float().cpu().numpy() for values in (call.scores, call.weights)
+    )
+    everything = slice(0, len(tokens))
+    return DenseMaps(
+        layer=layer,
+        module=f"layers.{layer}",
+        heads=chosen,
+        query_tokens=tokens,
+        key_tokens=tokens,
+        item=item,
+        scale=(EMBED_DIM // NUM_HEADS) ** -0.5,
+        scores=scores,
+        weights=weights,
+        visible=Mask(causal=True).visible(everything, everything),
+    )
+
+
+def refuse_memory(count: int) -> None:
+    """Raises AttnvizError where the maps of so many tokens would not fit."""
+    needed = (COPIES + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
+    free = available_memory()
+    if free is not None and needed > free:
+        raise AttnvizError(
+            f"{count} bytes of text would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
+            "a shorter text works"
+        )
+
+
+def _long_remark(count: int) -> str:
+    return (
+        f"This text has {count} tokens; the model was trained on {TRAINED_TOKENS} at a time, and attends less sharply."
+    )

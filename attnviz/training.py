@@ -1,0 +1,160 @@
+"""Trains the model that travels with the package: ``python -m attnviz.training``; the same seed gives the same file.
+
+It learns to predict the next byte of random segments that are said again and again. The first time round nothing can
+be known; from then on, the next byte is the one that came after the present one before. To find that, a head of the
+first layer must copy each token's predecessor to it, and a head of the second look for a token whose predecessor is
+the present one (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Olsson et al. 2022).
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from attnviz.files import atomic_file
+from attnviz.metrics import measure
+from attnviz.source_trained import (
+    MODEL_FILE,
+    START,
+    TRAINED_TOKENS,
+    build_model,
+    maps_of_call,
+    run_model,
+)
+from attnviz.tokens import Tokens
+
+SEED = 4
+STEPS = 2400
+WARM_UP = 100  # steps of rising learning rate
+RATE = 3e-3
+SHORT_STEPS = 0.6  # share of the steps on half as many tokens, at the full rate
+BATCH = 32
+FURTHEST = 2000  # positions at which a training text may begin
+DISTINCT = 0.95  # share of segments without a byte twice
+BYTES = (24, 128)  # how many different bytes the other segments draw from
+SHORTEST = 6  # tokens of a segment
+HELD_OUT_SEED = 10**6
+HELD_OUT, SEGMENT = 64, 64
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the model can do on segments said twice that it has not seen.
+
+    Attributes:
+        accuracy: share of the second halves' tokens predicted.
+        previous: weight on the previous token, ``(layers, heads)``.
+        induction: weight on the token after an earlier copy, ``(layers, heads)``.
+    """
+
+    accuracy: float
+    previous: np.ndarray
+    induction: np.ndarray
+
+    def __str__(self) -> str:
+        heads = (
+            f"{what} head {layer}.{head} {numbers[layer, head]:.3f}"
+            for what, numbers in (("previous-token", self.previous), ("induction", self.induction))
+            for layer, head in [np.unravel_index(numbers.argmax(), numbers.shape)]
+        )
+        return f"accuracy {self.accuracy:.4f}, {', '.join(heads)}"
+
+
+def train(seed: int = SEED, steps: int = STEPS) -> torch.nn.ModuleDict:
+    """The model after so many steps, with a progress bar on standard error where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    torch.manual_seed(seed)
+    model = build_model()
+    random = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate(step, steps))
+    for step in track(range(steps), "training", console=Console(stderr=True), disable=not sys.stderr.isatty()):
+        tokens = TRAINED_TOKENS // 2 if step < SHORT_STEPS * steps else TRAINED_TOKENS
+        ids, known = draw_repeats(random, BATCH * TRAINED_TOKENS // tokens // 2, tokens)
+        first = int(torch.randint(0, FURTHEST, (1,), generator=random))
+        logits, _ = run_model(model, ids, first)
+        losses = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        optimizer.zero_grad()
+        loss: torch.Tensor = (losses * known.flatten()).sum() / known.sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    return model.eval()
+
+
+def learning_rate(step: int, steps: int) -> float:
+    """The share of the full rate at a step: rising, then full, then falling to a fiftieth."""
+    return min(1, step / WARM_UP) * max(0.02, min(1, (1 - step / steps) / (1 - SHORT_STEPS)))
+
+
+def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Segments of random bytes, each said until its row is full.
+
+    Returns:
+        Ids after a start token, ``(batch, tokens + 1)``, and which bytes can be known, 1 or 0, ``(batch, tokens)``.
+    """
+    every_byte = torch.rand(batch, 256, generator=random).argsort(-1)
+    period = torch.randint(SHORTEST, tokens // 2 + 1, (batch, 1), generator=random)
+    different = torch.randint(*BYTES, (batch, 1), generator=random)
+    drawn = torch.randint(0, 2**31, (batch, tokens), generator=random) % different
+    distinct = torch.rand(batch, 1, generator=random) < DISTINCT
+    segment = torch.where(distinct, torch.arange(tokens).expand(batch, -1), drawn)
+    repeated = every_byte.gather(1, segment.gather(1, torch.arange(tokens) % period))
+    known = torch.arange(tokens) >= period
+    return torch.cat([torch.full((batch, 1), START), repeated], dim=1), known.float()
+
+
+def check(model: torch.nn.ModuleDict, segment: int = SEGMENT, texts: int = HELD_OUT) -> Figures:
+    """The model's figures on held-out segments of distinct bytes, each said twice."""
+    random = torch.Generator().manual_seed(HELD_OUT_SEED)
+    segments = torch.rand(texts, 256, generator=random).argsort(-1)[:, :segment]
+    ids = torch.cat([torch.full((texts, 1), START), segments, segments], dim=1)
+    with torch.no_grad():
+        logits, calls = run_model(model, ids)
+    known = slice(segment + 1, 2 * segment)  # tokens whose successor has been seen after them before
+    right = logits[:, known].argmax(-1) == ids[:, segment + 2 :]
+    numbers = [
+        [
+            measure(maps_of_call(layer, call, text, numbered(ids[text])), ("previous", "induction"))
+            for text in range(texts)
+        ]
+        for layer, call in enumerate(calls)
+    ]
+    previous, induction = (
+        np.array([[[head.values[name] for head in heads] for heads in layer] for layer in numbers])
+        for name in ("previous", "induction")
+    )
+    return Figures(float(right.float().mean()), previous.mean(axis=1), induction.mean(axis=1))
+
+
+def numbered(ids: torch.Tensor) -> Tokens:
+    """Tokens with these ids and no text."""
+    tokens = Tokens.numbered(len(ids))
+    return Tokens(**{**vars(tokens), "ids": ids.numpy().astype(np.int64)})
+
+
+def main() -> None:
+    """Trains the model, writes its file and prints its figures."""
+    from safetensors.torch import save
+
+    parser = argparse.ArgumentParser(
+        prog="python -m attnviz.training", description="Train the model of --model trained."
+    )
+    parser.add_argument("--output", "-o", type=Path, default=MODEL_FILE, help="the file to write; it is replaced")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    given = parser.parse_args()
+    model = train(given.seed, given.steps)
+    with atomic_file(given.output, force=True) as file:
+        file.write(save(model.state_dict()))
+    print(f"{given.output}: {check(model)}")
+
+
+if __name__ == "__main__":
+    main()

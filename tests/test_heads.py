@@ -1,0 +1,201 @@
+"""The table of heads: its order, its means over texts, how it is drawn and written, and what is refused."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from attnviz.atlas import heads_report
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.files import save
+from attnviz.heads import head_table, rank_heads
+from attnviz.look import Look
+from attnviz.maps import Recording
+from attnviz.metrics import METRICS, measure
+from attnviz.render import draw
+from attnviz.report import ReportOptions, build_report
+from attnviz.tokens import tokenize
+from tests.conftest import HEADS, LAYERS
+from tests.test_metrics import maps_of
+
+COUNT = 8
+TOKENS = tokenize("a b c d e f g h")
+
+
+def diagonal(offset: int, share: float) -> np.ndarray:
+    """Rows with this share at the offset and the rest spread evenly, ``(queries, keys)``."""
+    return np.asarray(np.eye(COUNT, k=offset) * share + (1 - share) / COUNT)
+
+
+def known_recording(shift: float = 0.0) -> Recording:
+    """2 layers of 3 heads, of which 1.2 looks at the token before, 0.1 at the one after and 0.0 at the first."""
+    first = np.zeros((COUNT, COUNT))
+    first[:, 0] = 1
+    mixed = np.random.default_rng(0).dirichlet(np.ones(COUNT), COUNT)
+    layers = [[first, diagonal(1, 0.8 - shift), mixed], [mixed, mixed, diagonal(-1, 0.9 - shift)]]
+    maps = [
+        replace(maps_of(np.stack(heads), TOKENS), layer=layer, module=f"l.{layer}")
+        for layer, heads in enumerate(layers)
+    ]
+    return Recording(maps=tuple(maps), model="a test")
+
+
+def test_rows_are_in_the_order_of_layers_and_heads() -> None:
+    table = head_table(known_recording().each_head())
+    assert [row.name for row in table.rows] == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    assert [row.pattern for row in table.rows][:2] == ["sink: a 1.00", "next token 0.82"]
+
+
+@pytest.mark.parametrize(("sort", "best"), [("previous", "1.2"), ("next", "0.1"), ("sink", "0.0"), ("-entropy", "0.0")])
+def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> None:
+    table = head_table(known_recording().each_head(), sort=sort, top=2)
+    assert (table.rows[0].name, len(table.rows), table.measured) == (best, 2, LAYERS * HEADS)
+
+
+def test_show_draws_the_heads_that_rank_first() -> None:
+    report = build_report(known_recording(), ReportOptions(sort="previous", top=1))
+    assert [panel.title for panel in report.panels] == ["head 1.2"]
+
+
+def test_ranking_without_a_metric_keeps_the_order() -> None:
+    heads = list(known_recording().each_head())
+    assert rank_heads(heads, None, 2) == heads[:2]
+
+
+def test_numbers_are_means_over_texts_with_their_spread() -> None:
+    recordings = [known_recording(), known_recording(shift=0.4)]
+    row = head_table([head for one in recordings for head in one.each_head()], texts=2).rows[5]
+    each = [measure(one.maps[1])[2].values["previous"] for one in recordings]
+    assert row.values["previous"] == pytest.approx(np.mean(each))
+    assert row.spreads["previous"] == pytest.approx(abs(each[0] - each[1]) / np.sqrt(2))
+    assert np.isnan(row.values["hidden"])
+
+
+def test_sinks_on_different_first_tokens_share_a_name() -> None:
+    other = known_recording()
+    tokens = tokenize("z b c d e f g h")
+    other = replace(other, maps=tuple(replace(maps, query_tokens=tokens, key_tokens=tokens) for maps in other.maps))
+    heads = [*known_recording().each_head(), *other.each_head()]
+    assert head_table(heads, texts=2).rows[0].pattern == "sink: first token 1.00"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("colors", [0, 2**24])
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("recordings", [1, 2])
+def test_table_is_never_wider_than_the_terminal(width: int, colors: int, ascii_only: bool, recordings: int) -> None:
+    look = Look(width=width, colors=0 if ascii_only else colors, ascii=ascii_only)
+    report = heads_report((known_recording(),) * recordings, ReportOptions(look=look), as_rows=True)
+    drawn = draw(report, ".txt").decode()
+    lines = [line for line in drawn.split("\n") if "\x1b" not in line]
+    assert max(map(cell_len, lines)) <= width
+    assert "previous token" in drawn
+    assert not ascii_only or drawn.isascii()
+
+
+def test_bar_is_as_long_as_its_share() -> None:
+    report = heads_report((known_recording(),), ReportOptions(sort="previous", look=Look(width=80)), as_rows=True)
+    row = next(line for line in draw(report, ".txt").decode().split("\n") if line.startswith("1.2"))
+    assert "0.91 ███▋" in row
+
+
+def test_wanted_metric_comes_first_in_the_table() -> None:
+    report = heads_report((known_recording(),), ReportOptions(sort="stripe", look=Look(width=60)), as_rows=True)
+    assert report.summary is not None
+    assert report.summary.header[2] == "stripe"
+
+
+def test_atlas_has_a_panel_for_each_metric_with_a_row_a_layer_and_a_column_a_head() -> None:
+    report = heads_report((known_recording(),), ReportOptions(), as_rows=False)
+    panel = next(panel for panel in report.panels if panel.title == "previous")
+    assert panel.values.shape == (LAYERS, HEADS)
+    assert (panel.rows.name, panel.columns.name) == ("layers", "heads")
+    assert panel.values.argmax() == 1 * HEADS + 2
+    assert "hidden" not in {panel.title for panel in report.panels}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_atlas_is_drawn(suffix: str) -> None:
+    drawn = draw(heads_report((known_recording(),), ReportOptions(), as_rows=False), suffix)
+    assert drawn.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
+
+
+def test_csv_has_a_row_a_head_and_a_column_a_metric() -> None:
+    report = heads_report((known_recording(),), ReportOptions(), as_rows=True)
+    rows = list(csv.DictReader(io.StringIO(draw(report, ".csv").decode())))
+    assert [(row["layer"], row["head"]) for row in rows][-1] == ("1", "2")
+    assert float(rows[-1]["previous"]) == pytest.approx(0.9125, abs=1e-6)
+    assert set(METRICS) < set(rows[0])
+    assert rows[0]["hidden"] == ""
+
+
+def test_json_has_null_where_a_metric_has_no_meaning() -> None:
+    report = heads_report((known_recording(),) * 2, ReportOptions(), as_rows=True)
+    content = json.loads(draw(report, ".json"))
+    head = content["heads"][5]
+    assert (head["head"], head["values"]["hidden"], head["spreads"]["previous"]) == ("1.2", None, 0.0)
+    assert content["texts"] == 2
+
+
+def test_npz_of_heads_is_refused() -> None:
+    report = heads_report((known_recording(),), ReportOptions(), as_rows=True)
+    with pytest.raises(AttnvizError, match=r"not written as \.npz; \.csv or \.json works"):
+        draw(report, ".npz")
+
+
+def test_recordings_of_different_models_are_refused() -> None:
+    other = known_recording()
+    with pytest.raises(AttnvizError, match="different layers or heads"):
+        heads_report((other, replace(other, maps=other.maps[:1])), ReportOptions(), as_rows=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sort", "inducton"], "unknown metric 'inducton'; entropy, "),
+        (["--sort", "pair"], "no head has the metric 'pair' here: it needs a pair of texts"),
+        (["--top", "0"], "--top 0 leaves no head; 1 or more works"),
+        (["--layers", "7"], "no layer 7; there are 0-1"),
+    ],
+)
+@pytest.mark.parametrize("command", ["heads", "show"])
+def test_refusal_is_one_line_with_the_way_out(
+    command: str, arguments: list[str], message: str, in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(known_recording(), Path("run.safetensors"))
+    assert main([command, "run.safetensors", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_one_token_says_that_no_query_has_a_choice(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(Recording(maps=(maps_of(np.ones((1, 1, 1)), tokenize("a")),), model="a test"), Path("one.safetensors"))
+    assert main(["heads", "one.safetensors", "--sort", "sink"]) == 1
+    assert "it needs queries that see two keys or more" in capsys.readouterr().err
+    assert main(["heads", "one.safetensors"]) == 0
+
+
+def test_two_files_are_two_texts(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.txt").write_text("one two three")
+    Path("b.txt").write_text("four five six seven")
+    assert main(["heads", "--file", "a.txt", "--file", "b.txt", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["texts"] == 2
+    assert main(["show", "--file", "a.txt", "--file", "b.txt"]) == 1
+    assert "attnviz heads takes" in capsys.readouterr().err
+
+
+def test_compare_orders_heads_by_their_change(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(known_recording(), Path("a.safetensors"))
+    save(known_recording(shift=0.5), Path("b.safetensors"))
+    assert main(["compare", "a.safetensors", "b.safetensors", "--sort", "change", "--top", "1", "--json"]) == 0
+    heads = {(cell["layer"], cell["head"]) for cell in json.loads(capsys.readouterr().out)["heads"]}
+    assert heads <= {(0, 1), (1, 2)}
+    assert main(["compare", "a.safetensors", "b.safetensors", "--sort", "sink"]) == 1
+    assert "--sort change" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""Attention built to have each pattern is called by its name, and no other."""
+
+import numpy as np
+import pytest
+
+from attnviz.maps import DenseMaps
+from attnviz.metrics import measure
+from attnviz.patterns import name_pattern
+from attnviz.tokens import Tokens, tokenize
+from tests.test_metrics import maps_of
+
+COUNT = 24
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+DISTINCT = tokenize(" ".join(LETTERS[:COUNT]))
+REPEATED = tokenize(" ".join(LETTERS[: COUNT // 2] * 2))
+CAUSAL = np.tri(COUNT, dtype=bool)
+
+
+def pattern_of(weights: np.ndarray, tokens: Tokens = DISTINCT, visible: np.ndarray | None = None) -> str:
+    """The name of a head with these weights, each row scaled to sum to one over what is visible."""
+    seen = np.ones(weights.shape, dtype=bool) if visible is None else visible
+    shares = np.where(seen, weights + 1e-9, 0)
+    maps: DenseMaps = maps_of((shares / shares.sum(axis=-1, keepdims=True))[None], tokens, seen)
+    return name_pattern(measure(maps)[0])
+
+
+def blurred(cells: np.ndarray, share: float) -> np.ndarray:
+    """Rows with this share on the given cells and the rest spread evenly."""
+    return np.asarray(cells * share + (1 - share) / cells.shape[-1])
+
+
+@pytest.mark.parametrize(
+    ("cells", "name"),
+    [
+        (np.eye(COUNT, k=-1), "previous token"),
+        (np.eye(COUNT, k=1), "next token"),
+        (np.eye(COUNT), "own token"),
+        (np.eye(COUNT)[[3] * COUNT], "sink: d"),
+    ],
+)
+def test_pattern_is_named_with_its_share(cells: np.ndarray, name: str) -> None:
+    assert pattern_of(blurred(cells, 0.9)) == f"{name} 0.90"
+
+
+@pytest.mark.parametrize("cells", [np.eye(COUNT, k=-1), np.eye(COUNT, k=1), np.eye(COUNT)[[3] * COUNT]])
+def test_pattern_with_less_than_half_of_the_weight_is_not_named(cells: np.ndarray) -> None:
+    assert pattern_of(blurred(cells, 0.4)) == "mixed"
+
+
+def test_induction_looks_at_the_token_after_the_earlier_copy() -> None:
+    cells = np.eye(COUNT, k=1 - COUNT // 2)
+    cells[: COUNT // 2, 0] = 1
+    assert pattern_of(blurred(cells, 0.95), REPEATED, CAUSAL).startswith("induction 0.9")
+
+
+def test_duplicate_looks_at_the_earlier_copy() -> None:
+    cells = np.eye(COUNT, k=-COUNT // 2)
+    assert pattern_of(blurred(cells, 0.9), REPEATED).startswith("duplicate token 0.9")
+
+
+def test_even_rows_are_uniform_with_and_without_a_causal_mask() -> None:
+    assert pattern_of(np.ones((COUNT, COUNT))) == "uniform"
+    assert pattern_of(np.ones((COUNT, COUNT)), visible=CAUSAL) == "uniform"
+
+
+def test_even_rows_over_the_nearest_tokens_are_local() -> None:
+    distances = np.abs(np.arange(COUNT)[:, None] - np.arange(COUNT))
+    assert pattern_of((distances <= 3).astype(float)) == "local 1.00"
+
+
+def test_even_rows_over_the_own_sentence_are_said_so() -> None:
+    tokens = tokenize("One two three four. Five six seven eight.")
+    sentences = np.repeat([0, 1], 5)
+    assert pattern_of((sentences[:, None] == sentences).astype(float), tokens) == "own sentence 1.00"
+
+
+def test_random_rows_are_mixed() -> None:
+    assert pattern_of(np.random.default_rng(0).exponential(size=(COUNT, COUNT))) == "mixed"
+
+
+def test_short_text_names_nothing() -> None:
+    weights = np.array([[1.0, 0], [1, 0]])
+    assert pattern_of(weights, tokenize("a b")) == ""
+
+
+def test_two_copies_are_too_few_to_name_induction() -> None:
+    tokens = tokenize("a b c d e a b")
+    weights = np.full((7, 7), 1 / 7)
+    weights[5:] = np.eye(7, k=-4)[5:]
+    assert "induction" not in pattern_of(weights, tokens)

@@ -1,0 +1,139 @@
+"""The trained source: its tokens, its recording, any length, the settings it refuses, and its heads on sample texts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.maps import DenseMaps, Recording
+from attnviz.metrics import HeadNumbers, measure
+from attnviz.patterns import name_pattern
+from attnviz.samples import read_sample, samples
+from attnviz.selection import Selection
+from attnviz.source import ModelSettings, open_source
+from attnviz.source_trained import EMBED_DIM, MODEL_FILE, NUM_HEADS, NUM_LAYERS, encode_positions, start_tokens
+
+
+def record(text: str, selection: Selection | None = None, **settings: Any) -> Recording:
+    """The trained model's recording of a text."""
+    given = ModelSettings(model="trained", **settings)
+    return open_source(given).record(text, selection or Selection())
+
+
+@pytest.fixture(scope="module")
+def repeat() -> Recording:
+    """The sample text that says a sentence twice."""
+    return record(read_sample("repeat"))
+
+
+def numbers_of(recording: Recording) -> list[HeadNumbers]:
+    """The numbers of every head."""
+    return [numbers for maps in recording.maps for numbers in measure(maps)]
+
+
+def test_model_file_travels_and_is_small() -> None:
+    assert MODEL_FILE.parent.name == "attnviz"
+    assert MODEL_FILE.stat().st_size <= 500_000
+
+
+def test_recording_is_trained_and_causal(repeat: Recording) -> None:
+    assert not repeat.untrained
+    assert repeat.settings["causal"] is True
+    assert [maps.heads for maps in repeat.maps] == [tuple(range(NUM_HEADS))] * NUM_LAYERS
+    for maps in repeat.maps:
+        assert isinstance(maps, DenseMaps)
+        np.testing.assert_array_equal(maps.visible, np.tri(len(maps.query_tokens), dtype=bool))
+        np.testing.assert_allclose(maps.weights.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_every_byte_is_a_token_after_a_start() -> None:
+    tokens = start_tokens("Hé")
+    assert tokens.ids.tolist() == [256, 72, 195, 169]
+    assert tokens.labels[0] == "<start>"
+    assert tokens.special.tolist() == [True, False, False, False]
+    assert tokens.offsets.tolist()[1] == [0, 1]
+
+
+def test_previous_token_and_induction_head_are_seen_on_the_repeated_sample(repeat: Recording) -> None:
+    patterns = [name_pattern(numbers) for numbers in numbers_of(repeat)]
+    assert "previous token 0.99" in patterns[:NUM_HEADS]
+    assert "induction 1.00" in patterns[NUM_HEADS:]
+
+
+@pytest.mark.parametrize("name", samples())
+def test_the_same_two_heads_are_seen_on_every_sample(name: str, repeat: Recording) -> None:
+    strongest = {metric: best_head(numbers_of(repeat), metric) for metric in ("previous", "induction")}
+    recording = record(read_sample(name)[:200])
+    for metric, (layer, head) in strongest.items():
+        value = next(one for one in numbers_of(recording) if (one.layer, one.head) == (layer, head)).values[metric]
+        assert value >= 0.9, f"{metric} head {layer}.{head}"
+
+
+def best_head(numbers: list[HeadNumbers], metric: str) -> tuple[int, int]:
+    """The layer and number of the head with most of a metric."""
+    best = max(numbers, key=lambda one: one.values[metric])
+    return best.layer, best.head
+
+
+def test_same_text_gives_the_same_numbers(repeat: Recording) -> None:
+    again = record(read_sample("repeat"))
+    for one, other in zip(repeat.maps, again.maps, strict=True):
+        assert isinstance(one, DenseMaps)
+        assert isinstance(other, DenseMaps)
+        np.testing.assert_array_equal(one.weights, other.weights)
+
+
+def test_positions_are_encoded_so_that_a_step_is_the_same_everywhere() -> None:
+    near, far = encode_positions(3), encode_positions(3, first=1500)
+    assert near.shape == (3, EMBED_DIM)
+    np.testing.assert_allclose((near[0] @ near[1]).item(), (far[0] @ far[1]).item(), rtol=1e-4)
+
+
+def test_text_longer_than_those_trained_on_is_said() -> None:
+    [remark] = record("tick tock " * 20).remarks
+    assert "has 201 tokens; the model was trained on 128 at a time" in remark
+    assert record("tick").remarks == ()
+
+
+def test_selection_keeps_the_chosen_layer_and_heads(repeat: Recording) -> None:
+    [maps] = record(read_sample("repeat"), Selection.parse(layers="1", heads="1")).maps
+    assert (maps.layer, maps.heads) == (1, (1,))
+    whole = repeat.maps[1]
+    assert isinstance(maps, DenseMaps)
+    assert isinstance(whole, DenseMaps)
+    np.testing.assert_array_equal(maps.weights[0], whole.weights[1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_heads": 8}, "--num-heads builds the seeded model"),
+        ({"seed": 3}, "--seed builds the seeded model"),
+        ({"tokenizer": "char"}, "--tokenizer 'char' is not the trained model's; it reads bytes"),
+    ],
+)
+def test_refuses_settings_of_another_model(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        record("text", **settings)
+
+
+def test_refuses_a_layer_it_has_not() -> None:
+    with pytest.raises(AttnvizError, match=r"no layer 2; there are 0-1"):
+        record("text", Selection.parse(layers="2"))
+
+
+def test_text_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.source_trained.available_memory", lambda: 1000)
+    with pytest.raises(AttnvizError, match=r"5 bytes of text would take .* a shorter text works"):
+        record("text")
+
+
+def test_command_line_names_both_heads(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heads", "The cat sat on the mat. The cat sat on the", "--model", "trained"]) == 0
+    printed = capsys.readouterr().out
+    assert "previous token 1.00" in printed
+    assert "induction 0.99" in printed
+    assert "Untrained" not in printed
