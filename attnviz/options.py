@@ -62,7 +62,9 @@ class Model:
     value_dim: Annotated[int | None, Option(help="Width of a value in each head, else the same.")] = (
         ModelSettings.value_dim
     )
-    causal: Annotated[bool, Option("--causal", help="Let a query see only keys up to its own.")] = ModelSettings.causal
+    causal: Annotated[
+        bool, Option("--causal", help="Let a query see only keys up to its own.", rich_help_panel="Mask")
+    ] = ModelSettings.causal
     scale: Annotated[str, Option(help="Multiply q·k by this: sqrt (1/√width of a head), none, or a number.")] = (
         ModelSettings.scale
     )
@@ -197,7 +199,7 @@ def _options_of(group: type) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for hint in hints.values():
         if isinstance(hint.__metadata__[0], OptionInfo):
-            hint.__metadata__[0].rich_help_panel = group.__name__
+            hint.__metadata__[0].rich_help_panel = hint.__metadata__[0].rich_help_panel or group.__name__
     return [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
         for each in fields(group)

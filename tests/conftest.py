@@ -41,6 +41,13 @@ def dense(recording: Recording, layer: int = 0) -> DenseMaps:
     return maps
 
 
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same colours and width on every machine, whatever its terminal asks for."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def recording() -> Recording:
     """2 layers x 3 heads x 5 queries x 7 keys, all visible."""
