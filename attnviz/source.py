@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,13 @@ SOURCES = {
     "trained": "attnviz.source_trained:TrainedSource",
 }
 PRETRAINED = "attnviz.source_huggingface:HuggingFaceSource"  # for any other name: a folder or a name on the hub
+SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
+# What each source is told besides the model, the device and the number type; anything else it would ignore.
+TOLD = {
+    "seeded": (*SHAPE, "temperature", "init", "seed", "tokenizer", "context", "dense"),
+    "trained": ("tokenizer", "causal"),
+    PRETRAINED: ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
+}
 LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}
 ATTENTIONS = ("encoder", "decoder", "cross")
 LONGEST = 4096  # tokens that --generate may write
@@ -157,6 +164,17 @@ def open_source(settings: ModelSettings) -> AbstractSource:
     module, name = SOURCES.get(settings.model, PRETRAINED).split(":")
     source: AbstractSource = getattr(import_module(module), name)(settings)
     return source
+
+
+def refuse_ignored(settings: ModelSettings) -> None:
+    """Raises AttnvizError where a setting was given that the model would ignore, saying which model takes it."""
+    told = ("model", "device", "dtype", *TOLD.get(settings.model, TOLD[PRETRAINED]))
+    given = [each.name for each in fields(settings) if getattr(settings, each.name) != each.default]
+    ignored = next((name for name in given if name not in told), None)
+    if ignored is not None:
+        takers = [name for name in TOLD if ignored in TOLD[name]]
+        works = known_names("a Hugging Face model" if name == PRETRAINED else f"the {name} model" for name in takers)
+        raise AttnvizError(f"{option(ignored)} means nothing to --model {settings.model}; {works} takes it")
 
 
 def option(name: str) -> str:

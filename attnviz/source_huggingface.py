@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from attnviz.devices import find_device
 from attnviz.errors import AttnvizError
-from attnviz.source import AbstractSource, ModelSettings
+from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
 from attnviz.source_huggingface_files import find_model, refuse_missing_library
 from attnviz.version import __version__
 
@@ -62,6 +62,7 @@ class HuggingFaceSource(AbstractSource):
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self.folder = find_model(settings.model)
+        refuse_ignored(settings)
         if settings.device_map is not None:
             refuse_missing_library("accelerate")
         self.loaded: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast, final
 from attnviz.devices import available_memory, find_device
 from attnviz.errors import AttnvizError
 from attnviz.selection import Selection, refuse_missing, resolve_span
-from attnviz.source import AbstractSource, ModelSettings
+from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class SeededSource(AbstractSource):
     """
 
     def __init__(self, settings: ModelSettings, like: "SeededSource | None" = None) -> None:
+        refuse_ignored(settings)
         self.settings = settings
         self.like = like
         self.model: torch.nn.ModuleDict | None = None

@@ -5,14 +5,14 @@ model was trained at random positions, so that its heads learned distances and n
 """
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from attnviz.devices import available_memory, find_device
 from attnviz.errors import AttnvizError
 from attnviz.selection import Selection, refuse_missing, resolve_span
-from attnviz.source import AbstractSource, ModelSettings, option
+from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ POSITION_FEATURES = 64
 PERIODS = (3.0, 3000.0)  # tokens, the shortest and the longest
 TRAINED_TOKENS = 128
 COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
-FREE = ("model", "tokenizer", "causal", "device", "dtype")  # settings that leave the weights as they are
 
 
 @final
@@ -42,11 +41,8 @@ class TrainedSource(AbstractSource):
     """
 
     def __init__(self, settings: ModelSettings) -> None:
-        defaults = {field.name: field.default for field in fields(ModelSettings)}
-        changed = [name for name in defaults if name not in FREE and getattr(settings, name) != defaults[name]]
-        if changed:
-            raise AttnvizError(f"{option(changed[0])} builds the seeded model; the trained one is as it was trained")
-        if settings.tokenizer not in (defaults["tokenizer"], "byte"):
+        refuse_ignored(settings)
+        if settings.tokenizer not in (ModelSettings.tokenizer, "byte"):
             raise AttnvizError(f"--tokenizer {settings.tokenizer!r} is not the trained model's; it reads bytes")
         self.settings = replace(
             settings,
