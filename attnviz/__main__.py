@@ -14,14 +14,17 @@ def run() -> NoReturn:
     """
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's tiles are small: its threads would wait on each other
-    from attnviz.cli import main
+    try:
+        from attnviz.cli import main
 
-    code = main()
+        code = main()
+    except KeyboardInterrupt:  # while the command line itself is being imported
+        os._exit(130)
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:
-        code = code or 0
+    except OSError:
+        pass  # what could not be written has been said, or its reader has gone
     os._exit(code)
 
 

@@ -1,5 +1,6 @@
 """The command line: parses, calls, writes, and picks the exit code."""
 
+import errno
 import os
 import stat
 import sys
@@ -576,6 +577,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        remark(f"cannot write all of the output: {error.strerror}; it is cut off")
+        return 1
     except (KeyboardInterrupt, typer.Abort):
         return 130
 

@@ -217,6 +217,18 @@ def test_a_closed_pipe_is_silent() -> None:
     assert result.stderr == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_output_that_does_not_fit_is_one_line() -> None:
+    for arguments in (["--version"], ["samples"], ["show", "Life is short"]):
+        with open("/dev/full", "wb") as full:
+            command = [*ATTNVIZ, *arguments]
+            result = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, env=plain_environment(), check=False
+            )
+        assert result.returncode == 1
+        assert result.stderr == b"attnviz: cannot write all of the output: No space left on device; it is cut off\n"
+
+
 def test_interrupting_ends_with_130_and_no_traceback() -> None:
     process = subprocess.Popen(
         [*ATTNVIZ, "show", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=plain_environment()
