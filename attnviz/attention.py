@@ -105,10 +105,8 @@ class MultiHeadAttention(nn.Module):
         **how: Unpack[How],
     ) -> None:
         super().__init__()
-        if qk_dim is None or value_dim is None:
-            refuse_indivisible(embed_dim, num_heads)
+        qk_dim, value_dim = head_widths(embed_dim, num_heads, qk_dim, value_dim)
         self.num_heads = num_heads
-        qk_dim, value_dim = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
         output_dim = embed_dim if output_dim is None else output_dim
         refuse_not_positive(
             embed_dim=embed_dim, num_heads=num_heads, qk_dim=qk_dim, value_dim=value_dim, output_dim=output_dim
@@ -273,9 +271,7 @@ class SeparateHeads(nn.Module):
         **how: Unpack[How],
     ) -> None:
         super().__init__()
-        if qk_dim is None or value_dim is None:
-            refuse_indivisible(embed_dim, num_heads)
-        qk_dim, value_dim = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
+        qk_dim, value_dim = head_widths(embed_dim, num_heads, qk_dim, value_dim)
         output_dim = embed_dim if output_dim is None else output_dim
         refuse_not_positive(num_heads=num_heads, output_dim=output_dim)
         heads = [SelfAttention(embed_dim, qk_dim, value_dim, bias=bias, init=init, **how) for _ in range(num_heads)]
@@ -314,3 +310,15 @@ def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: 
             raise AttnvizError(f"{name} of a batch of {shape[0]}, but queries of {tokens.shape[0]}; as many work")
     if context.shape[1] != value_tokens.shape[1]:
         raise AttnvizError(f"{context.shape[1]} keys but {value_tokens.shape[1]} values; as many work")
+
+
+def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
+    """The widths of a query (and key) and of a value in each head: those given, else an equal share of the features.
+
+    Raises:
+        AttnvizError: if an equal share is needed and the heads do not divide the features.
+    """
+    if qk_dim is None or value_dim is None:
+        refuse_indivisible(embed_dim, num_heads)
+    query_width, value_width = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
+    return query_width, value_width
