@@ -260,3 +260,12 @@ def test_colour_follows_the_environment(
 
 def plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if "COLOR" not in name} | {"COLUMNS": "80"}
+
+
+@pytest.mark.parametrize("command", ["show", "heads"])
+def test_an_existing_file_is_refused_before_any_work(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (in_folder / "run.csv").write_bytes(b"precious")
+    monkeypatch.setattr("attnviz.cli.record", lambda *_: 1 / 0)
+    assert "'run.csv' exists; --force replaces it" in attnviz.refused(command, "Life is short", "-o", "run.csv")
