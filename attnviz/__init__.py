@@ -1,15 +1,28 @@
 """Show what a transformer attends to: in the terminal, as a figure, with every number exact."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnviz.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from attnviz.api import draw as draw
+    from attnviz.attention import MultiHeadAttention as MultiHeadAttention
+    from attnviz.attention import SelfAttention as SelfAttention
+    from attnviz.attention import SeparateHeads as SeparateHeads
+    from attnviz.capture import record as record
+    from attnviz.errors import AttnvizError as AttnvizError
+    from attnviz.files import load as load
+    from attnviz.maps import Recording as Recording
+    from attnviz.report import build_report as build_report
+    from attnviz.report_options import ReportOptions as ReportOptions
+    from attnviz.selection import Selection as Selection
 
 EXPORTS = {
     "AttnvizError": "attnviz.errors",
     "MultiHeadAttention": "attnviz.attention",
     "Recording": "attnviz.maps",
-    "ReportOptions": "attnviz.report",
+    "ReportOptions": "attnviz.report_options",
     "Selection": "attnviz.selection",
     "SelfAttention": "attnviz.attention",
     "SeparateHeads": "attnviz.attention",

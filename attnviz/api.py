@@ -9,7 +9,8 @@ from attnviz.look import Look
 from attnviz.maps import Recording
 from attnviz.render import ONE_PAGE, RENDERERS, max_cells, thumbnail_cells
 from attnviz.render import draw as draw_report
-from attnviz.report import Report, ReportOptions, build_report
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.words import Grouping, regroup
 

@@ -4,25 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnviz.captions import model_name, recording_remarks, text_title
+from attnviz.chosen import select_heads
 from attnviz.colors import ColorScale
 from attnviz.errors import AttnvizError
 from attnviz.heads import HeadRow, HeadTable, head_table
 from attnviz.maps import LayerMaps, Recording
 from attnviz.metrics import METRICS, Metric
+from attnviz.panels import Axis, Panel, Quantity
 from attnviz.patterns import CLEAR, SHARP
-from attnviz.report import (
-    Axis,
-    Panel,
-    Quantity,
-    Report,
-    ReportOptions,
-    Summary,
-    model_name,
-    recording_remarks,
-    select_heads,
-    share_scales,
-    text_title,
-)
+from attnviz.report import Report, Summary
+from attnviz.report_options import ReportOptions
+from attnviz.scales import share_scales
 
 QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),

@@ -11,8 +11,8 @@ from attnviz.browse_pixels import CURSOR, legend, pixel_lines, row_spans, shade_
 from attnviz.browse_session import Cells, Row
 from attnviz.browse_state import State
 from attnviz.colors import ColorScale
+from attnviz.panels import Panel
 from attnviz.render_terminal import Line, Span, fit
-from attnviz.report import Panel
 
 BAR = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8

@@ -6,12 +6,14 @@ from pathlib import Path
 from attnviz.browse_keys import Screen
 from attnviz.browse_layout import map_of, tiles
 from attnviz.browse_state import State, View
+from attnviz.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.colors import ColorScale
 from attnviz.errors import AttnvizError, known_names
 from attnviz.files import atomic_file
 from attnviz.look import Look
+from attnviz.panels import Panel
 from attnviz.render import max_cells, write
-from attnviz.report import Panel, Report, model_name, panel_remarks, recording_remarks, text_title
+from attnviz.report import Report
 
 PICTURES = (".png", ".svg", ".pdf")
 

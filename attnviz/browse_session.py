@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 
 from attnviz.browse_state import View
 from attnviz.browse_units import Units, reduce_units
+from attnviz.captions import head_name
+from attnviz.chosen import select_heads
 from attnviz.colors import ColorScale
 from attnviz.compare import refuse_unlike
 from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edges
-from attnviz.report import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, head_name, select_heads, shared_scale
+from attnviz.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
+from attnviz.scales import shared_scale
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens
 

@@ -2,26 +2,17 @@
 
 from dataclasses import dataclass, replace
 
+from attnviz.captions import model_name, panel_remarks, recording_remarks, strongest, text_title
 from attnviz.cells import Numbers, origin
+from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.errors import AttnvizError
 from attnviz.heads import rank_heads
 from attnviz.maps import Recording
+from attnviz.panels import PERCENT, WEIGHT
 from attnviz.reduce import reduce_heads
-from attnviz.report import (
-    PERCENT,
-    WEIGHT,
-    Report,
-    ReportOptions,
-    head_cells,
-    head_panels,
-    model_name,
-    panel_remarks,
-    recording_remarks,
-    select_heads,
-    share_scales,
-    strongest,
-    text_title,
-)
+from attnviz.report import Report
+from attnviz.report_options import ReportOptions
+from attnviz.scales import share_scales
 
 
 @dataclass(frozen=True)

@@ -7,31 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.captions import head_name, model_name, panel_remarks, recording_remarks, text_title
 from attnviz.cells import HeadCells, Numbers, origin
+from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.errors import AttnvizError
 from attnviz.heads import take_first
 from attnviz.maps import LayerMaps, Recording, Window
 from attnviz.metrics import measure
-from attnviz.report import (
-    CHANGE,
-    MOST_PANELS,
-    PERCENT,
-    Panel,
-    Report,
-    ReportOptions,
-    Summary,
-    head_cells,
-    head_name,
-    head_panels,
-    model_name,
-    panel_remarks,
-    recording_remarks,
-    scale_remarks,
-    select_heads,
-    share_page,
-    share_scales,
-    text_title,
-)
+from attnviz.panels import CHANGE, PERCENT, Panel
+from attnviz.report import MOST_PANELS, Report, Summary, share_page
+from attnviz.report_options import ReportOptions
+from attnviz.scales import scale_remarks, share_scales
 from attnviz.selection import Selection
 
 Pair = tuple[LayerMaps, LayerMaps, int]

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from attnviz.report import Axis, Panel, Report
+from attnviz.panels import Axis, Panel
+from attnviz.report import Report
 
 DEFAULT = "DejaVu Sans"  # comes with matplotlib
 FIRST = (

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from attnviz.figure_labels import Labelling, fits, room, skipped
 from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.report import Axis, Panel, Report
+from attnviz.panels import Axis, Panel
+from attnviz.report import Report
 
 GAP = 0.28  # inches here and below are those of a slide
 GROUP_GAP = 0.6

@@ -21,7 +21,8 @@ from attnviz.figure_grid import (
 )
 from attnviz.figure_labels import Labels, label_axis
 from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.report import Axis, Panel, Quantity, Report
+from attnviz.panels import Axis, Panel, Quantity
+from attnviz.report import Report
 
 PAGE = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
 PAGES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers

@@ -16,7 +16,8 @@ from PIL.PngImagePlugin import PngInfo
 from attnviz.colors import NAN, ByteArray, colormap
 from attnviz.figure_fonts import choose_fonts, font_runs, readable, report_texts
 from attnviz.figure_theme import THEMES, rgb
-from attnviz.report import Panel, Report
+from attnviz.panels import Panel
+from attnviz.report import Report
 
 LEVELS = 232  # of the colormap; the rest of a palette's 256 colours are paper, ink and what has no value
 STEPS = 8  # from paper to ink, for smooth letters

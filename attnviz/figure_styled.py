@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from attnviz.colors import ByteArray
 from attnviz.figure_layout import MARGIN, PAGE, Bar, Block, Box, Line, foot_block, head_block, plain_bars
 from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.report import Panel, Report
+from attnviz.panels import Panel
+from attnviz.report import Report
 
 SIZES = (18.0, 16.0, 14.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0)  # points of tokens, the first that fits
 USUAL = 14.0

@@ -12,10 +12,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.captions import head_name
 from attnviz.cells import Block, HeadCells, Numbers
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
-from attnviz.report import Report, head_name
+from attnviz.report import Report
 
 JSON_FORMAT, JSON_VERSION = "attnviz numbers", 1
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")

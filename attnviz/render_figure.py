@@ -15,7 +15,8 @@ from attnviz.figure_styled import Styled, Word, arrange_styled
 from attnviz.figure_text import LINE, POINTS, Ruler
 from attnviz.figure_theme import THEMES, Theme, rgb
 from attnviz.look import Look
-from attnviz.report import Panel, Report
+from attnviz.panels import Panel
+from attnviz.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

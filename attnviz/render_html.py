@@ -12,12 +12,14 @@ from typing import IO, Any
 
 import numpy as np
 
+from attnviz.captions import head_name
 from attnviz.cells import HeadCells, Numbers
 from attnviz.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
 from attnviz.payload import PRECISIONS, PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
-from attnviz.report import Report, Summary, find_query, head_name
+from attnviz.report import Report, Summary
+from attnviz.styles import find_query
 from attnviz.tokens import Tokens
 
 SCRIPTS = (

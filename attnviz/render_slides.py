@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
+from attnviz.captions import part_caption, part_title
 from attnviz.errors import AttnvizError
 from attnviz.figure_theme import THEMES
 from attnviz.look import SLIDES, Look
 from attnviz.render_figure import max_cells as figure_cells
 from attnviz.render_figure import write as write_figure
 from attnviz.render_terminal import fit, wrap
-from attnviz.report import Report, Summary, part_caption, part_title
+from attnviz.report import Report, Summary
 
 if TYPE_CHECKING:
     from pptx.dml.color import RGBColor
@@ -144,14 +145,14 @@ def _add_picture_slide(deck: "Presentation", part: Report, caption: str) -> None
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
-    slide = _add_slide(deck, part, part_title(part), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    slide = _add_slide(deck, part, part_title(part.panels), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
     remarks = _fitted(" ".join(part.remarks), inner, MOST_REMARKS, REMARK)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture(part, size), *box)
-    said = part_caption(part)
-    picture.name = _clean(part_title(part))
+    said = part_caption(part.panels)
+    picture.name = _clean(part_title(part.panels))
     described: Any = picture._element.nvPicPr
     described.cNvPr.set("descr", _clean(said))
     if remarks.lines:

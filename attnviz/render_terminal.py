@@ -11,7 +11,8 @@ from rich.cells import cell_len, set_cell_size
 
 from attnviz.colors import SEQUENTIAL, ColorScale, Rgb, colormap, ink_on
 from attnviz.look import Look
-from attnviz.report import Axis, Panel, Report, Summary
+from attnviz.panels import Axis, Panel
+from attnviz.report import Report, Summary
 
 GAP = 3  # columns between panels
 LEGEND = 24  # columns of the colour scale

@@ -39,7 +39,7 @@ class Streams:
 @pytest.fixture
 def attnviz(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, in_folder: Path) -> Streams:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("attnviz.cli.is_piped", lambda: False)
+    monkeypatch.setattr("attnviz.cli_input.is_piped", lambda: False)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     return Streams(capsys)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from attnviz.compare import compare, comparison_report, jensen_shannon, total_variation
 from attnviz.errors import AttnvizError
 from attnviz.maps import Recording
-from attnviz.report import ReportOptions
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from tests.conftest import LAYERS, dense, dense_maps
 

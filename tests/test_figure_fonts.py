@@ -3,7 +3,8 @@ import pytest
 from attnviz.figure_fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, report_texts
 from attnviz.look import Look
 from attnviz.render import draw
-from attnviz.report import ReportOptions, build_report
+from attnviz.report import build_report
+from attnviz.report_options import ReportOptions
 from tests.test_render_figure import recorded
 
 NOWHERE = "\U000e1234"  # a code point that Unicode has not given to anything

@@ -15,7 +15,8 @@ from attnviz.figure_theme import THEMES, rgb
 from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording
 from attnviz.render import draw, max_cells, thumbnail_cells
-from attnviz.report import Report, ReportOptions, build_report
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.tokens import Tokens
 
 

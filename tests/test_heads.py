@@ -19,7 +19,8 @@ from attnviz.look import Look
 from attnviz.maps import Recording
 from attnviz.metrics import METRICS, measure
 from attnviz.render import draw
-from attnviz.report import ReportOptions, build_report
+from attnviz.report import build_report
+from attnviz.report_options import ReportOptions
 from attnviz.tokens import tokenize
 from tests.conftest import HEADS, LAYERS
 from tests.test_metrics import maps_of

@@ -13,7 +13,8 @@ ORDER = """
 version errors
 tokens selection masks bias colors look maps tiles maps_factored devices samples
 rows metrics patterns heads reduce cells payload tensors factored_file files projections softmax attention
-streaming factoring report words atlas combined steps worked explain compare source
+streaming factoring panels report_options scales captions chosen styles report
+words atlas combined steps worked explain compare source
 figure_*
 capture_calls capture_sites capture_kept capture_torch capture_transformers capture source_* render_*
 training
@@ -21,6 +22,9 @@ render browse*
 api
 options
 __init__
+cli_output
+cli_input
+cli_record
 cli
 __main__
 """.split()

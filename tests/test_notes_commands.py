@@ -15,7 +15,8 @@ from attnviz.attention import MultiHeadAttention
 from attnviz.cli import main
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, Recording
-from attnviz.report import ReportOptions, build_report
+from attnviz.report import build_report
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.source import AbstractSource, ModelSettings
 from attnviz.source_seeded import SeededSource

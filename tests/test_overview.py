@@ -9,7 +9,8 @@ from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording
 from attnviz.render import TERMINAL, draw, thumbnail_cells
 from attnviz.render_terminal import report_lines
-from attnviz.report import MOST_MAPS, ReportOptions, build_report
+from attnviz.report import MOST_MAPS, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens
 

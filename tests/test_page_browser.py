@@ -16,7 +16,8 @@ from PIL import Image
 from attnviz.compare import comparison_report
 from attnviz.maps import Recording
 from attnviz.render import draw
-from attnviz.report import Report, ReportOptions, build_report
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 
 from .conftest import LAYERS, dense, dense_maps
 from .test_render_html import HOSTILE, large, with_labels

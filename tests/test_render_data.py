@@ -20,7 +20,8 @@ from attnviz.look import Look
 from attnviz.maps import DenseMaps, LayerMaps, Overview, Recording, Window
 from attnviz.render import draw, max_cells, write
 from attnviz.render_data import spreadsheet_text
-from attnviz.report import Report, ReportOptions, build_report
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens
 

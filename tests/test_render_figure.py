@@ -16,7 +16,8 @@ from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording
 from attnviz.render import draw
 from attnviz.render_figure import figure, max_cells
-from attnviz.report import Report, ReportOptions, build_report
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.tokens import Tokens, tokenize
 
 LONG_TITLE = "A title which goes on and on " * 8

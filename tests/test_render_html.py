@@ -22,7 +22,8 @@ from attnviz.maps import DenseMaps, Recording
 from attnviz.payload import PRECISIONS, Precision, encode_weights, log_sum_exp, plan_page
 from attnviz.render import draw
 from attnviz.render_html import SCRIPTS, _asset
-from attnviz.report import Report, ReportOptions, build_report
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens
 

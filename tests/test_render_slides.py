@@ -18,7 +18,7 @@ from attnviz.errors import AttnvizError
 from attnviz.look import Look
 from attnviz.maps import Recording
 from attnviz.render import draw, max_cells
-from attnviz.report import ReportOptions
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens
 

@@ -11,7 +11,8 @@ from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording
 from attnviz.render import draw
 from attnviz.render_terminal import fit, max_cells, nearest_of_256, report_lines, wrap
-from attnviz.report import Report, ReportOptions, build_report
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens, tokenize
 

@@ -6,7 +6,10 @@ import pytest
 
 from attnviz.errors import AttnvizError
 from attnviz.maps import Recording
-from attnviz.report import CHANGE, PERCENT, SCORE, Report, ReportOptions, build_report, shared_scale
+from attnviz.panels import CHANGE, PERCENT, SCORE
+from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
+from attnviz.scales import shared_scale
 from attnviz.selection import Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
 
@@ -140,7 +143,7 @@ def test_cells_leave_the_unit_to_the_legend() -> None:
 
 
 def test_title_is_the_text_made_visible_and_short(recording: Recording) -> None:
-    from attnviz.report import text_title
+    from attnviz.captions import text_title
     from attnviz.tokens import tokenize
 
     def titled(text: str) -> str:

@@ -1,0 +1,73 @@
+"""The heads that a selection names, and their panels and exact numbers."""
+
+from typing import Any
+
+from attnviz.cells import QUANTITIES, HeadCells
+from attnviz.colors import ColorScale
+from attnviz.maps import LayerMaps, Recording
+from attnviz.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, token_axis
+from attnviz.report_options import ReportOptions
+from attnviz.selection import Selection, refuse_missing, resolve_span
+
+
+def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
+    """The chosen heads in the order chosen.
+
+    Raises:
+        AttnvizError: naming what is not there and what is.
+    """
+    refuse_missing(selection.chosen_layers, recording.layers, "layer")
+    layers = selection.chosen_layers or recording.layers
+    chosen = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
+    for maps in chosen:
+        refuse_missing(selection.heads_of(maps.layer), maps.heads, f"head in layer {maps.layer}:")
+    pairs = [(maps, head) for maps in chosen for head in selection.heads_of(maps.layer) or maps.heads]
+    order = {pair: place for place, pair in enumerate(selection.pairs or ())}
+    return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))
+
+
+def head_cells(sides: dict[str, LayerMaps], head: int, options: ReportOptions, **rest: Any) -> HeadCells:
+    """The exact numbers of the chosen queries and keys of a head, of the chosen quantities."""
+    maps = next(iter(sides.values()))
+    return HeadCells(
+        head=head,
+        sides=sides,
+        queries=resolve_span(options.selection.queries, len(maps.query_tokens), "queries"),
+        keys=resolve_span(options.selection.keys, len(maps.key_tokens), "keys"),
+        quantities={"scores": ("score",), "weights": ("weight",)}.get(options.table or "", QUANTITIES),
+        **rest,
+    )
+
+
+def head_panels(
+    maps: LayerMaps, head: int, quantities: list[Quantity], options: ReportOptions, title: str
+) -> list[Panel]:
+    """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
+    queries = _shown(resolve_span(options.selection.queries, len(maps.query_tokens), "queries"), options)
+    keys = _shown(resolve_span(options.selection.keys, len(maps.key_tokens), "keys"), options)
+    rows = token_axis("queries", maps.query_tokens, queries, options.max_cells)
+    columns = token_axis("keys", maps.key_tokens, keys, options.max_cells)
+    if rows.pooled or columns.pooled:
+        overview = maps.overview((head,), len(rows.labels), len(columns.labels), queries, keys)
+        values, visible = {WEIGHT: overview.mean[0], PERCENT: overview.mean[0]}, overview.visible
+    else:
+        window = maps.window((head,), queries, keys)
+        values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
+        visible = window.visible
+    return [
+        Panel(
+            title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
+            values=values[quantity],
+            visible=visible,
+            rows=rows,
+            columns=columns,
+            quantity=quantity,
+            scale=ColorScale(0, 1),
+        )
+        for quantity in quantities
+    ]
+
+
+def _shown(span: slice, options: ReportOptions) -> slice:
+    """The span, cut to the medium's cells in a table, whose numbers cannot be pooled."""
+    return span if options.table is None else slice(span.start, min(span.stop, span.start + options.max_cells))

@@ -1,0 +1,83 @@
+"""The texts that a command line names: given, piped, a file's, a sample's, or a saved recording's path."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from attnviz.cli_output import remark
+from attnviz.errors import AttnvizError
+from attnviz.options import Input
+
+
+def read_input(input: Input) -> str:
+    """The text that the options name: given, a file's, a sample's, standard input's, or the first sample."""
+    from attnviz.files import decode_text, read_text
+    from attnviz.samples import read_sample, samples
+
+    given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
+    if len(given) > 1:
+        raise AttnvizError(f"{' and '.join(given)} both give a text; one of them works")
+    if len(input.file or ()) > 1:
+        raise AttnvizError("several --file are several texts, which attnviz heads takes; one works here")
+    if input.file:
+        return refuse_blank(read_text(input.file[0]), input.tokenizer)
+    if input.sample is not None:
+        return read_sample(input.sample)
+    if input.text not in (None, "-"):
+        return refuse_blank(str(input.text), input.tokenizer)
+    if input.text == "-" or is_piped():
+        text = decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+        return refuse_blank(text, input.tokenizer)
+    first = next(iter(samples()))
+    remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
+    return read_sample(first)
+
+
+def read_texts(input: Input, batch: Path | None) -> list[str]:
+    """The texts that the options name: those of several files, the lines of one, or the one text."""
+    from attnviz.files import read_text
+
+    if batch is not None:
+        return read_batch(batch, input)
+    if len(input.file or ()) > 1 and input.text is None and input.sample is None:
+        return [refuse_blank(read_text(path), input.tokenizer) for path in input.file or ()]
+    return [read_input(input)]
+
+
+def read_batch(path: Path, input: Input) -> list[str]:
+    """The texts of a file, one a line; blank lines are left out."""
+    from attnviz.files import read_text
+
+    given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
+    if given:
+        raise AttnvizError(f"{given[0]} and --batch both give a text; one of them works")
+    texts = [line for line in read_text(path).splitlines() if line.strip()]
+    if not texts:
+        raise AttnvizError(f"no texts in {str(path)!r}; one text a line works")
+    return texts
+
+
+def refuse_blank(text: str, tokenizer: str) -> str:
+    """The text, where it has anything that can be a token.
+
+    Raises:
+        AttnvizError: for no text at all, or white space where tokens are words.
+    """
+    if not text or (tokenizer == "word" and not text.strip()):
+        raise AttnvizError(f"no tokens in {'white space' if text else 'an empty text'}; a text with a word in it works")
+    return text
+
+
+def is_piped() -> bool:
+    """Whether standard input is a pipe or a file."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and os.fstat(sys.stdin.fileno()).st_size > 0)
+
+
+def is_recording(text: str) -> bool:
+    """Whether the text is the path of a saved recording."""
+    return text.endswith(".safetensors")

@@ -1,0 +1,122 @@
+"""Where a command line's result goes: refused before the work where it cannot be written, delivered after it."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from attnviz.errors import AttnvizError
+from attnviz.options import Output
+
+if TYPE_CHECKING:
+    from attnviz.look import Look
+    from attnviz.report import Report
+
+
+def refuse_output(output: Output) -> None:
+    """Raises AttnvizError where the output cannot be written, before any work is done."""
+    from attnviz.files import refuse_target
+
+    medium(output)
+    if output.output is not None:
+        refuse_target(output.output, output.force)
+
+
+def is_table(output: Output) -> bool:
+    """Whether what is written is a table, and not a picture."""
+    from attnviz.render import JSON, TERMINAL
+
+    return medium(output) in (TERMINAL, JSON, ".csv")
+
+
+def medium(output: Output) -> str:
+    """The suffix of what is written: that of the file, or of what goes to standard output."""
+    from attnviz.render import JSON, TERMINAL, suffix_of
+
+    if output.output is None:
+        return JSON if output.json else TERMINAL
+    if output.json:
+        raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; one of them works")
+    return suffix_of(output.output)
+
+
+def explained_suffix(output: Output) -> str:
+    """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
+    from attnviz.files import refuse_target
+    from attnviz.render_explain import TERMINAL, suffix_of
+
+    if output.json:
+        raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
+    if output.output is None:
+        return TERMINAL
+    refuse_target(output.output, output.force)
+    return suffix_of(output.output)
+
+
+def recording_path(output: Output) -> Path:
+    """Where a recording is to be written.
+
+    Raises:
+        AttnvizError: if no file of that kind is named, or it cannot be written.
+    """
+    from attnviz.files import SUFFIX, refuse_target
+
+    if output.output is None or output.output.suffix.lower() != SUFFIX or output.json:
+        raise AttnvizError(f"a recording is written to a file; -o run{SUFFIX} works")
+    refuse_target(output.output, output.force)
+    return output.output
+
+
+def deliver(report: "Report", output: Output) -> None:
+    """Writes the report to its file and the path to standard output, or the picture to standard output."""
+    from attnviz.render import write as write_report
+
+    deliver_file(output, partial(write_report, report, medium(output)))
+
+
+def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
+    """Has the file written and prints its path, or has standard output written."""
+    from attnviz.files import atomic_file
+
+    if output.output is None:
+        sys.stdout.flush()
+        write_to(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    with atomic_file(output.output, output.force) as file:
+        write_to(file)
+    write(f"{output.output}\n".encode(errors="surrogateescape"))
+
+
+def on_terminal(look: "Look") -> "Look":
+    """The look on this terminal: its width and colours, and ASCII where it cannot write more."""
+    from rich.console import Console
+
+    console = Console()
+    colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    return replace(
+        look,
+        width=max(console.width, 20),
+        colors=0 if console.no_color or look.ascii else colors,
+        ascii=look.ascii or encoding != "utf8",
+    )
+
+
+def write(content: bytes) -> None:
+    """Writes to standard output."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def remark(line: str) -> None:
+    """Says a line on standard error."""
+    print(f"attnviz: {line}", file=sys.stderr)
+
+
+def one_line(message: str) -> str:
+    """The message on one line, without control characters."""
+    return " ".join("".join(character if character.isprintable() else " " for character in message).split())

@@ -1,0 +1,95 @@
+"""The recordings that a command line asks for: of a text, of several, or of two to compare."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.cli_input import is_recording
+from attnviz.errors import AttnvizError
+from attnviz.selection import Selection
+
+if TYPE_CHECKING:
+    from attnviz.maps import Recording
+    from attnviz.source import ModelSettings
+    from attnviz.steps import Computation
+
+CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
+
+
+def record(text: str, settings: "ModelSettings", selection: Selection) -> "Recording":
+    """The recording of a text, or the one that the text names."""
+    if is_recording(text):
+        from attnviz.files import load
+
+        return load(Path(text))
+    from attnviz.source import open_source
+
+    return open_source(settings).record(text, selection)
+
+
+def record_batch(texts: list[str], settings: "ModelSettings", selection: Selection) -> "Recording":
+    """The recording of several texts, run together."""
+    from attnviz.source import open_source
+
+    return open_source(settings).record_batch(texts, selection)
+
+
+def compute(text: str, settings: "ModelSettings", layer: int) -> "Computation":
+    """Every number of one layer of the seeded model over a text."""
+    from attnviz.source import ModelSettings
+    from attnviz.source_seeded import SeededSource
+
+    if is_recording(text):
+        raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
+    if settings.model != ModelSettings.model:
+        raise AttnvizError("explain works with the seeded model; leave --model out")
+    return SeededSource(settings).compute(text, layer)
+
+
+def record_both(
+    text: str, other: str | None, settings: "ModelSettings", selection: Selection
+) -> tuple["Recording", "Recording", str]:
+    """A as given without the changes, B with them and A's weights, and what was changed in words."""
+    if is_recording(text) or (other is not None and is_recording(other)):
+        return record_each(text, other, settings, selection)
+    from attnviz.source import ModelSettings, open_source, option
+
+    if settings.model != ModelSettings.model:
+        if other is None:
+            raise AttnvizError("nothing to compare; --with-model MODEL or --with TEXT says what changes")
+        source = open_source(settings)
+        return source.record(text, selection), source.record(other, selection), "another text"
+    from attnviz.source_seeded import SeededSource
+
+    plain = {name: getattr(ModelSettings, name) for name in CHANGES}
+    changed = [name for name in CHANGES if getattr(settings, name) != plain[name]]
+    if not changed and other is None:
+        raise AttnvizError(
+            "nothing to compare; --causal, --scale, --temperature, --seed, --dropout or --with TEXT works"
+        )
+    before = SeededSource(replace(settings, **plain))
+    after = SeededSource(settings, like=None if "seed" in changed else before)
+    recording_a = before.record(text, selection)
+    recording_b = after.record(text if other is None else other, selection)
+    words = [option(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
+    return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
+
+
+def record_models(
+    text: str, other: str | None, settings: "ModelSettings", model: str, selection: Selection
+) -> tuple["Recording", "Recording", str]:
+    """The recordings of two models, and what was changed in words."""
+    if is_recording(text) or (other is not None and is_recording(other)):
+        raise AttnvizError("--with-model records a text anew; with saved recordings leave it out")
+    before = record(text, settings, selection)
+    after = record(text if other is None else other, replace(settings, model=model), selection)
+    return before, after, f"the change to {after.model}" + ("" if other is None else " and another text")
+
+
+def record_each(
+    text: str, other: str | None, settings: "ModelSettings", selection: Selection
+) -> tuple["Recording", "Recording", str]:
+    """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
+    if other is None:
+        raise AttnvizError(f"nothing to compare {text} with; a second recording after it works, or --with TEXT")
+    return record(text, settings, selection), record(other, settings, selection), f"the change to {other}"

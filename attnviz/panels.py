@@ -1,0 +1,112 @@
+"""What is drawn: matrices with their axes, and the quantity that their numbers are."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.colors import ColorScale
+from attnviz.maps import BoolArray, FloatArray, block_edges
+from attnviz.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What the numbers of a panel are, and how one is written.
+
+    Attributes:
+        name: as the legend says it.
+        spec: Python's format for a number; a percent sign is left out inside cells.
+    """
+
+    name: str
+    spec: str
+
+    def text(self, value: float) -> str:
+        """The value with its unit, and more digits where it would be rounded to nothing."""
+        written = format(value, self.spec)
+        return format(value, self.spec.replace("0%", "2%")) if value and float(written.rstrip("%")) == 0 else written
+
+    def cell(self, value: float) -> str:
+        """The value as a cell shows it, without a unit."""
+        return "NaN" if np.isnan(value) else format(value, self.spec).rstrip("%")
+
+    def tick(self, value: float, step: float) -> str:
+        """The value as a scale shows it beside others a step away: with as many decimals as tell them apart."""
+        percent = "%" if self.spec.endswith("%") else "f"
+        decimals = max(0, math.ceil(-math.log10(step * (100 if percent == "%" else 1)) - 1e-9))
+        sign = "+" if self.spec.startswith("+") and value > 0 else ""
+        return f"{value + 0.0:{sign}.{decimals}{percent}}"
+
+
+PERCENT = Quantity("attention weight", ".0%")
+
+
+WEIGHT = Quantity("attention weight", ".4f")
+
+
+SCORE = Quantity("attention score", ".4f")
+
+
+CHANGE = Quantity("change of attention weight", "+.0%")
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """The rows or columns of a panel.
+
+    Attributes:
+        name: ``queries`` or ``keys``.
+        labels: one a cell: the token's, or the number of the block's first token where pooled.
+        edges: ``(cells + 1,)``, the token at which each cell begins, and the end.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    edges: tuple[int, ...]
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a cell stands for several tokens."""
+        return self.edges[-1] - self.edges[0] > len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One matrix as it is drawn.
+
+    Attributes:
+        title: over it, such as ``head 0.3``.
+        values: ``(rows, columns)``.
+        visible: ``(rows, columns)``; a cell that is not visible is drawn as absent.
+        rows: the queries.
+        columns: the keys.
+        quantity: what the values are.
+        scale: their colours; panels that share a scale have equal ones.
+        group: what an overview draws in one row, such as ``layer 2``; empty elsewhere.
+    """
+
+    title: str
+    values: FloatArray
+    visible: BoolArray
+    rows: Axis
+    columns: Axis
+    quantity: Quantity
+    scale: ColorScale
+    group: str = ""
+
+    @property
+    def peak(self) -> float:
+        """The largest visible value; −1 where there is none."""
+        shown = self.values[self.visible]
+        finite = shown[np.isfinite(shown)]
+        return float(finite.max()) if finite.size else -1.0
+
+
+def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int) -> Axis:
+    """The axis over a span of tokens, pooled to at most ``max_cells`` cells."""
+    count = span.stop - span.start
+    edges = span.start + block_edges(count, min(count, max_cells))
+    starts = edges[:-1].tolist()
+    labels = tokens.labels[span] if len(starts) == count else tuple(str(start) for start in starts)
+    return Axis(name=name, labels=labels, edges=tuple(edges.tolist()))
