@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.errors import AttnvizError
-from attnviz.projections import Bias, Init, draw_linear, has_bias, refuse_indivisible, refuse_not_positive
+from attnviz.projections import Bias, Init, draw_linear, has_bias, head_widths, refuse_not_positive, refuse_shapes
 from attnviz.softmax import combine_masks, masked_softmax
 
 
@@ -296,29 +296,3 @@ class SeparateHeads(nn.Module):
         output = self.output(torch.cat([call.output for call in calls], dim=-1))  # (batch, queries, features)
         steps = [torch.cat(parts, dim=1) for parts in zip(*(call[1:] for call in calls), strict=True)]
         return Attended(output, *steps)  # each (batch, 1, ...) of a head -> (batch, heads, ...)
-
-
-def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
-    """Raises AttnvizError where an input is not ``(batch, tokens, features)``, is empty, or fits not the others."""
-    for name, given in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
-        shape = tuple(given.shape)
-        if len(shape) != 3 or shape[2] != features:
-            raise AttnvizError(f"{name} of shape {shape}; (batch, tokens, {features}) works")
-        if shape[1] == 0:
-            raise AttnvizError(f"{name} of shape {shape} hold no tokens; at least one works")
-        if shape[0] != tokens.shape[0]:
-            raise AttnvizError(f"{name} of a batch of {shape[0]}, but queries of {tokens.shape[0]}; as many work")
-    if context.shape[1] != value_tokens.shape[1]:
-        raise AttnvizError(f"{context.shape[1]} keys but {value_tokens.shape[1]} values; as many work")
-
-
-def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
-    """The widths of a query (and key) and of a value in each head: those given, else an equal share of the features.
-
-    Raises:
-        AttnvizError: if an equal share is needed and the heads do not divide the features.
-    """
-    if qk_dim is None or value_dim is None:
-        refuse_indivisible(embed_dim, num_heads)
-    query_width, value_width = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
-    return query_width, value_width

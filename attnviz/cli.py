@@ -4,7 +4,6 @@ import errno
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +24,25 @@ from attnviz.cli_output import (
 )
 from attnviz.cli_record import compute, record, record_batch, record_both, record_models
 from attnviz.errors import AttnvizError
-from attnviz.options import Input, Look, Model, Output, Rank, Select, Words, spread_options
+from attnviz.options import (
+    Batch,
+    Combine,
+    Half,
+    Head,
+    Input,
+    Look,
+    Model,
+    Other,
+    Output,
+    Rank,
+    Second,
+    Select,
+    Step,
+    Table,
+    WithModel,
+    Words,
+    spread_options,
+)
 from attnviz.selection import Selection
 from attnviz.version import __version__
 
@@ -54,26 +71,9 @@ def show(
     rank: Rank,
     look: Look,
     output: Output,
-    table: Annotated[
-        str | None,
-        typer.Option(help="Print the numbers: scores, weights or both.", rich_help_panel="Look", show_default=False),
-    ] = None,
-    batch: Annotated[
-        Path | None,
-        typer.Option(help="Attend to each line of this file, as one batch.", rich_help_panel="Input"),
-    ] = None,
-    reduce: Annotated[
-        str | None,
-        typer.Option(
-            help="Combine all heads into one map: mean, max, rollout or flow.",
-            rich_help_panel="Select",
-            show_default=False,
-        ),
-    ] = None,
-    residual: Annotated[
-        float,
-        typer.Option(help="The residual's share of a row, in rollout and flow.", rich_help_panel="Select"),
-    ] = 0.5,
+    combine: Combine,
+    table: Table = None,
+    batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
     refuse_output(output)
@@ -89,10 +89,10 @@ def show(
 
     recording = regroup(recording, selection, Grouping(**vars(words)), table)
     options = report_options(selection, drawn_look, output, table, rank)
-    if reduce is None:
+    if combine.reduce is None:
         deliver(build_report(recording, options), output)
     else:
-        deliver(combined_report(recording, options, reduce, residual), output)
+        deliver(combined_report(recording, options, combine.reduce, combine.residual), output)
 
 
 @app.command()
@@ -104,10 +104,7 @@ def heads(
     rank: Rank,
     look: Look,
     output: Output,
-    batch: Annotated[
-        Path | None,
-        typer.Option(help="Take each line of this file as a text.", rich_help_panel="Input"),
-    ] = None,
+    batch: Batch = None,
 ) -> None:
     """List what every head does: a table in the terminal, CSV or JSON, or the atlas as a figure."""
     refuse_output(output)
@@ -130,18 +127,9 @@ def compare(
     rank: Rank,
     look: Look,
     output: Output,
-    other: Annotated[
-        str | None,
-        typer.Option("--with", help="Compare with this text, of as many tokens.", rich_help_panel="Input"),
-    ] = None,
-    with_model: Annotated[
-        str | None,
-        typer.Option(help="Compare with this model.", rich_help_panel="Model", show_default=False),
-    ] = None,
-    second: Annotated[
-        str | None,
-        typer.Argument(help="A saved recording to compare the first with.", show_default=False),
-    ] = None,
+    other: Other = None,
+    with_model: WithModel = None,
+    second: Second = None,
 ) -> None:
     """Draw what changes with --causal, --scale, --temperature, --seed, --dropout, another text or recording."""
     refuse_output(output)
@@ -169,10 +157,7 @@ def record_command(
     model: Model,
     select: Select,
     output: Output,
-    half: Annotated[
-        bool,
-        typer.Option("--half", help="Hold the factors of a long text in bfloat16.", rich_help_panel="Output"),
-    ] = False,
+    half: Half = False,
 ) -> None:
     """Save the attention over a text, to show and compare later without the model."""
     from attnviz.files import save
@@ -199,12 +184,8 @@ def explain(
     model: Model,
     look: Look,
     output: Output,
-    head: Annotated[
-        str, typer.Option(help="The head that is shown, as 1, or layer.head as 0.1.", rich_help_panel="Select")
-    ] = "0",
-    step: Annotated[
-        str | None, typer.Option(help="Show this step alone, as scores.", rich_help_panel="Select", show_default=False)
-    ] = None,
+    head: Head = "0",
+    step: Step = None,
 ) -> None:
     """Tell the computation of one head step by step, with its own numbers (-o notes.html or notes.md)."""
     suffix = explained_suffix(output)
@@ -226,10 +207,7 @@ def browse(
     model: Model,
     select: Select,
     look: Look,
-    other: Annotated[
-        str | None,
-        typer.Option("--with", help="Another saved recording, or a text, for the difference.", rich_help_panel="Input"),
-    ] = None,
+    other: Other = None,
 ) -> None:
     """Look through all heads, full-screen: arrows move, Enter opens one, ? lists the keys."""
     from attnviz.browse import browse, refuse_browse

@@ -123,6 +123,23 @@ class Rank:
 
 
 @dataclass(frozen=True)
+class Combine:
+    """One map made of all heads."""
+
+    reduce: Annotated[
+        str | None,
+        Option(
+            help="Combine all heads into one map: mean, max, rollout or flow.",
+            rich_help_panel="Select",
+            show_default=False,
+        ),
+    ] = None
+    residual: Annotated[
+        float, Option(help="The residual's share of a row, in rollout and flow.", rich_help_panel="Select")
+    ] = 0.5
+
+
+@dataclass(frozen=True)
 class Look:
     """How it is drawn."""
 
@@ -164,6 +181,27 @@ class Output:
     ] = None
     force: Annotated[bool, Option("--force", help="Replace the file where it exists.")] = False
     json: Annotated[bool, Option("--json", help="Print the exact numbers as JSON.")] = False
+
+
+Batch = Annotated[
+    Path | None, Option(help="Take each line of this file as a text.", rich_help_panel="Input", show_default=False)
+]
+Other = Annotated[
+    str | None,
+    Option(
+        "--with", help="Compare with this text, or this saved recording.", rich_help_panel="Input", show_default=False
+    ),
+]
+Second = Annotated[str | None, Argument(help="A saved recording to compare the first with.", show_default=False)]
+WithModel = Annotated[str | None, Option(help="Compare with this model.", rich_help_panel="Model", show_default=False)]
+Table = Annotated[
+    str | None, Option(help="Print the numbers: scores, weights or both.", rich_help_panel="Look", show_default=False)
+]
+Half = Annotated[bool, Option("--half", help="Hold the factors of a long text in bfloat16.", rich_help_panel="Output")]
+Head = Annotated[str, Option(help="The head that is shown, as 1, or layer.head as 0.1.", rich_help_panel="Select")]
+Step = Annotated[
+    str | None, Option(help="Show this step alone, as scores.", rich_help_panel="Select", show_default=False)
+]
 
 
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:

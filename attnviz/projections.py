@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from attnviz.errors import AttnvizError, known_names
 
@@ -48,3 +48,29 @@ def refuse_not_positive(**widths: int) -> None:
     for name, width in widths.items():
         if width < 1:
             raise AttnvizError(f"{name} {width} is out of range; 1 or more works")
+
+
+def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
+    """Raises AttnvizError where an input is not ``(batch, tokens, features)``, is empty, or fits not the others."""
+    for name, given in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
+        shape = tuple(given.shape)
+        if len(shape) != 3 or shape[2] != features:
+            raise AttnvizError(f"{name} of shape {shape}; (batch, tokens, {features}) works")
+        if shape[1] == 0:
+            raise AttnvizError(f"{name} of shape {shape} hold no tokens; at least one works")
+        if shape[0] != tokens.shape[0]:
+            raise AttnvizError(f"{name} of a batch of {shape[0]}, but queries of {tokens.shape[0]}; as many work")
+    if context.shape[1] != value_tokens.shape[1]:
+        raise AttnvizError(f"{context.shape[1]} keys but {value_tokens.shape[1]} values; as many work")
+
+
+def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
+    """The widths of a query (and key) and of a value in each head: those given, else an equal share of the features.
+
+    Raises:
+        AttnvizError: if an equal share is needed and the heads do not divide the features.
+    """
+    if qk_dim is None or value_dim is None:
+        refuse_indivisible(embed_dim, num_heads)
+    query_width, value_width = (embed_dim // num_heads if width is None else width for width in (qk_dim, value_dim))
+    return query_width, value_width
