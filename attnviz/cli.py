@@ -4,11 +4,12 @@ import errno
 import os
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnviz.cli_input import is_recording, read_batch, read_input, read_texts
+from attnviz.cli_input import as_given, read_batch, read_beside, read_input, read_texts
 from attnviz.cli_output import (
     deliver,
     deliver_file,
@@ -133,15 +134,13 @@ def compare(
 ) -> None:
     """Draw what changes with --causal, --scale, --temperature, --seed, --dropout, another text or recording."""
     refuse_output(output)
-    if second is not None and (other is not None or not is_recording(second)):
-        raise AttnvizError(f"{second!r} is no recording beside the first; --with TEXT compares with another text")
-    other = other if second is None else second
+    beside = read_beside(other, second)
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
     if with_model is None:
-        before, after, change = record_both(read_input(input), other, settings, selection)
+        before, after, change = record_both(read_input(input), beside, settings, selection)
     else:
-        before, after, change = record_models(read_input(input), other, settings, with_model, selection)
+        before, after, change = record_models(read_input(input), beside, settings, with_model, selection)
     from attnviz.compare import comparison_report
     from attnviz.words import Grouping, regroup
 
@@ -166,8 +165,8 @@ def record_command(
     if select.queries is not None or select.keys is not None:
         raise AttnvizError("a recording holds every query and key; --queries and --keys choose when it is shown")
     text = read_input(input)
-    if is_recording(text):
-        raise AttnvizError(f"{text!r} is a recording already; attnviz show {text} draws it")
+    if isinstance(text, Path):
+        raise AttnvizError(f"{str(text)!r} is a recording already; attnviz show {text} draws it")
     recording = record(text, model_settings(input, model), selection)
     if half:
         from attnviz.factored_file import halve
@@ -216,7 +215,7 @@ def browse(
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
     recording = record(read_input(input), settings, selection)
-    compared = None if other is None else record(other, settings, selection)
+    compared = None if other is None else record(as_given(other), settings, selection)
     raise typer.Exit(browse(recording, compared, selection, drawn_look))
 
 

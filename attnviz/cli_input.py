@@ -1,4 +1,4 @@
-"""The texts that a command line names: given, piped, a file's, a sample's, or a saved recording's path."""
+"""What a command line gives to attend to: a text, given, piped, a file's or a sample's, or a saved recording."""
 
 import os
 import stat
@@ -9,9 +9,11 @@ from attnviz.cli_output import remark
 from attnviz.errors import AttnvizError
 from attnviz.options import Input
 
+Given = str | Path  # a text, or where a recording is saved
 
-def read_input(input: Input) -> str:
-    """The text that the options name: given, a file's, a sample's, standard input's, or the first sample."""
+
+def read_input(input: Input) -> Given:
+    """What the options name: text or a recording given, a file's text, a sample, standard input, the first sample."""
     from attnviz.files import decode_text, read_text
     from attnviz.samples import read_sample, samples
 
@@ -25,7 +27,7 @@ def read_input(input: Input) -> str:
     if input.sample is not None:
         return read_sample(input.sample)
     if input.text not in (None, "-"):
-        return refuse_blank(str(input.text), input.tokenizer)
+        return as_given(refuse_blank(str(input.text), input.tokenizer))
     if input.text == "-" or is_piped():
         text = decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
         return refuse_blank(text, input.tokenizer)
@@ -34,12 +36,12 @@ def read_input(input: Input) -> str:
     return read_sample(first)
 
 
-def read_texts(input: Input, batch: Path | None) -> list[str]:
-    """The texts that the options name: those of several files, the lines of one, or the one text."""
+def read_texts(input: Input, batch: Path | None) -> list[Given]:
+    """What the options name: the texts of several files, the lines of one, or the one text or recording."""
     from attnviz.files import read_text
 
     if batch is not None:
-        return read_batch(batch, input)
+        return [*read_batch(batch, input)]
     if len(input.file or ()) > 1 and input.text is None and input.sample is None:
         return [refuse_blank(read_text(path), input.tokenizer) for path in input.file or ()]
     return [read_input(input)]
@@ -56,6 +58,15 @@ def read_batch(path: Path, input: Input) -> list[str]:
     if not texts:
         raise AttnvizError(f"no texts in {str(path)!r}; one text a line works")
     return texts
+
+
+def read_beside(other: str | None, second: str | None) -> Given | None:
+    """What to compare with: the text or recording after --with, or a second recording."""
+    if second is None:
+        return None if other is None else as_given(other)
+    if other is not None or isinstance(as_given(second), str):
+        raise AttnvizError(f"{second!r} is no recording beside the first; --with TEXT compares with another text")
+    return as_given(second)
 
 
 def refuse_blank(text: str, tokenizer: str) -> str:
@@ -78,6 +89,6 @@ def is_piped() -> bool:
     return stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and os.fstat(sys.stdin.fileno()).st_size > 0)
 
 
-def is_recording(text: str) -> bool:
-    """Whether the text is the path of a saved recording."""
-    return text.endswith(".safetensors")
+def as_given(argument: str) -> Given:
+    """The path, where the argument is that of a recording, else the text; what is piped or read is always text."""
+    return Path(argument) if argument.endswith(".safetensors") else argument

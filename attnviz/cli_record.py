@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.cli_input import is_recording
+from attnviz.cli_input import Given
 from attnviz.errors import AttnvizError
 from attnviz.selection import Selection
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
-def record(text: str, settings: "ModelSettings", selection: Selection) -> "Recording":
-    """The recording of a text, or the one that the text names."""
-    if is_recording(text):
+def record(given: Given, settings: "ModelSettings", selection: Selection) -> "Recording":
+    """The recording of a text, or the one that is saved there."""
+    if isinstance(given, Path):
         from attnviz.files import load
 
-        return load(Path(text))
+        return load(given)
     from attnviz.source import open_source
 
-    return open_source(settings).record(text, selection)
+    return open_source(settings).record(given, selection)
 
 
 def record_batch(texts: list[str], settings: "ModelSettings", selection: Selection) -> "Recording":
@@ -34,12 +34,12 @@ def record_batch(texts: list[str], settings: "ModelSettings", selection: Selecti
     return open_source(settings).record_batch(texts, selection)
 
 
-def compute(text: str, settings: "ModelSettings", layer: int) -> "Computation":
+def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation":
     """Every number of one layer of the seeded model over a text."""
     from attnviz.source import ModelSettings
     from attnviz.source_seeded import SeededSource
 
-    if is_recording(text):
+    if isinstance(text, Path):
         raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
     if settings.model != ModelSettings.model:
         raise AttnvizError("explain works with the seeded model; leave --model out")
@@ -47,10 +47,10 @@ def compute(text: str, settings: "ModelSettings", layer: int) -> "Computation":
 
 
 def record_both(
-    text: str, other: str | None, settings: "ModelSettings", selection: Selection
+    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection
 ) -> tuple["Recording", "Recording", str]:
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
-    if is_recording(text) or (other is not None and is_recording(other)):
+    if isinstance(text, Path) or isinstance(other, Path):
         return record_each(text, other, settings, selection)
     from attnviz.source import ModelSettings, open_source, option
 
@@ -76,10 +76,10 @@ def record_both(
 
 
 def record_models(
-    text: str, other: str | None, settings: "ModelSettings", model: str, selection: Selection
+    text: Given, other: Given | None, settings: "ModelSettings", model: str, selection: Selection
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two models, and what was changed in words."""
-    if is_recording(text) or (other is not None and is_recording(other)):
+    if isinstance(text, Path) or isinstance(other, Path):
         raise AttnvizError("--with-model records a text anew; with saved recordings leave it out")
     before = record(text, settings, selection)
     after = record(text if other is None else other, replace(settings, model=model), selection)
@@ -87,7 +87,7 @@ def record_models(
 
 
 def record_each(
-    text: str, other: str | None, settings: "ModelSettings", selection: Selection
+    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
     if other is None:

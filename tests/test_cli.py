@@ -269,3 +269,8 @@ def test_an_existing_file_is_refused_before_any_work(
     (in_folder / "run.csv").write_bytes(b"precious")
     monkeypatch.setattr("attnviz.cli.record", lambda *_: 1 / 0)
     assert "'run.csv' exists; --force replaces it" in attnviz.refused(command, "Life is short", "-o", "run.csv")
+
+
+def test_text_of_a_file_that_ends_like_a_recording_is_text(attnviz: Streams, in_folder: Path) -> None:
+    (in_folder / "notes.txt").write_text("I saved run.safetensors", encoding="utf-8")
+    assert "run.safetensors" in attnviz.run("show", "--file", "notes.txt")
