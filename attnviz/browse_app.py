@@ -26,7 +26,7 @@ from attnviz.browse_session import Session
 from attnviz.browse_state import Size, State
 from attnviz.browse_view import draw_screen
 from attnviz.errors import AttnvizError
-from attnviz.render_terminal import Line
+from attnviz.terminal_lines import Line
 
 PAUSE = 0.2  # seconds at a metric before it is measured
 IDLE = 0.001  # seconds between slices of work, in which keys come first

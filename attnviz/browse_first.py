@@ -19,7 +19,7 @@ from attnviz.browse_pixels import COLORS, style_of
 from attnviz.browse_session import Session
 from attnviz.browse_state import Size, State
 from attnviz.browse_view import draw_screen
-from attnviz.render_terminal import Line
+from attnviz.terminal_lines import Line
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
 PATIENCE = 0.1  # seconds

@@ -12,7 +12,7 @@ from attnviz.browse_session import Cells, Row
 from attnviz.browse_state import State
 from attnviz.colors import ColorScale
 from attnviz.panels import Panel
-from attnviz.render_terminal import Line, Span, fit
+from attnviz.terminal_lines import Line, Span, fit
 
 BAR = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8

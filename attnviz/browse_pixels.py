@@ -9,7 +9,8 @@ from attnviz.browse_layout import ANSI
 from attnviz.browse_session import Cells
 from attnviz.colors import DIVERGING, ColorScale, Rgb
 from attnviz.panels import Quantity
-from attnviz.render_terminal import ASCII_SHADES, SHADES, Line, Span
+from attnviz.terminal_cells import ASCII_SHADES, SHADES
+from attnviz.terminal_lines import Line, Span
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
 CURSOR: Rgb = (255, 0, 170)

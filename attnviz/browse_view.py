@@ -15,7 +15,7 @@ from attnviz.browse_state import SMALLEST, State
 from attnviz.browse_units import harmless
 from attnviz.captions import model_name, text_title
 from attnviz.colors import ColorScale
-from attnviz.render_terminal import Line, Span, fit
+from attnviz.terminal_lines import Line, Span, fit
 
 HINTS = {
     False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",

@@ -57,7 +57,7 @@ def thumbnail_cells(suffix: str, look: "Look") -> int:
     """The most rows or columns of one head among many in such a file."""
     if suffix != TERMINAL:
         return FIGURE_THUMBNAIL
-    from attnviz.render_terminal import thumbnail_cells
+    from attnviz.terminal_overview import thumbnail_cells
 
     return thumbnail_cells(look)
 

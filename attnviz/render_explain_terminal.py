@@ -6,8 +6,8 @@ from typing import IO
 from rich.cells import cell_len
 
 from attnviz.colors import ink_on
-from attnviz.render_terminal import Line, Span, fit, print_lines, wrap
 from attnviz.steps import ABSENT, GAP, WIDEST_COLUMN_LABEL, WIDEST_LABEL, Explanation, Step, Table
+from attnviz.terminal_lines import Line, Span, fit, print_lines, wrap
 
 INDENT = 2
 GUTTER = 4

@@ -18,8 +18,8 @@ from attnviz.figure_theme import THEMES
 from attnviz.look import SLIDES, Look
 from attnviz.render_figure import max_cells as figure_cells
 from attnviz.render_figure import write as write_figure
-from attnviz.render_terminal import fit, wrap
 from attnviz.report import Report, Summary
+from attnviz.terminal_lines import fit, wrap
 
 if TYPE_CHECKING:
     from pptx.dml.color import RGBColor

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording
 from attnviz.render import draw
-from attnviz.render_terminal import fit, max_cells, nearest_of_256, report_lines, wrap
+from attnviz.render_terminal import max_cells, report_lines
 from attnviz.report import Report, build_report
 from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
@@ -153,10 +153,7 @@ def test_no_colour_sends_no_escape() -> None:
     assert "\x1b" not in text_of(report_at(80, 0))
 
 
-def test_indexed_colours_are_the_nearest_of_the_table() -> None:
-    assert nearest_of_256((255, 0, 0)) == 196
-    assert nearest_of_256((8, 8, 8)) == 232
-    assert nearest_of_256((95, 135, 175)) == 67
+def test_indexed_colours_are_sent_as_numbers() -> None:
     assert "48;5;" in text_of(report_at(80, INDEXED))
     assert "48;2;" not in text_of(report_at(80, INDEXED))
 
@@ -187,20 +184,6 @@ def test_caption_and_remarks_close_the_picture() -> None:
     text = " ".join(plain(report))
     assert report.caption in text
     assert all(remark in text for remark in report.remarks)
-
-
-def test_both_texts_of_a_label_survive_cutting() -> None:
-    assert fit("日本語", 5) == "日本…"
-    assert fit("日本語", 4) == "日 …"
-    assert fit("ab", 4) == "ab  "
-
-
-@given(st.text(), st.integers(4, 40))
-def test_wrapped_lines_hold_every_visible_character_within_the_width(text: str, width: int) -> None:
-    text = " ".join(text.split())
-    lines = wrap(text, width)
-    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-    assert all(cell_len(line) <= width for line in lines)
 
 
 def test_drawing_the_same_report_twice_gives_the_same_bytes() -> None:

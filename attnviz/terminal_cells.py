@@ -1,0 +1,102 @@
+"""The cells of a map in a terminal, as numbers on colour or as blocks of it, and the legend of their colours."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.colors import ColorScale, Rgb, ink_on
+from attnviz.look import Look
+from attnviz.panels import Panel
+from attnviz.terminal_lines import Line, Span, fit
+
+LEGEND = 24  # columns of the colour scale
+SHADES = "·░▒▓█"
+ASCII_SHADES = ".:-=+*#%@"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The geometry of the panels: how wide a cell is, what is in it, how its labels run.
+
+    Attributes:
+        cell: columns a cell takes.
+        numbers: whether cells show their numbers.
+        rows_a_line: 2 where half blocks put two queries on a line, else 1.
+        header: key labels ``across``, ``down``, or position ``ticks`` alone.
+        labels: columns of the query labels.
+        across: panels side by side.
+    """
+
+    cell: int
+    numbers: bool
+    rows_a_line: int
+    header: str
+    labels: int
+    across: int = 1
+
+
+def number_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span]:
+    """One row of a map, each number on the colour of its value; a masked cell is a dot."""
+    papers = panel.scale.rgb(panel.values[row])
+    inks = ink_on(papers).tolist()
+    for column, paper in enumerate(papers.tolist()):
+        if not panel.visible[row, column]:
+            yield Span(_padded("·", grid.cell), style="dim")
+        else:
+            text = panel.quantity.cell(float(panel.values[row, column]))
+            yield Span(_padded(text, grid.cell), ink=tuple(inks[column]), paper=tuple(paper))
+
+
+def block_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span]:
+    """One row of a map as blocks of colour, or of shades where there is no colour."""
+    values, visible = panel.values[row], panel.visible[row]
+    if not look.colors or look.ascii:
+        ramp = shades(values, panel.scale, ASCII_SHADES if look.ascii else SHADES)
+        yield Span(
+            "".join(shade * grid.cell if seen else " " * grid.cell for shade, seen in zip(ramp, visible, strict=True))
+        )
+        return
+    for paper, seen in zip(panel.scale.rgb(values).tolist(), visible.tolist(), strict=True):
+        yield Span(" " * grid.cell, paper=tuple(paper)) if seen else Span("·".ljust(grid.cell), style="dim")
+
+
+def half_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span]:
+    """Two rows of a map on one line, as the upper and lower halves of blocks."""
+    upper, lower = (_row_colors(panel, at) for at in (row, row + 1))
+    for top, bottom in zip(upper, lower, strict=True):
+        if top is None:
+            yield Span(" ") if bottom is None else Span("▄", ink=bottom)
+        else:
+            yield Span("▀", ink=top, paper=bottom)
+
+
+def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
+    """A character of the ramp for each value, the last for the largest."""
+    steps = np.nan_to_num(scale.fraction(values)) * (len(ramp) - 1)
+    return [ramp[step] for step in np.rint(steps).astype(int)]
+
+
+def legend(name: str, text: Callable[[float], str], scale: ColorScale, look: Look) -> Line:
+    """The colours of a scale between the numbers at its ends, and what they are."""
+    low, high = text(scale.low), text(scale.high)
+    columns = max(4, min(LEGEND, look.width - len(low) - len(high) - len(name) - 4))
+    values = np.linspace(scale.low, scale.high, columns)
+    if look.colors and not look.ascii:
+        bar = [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
+    else:
+        bar = [Span("".join(shades(values, scale, ASCII_SHADES if look.ascii else SHADES)))]
+    room = look.width - columns - len(low) - len(high) - 2
+    return [Span(f"{low} "), *bar, Span(f" {high}"), Span(fit(f"  {name}", room).rstrip() if room > 6 else "")]
+
+
+def _padded(text: str, cell: int) -> str:
+    """A number at the right of its cell, a column of padding behind it where there is room for one."""
+    return f"{text:>{cell - 1}} " if len(text) < cell else text
+
+
+def _row_colors(panel: Panel, row: int) -> list[Rgb | None]:
+    if row >= len(panel.values):
+        return [None] * panel.values.shape[1]
+    colors = panel.scale.rgb(panel.values[row]).tolist()
+    return [tuple(color) if seen else None for color, seen in zip(colors, panel.visible[row], strict=True)]

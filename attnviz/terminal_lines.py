@@ -1,0 +1,127 @@
+"""Lines of a terminal: styled runs of text, cut to columns and written with as many colours as the look allows."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from typing import IO
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+
+from attnviz.colors import Rgb
+from attnviz.look import Look
+
+ASCII_FOR = str.maketrans({"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-"})
+CUBE = np.array([0, 95, 135, 175, 215, 255])
+
+
+@dataclass(frozen=True)
+class Span:
+    """A run of text in one style; ``None`` leaves the terminal's own colour."""
+
+    text: str
+    ink: Rgb | None = None
+    paper: Rgb | None = None
+    style: str = ""
+
+
+Line = list[Span]
+
+
+def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
+    """Writes lines as UTF-8 with the escapes of as many colours as the look allows, or as plain ASCII."""
+    if look.ascii:
+        texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
+    else:
+        texts = (_encoded(line, look.colors).encode() for line in lines)
+    file.write(b"".join(text + b"\n" for text in texts))
+
+
+def fit(text: str, width: int) -> str:
+    """The text in exactly ``width`` columns: padded, or cut and marked."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(set_cell_size(text, width - 1) + "…", width)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The text in lines of at most ``width`` columns, broken at spaces where that is possible."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
+            continue
+        pieces = list(_chopped(word, width))
+        lines = [*lines, *pieces] if lines[-1] else [*lines[:-1], *pieces]
+    return lines
+
+
+def right(text: str, width: int) -> str:
+    """The text at the right of ``width`` columns, cut where it is longer."""
+    return " " * (width - cell_len(text)) + text if cell_len(text) <= width else fit(text, width)
+
+
+def widest(labels: Iterable[str]) -> int:
+    """Columns of the widest label; 1 where there is none."""
+    return max((cell_len(label) for label in labels), default=1)
+
+
+def cut(line: Line, width: int) -> Line:
+    """As much of the line as the width holds."""
+    kept: Line = []
+    for span in line:
+        room = width - sum(cell_len(one.text) for one in kept)
+        kept.append(replace(span, text=fit(span.text, min(room, cell_len(span.text))) if room > 0 else ""))
+    return kept
+
+
+def in_ascii(text: str) -> str:
+    """The text in ASCII: signs by those most like them, all else by its number."""
+    return text.translate(ASCII_FOR).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def nearest_of_256(color: Rgb) -> int:
+    """The number of the nearest colour of a 256-colour terminal: its cube or its greys."""
+    wanted = np.array(color)
+    steps = np.abs(wanted[:, None] - CUBE).argmin(axis=1)
+    grey = int(np.clip(round((wanted.mean() - 8) / 10), 0, 23))
+    cube_error = np.square(CUBE[steps] - wanted).sum()
+    grey_error = np.square(8 + 10 * grey - wanted).sum()
+    return 232 + grey if grey_error < cube_error else int(16 + steps @ (36, 6, 1))
+
+
+def _chopped(word: str, width: int) -> Iterator[str]:
+    piece = ""
+    for character in word:
+        if cell_len(piece + character) > width:
+            yield piece
+            piece = ""
+        piece += character
+    yield piece
+
+
+def _plain(line: Line) -> str:
+    return "".join(span.text for span in line).rstrip()
+
+
+def _encoded(line: Line, colors: int) -> str:
+    """The line with escapes, one for each run of spans of the same style."""
+    if not colors:
+        return _plain(line)
+    encoded = ""
+    for codes, spans in groupby(line, lambda span: _codes(span, colors)):
+        text = "".join(span.text for span in spans)
+        encoded += f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
+    return encoded.rstrip(" ")
+
+
+def _codes(span: Span, colors: int) -> str:
+    codes = {"bold": ["1"], "dim": ["2"], "": []}[span.style]
+    codes = codes + ([f"38;{_color_code(span.ink, colors)}"] if span.ink is not None else [])
+    return ";".join(codes + ([f"48;{_color_code(span.paper, colors)}"] if span.paper is not None else []))
+
+
+@cache
+def _color_code(color: Rgb, colors: int) -> str:
+    return f"5;{nearest_of_256(color)}" if colors == 256 else "2;{};{};{}".format(*color)

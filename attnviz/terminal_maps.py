@@ -1,0 +1,164 @@
+"""Maps in a terminal: how many side by side, how wide their cells, and their tokens at the rows and columns."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rich.cells import cell_len, set_cell_size
+
+from attnviz.look import Look
+from attnviz.panels import Axis, Panel
+from attnviz.report import Report
+from attnviz.terminal_cells import Grid, block_cells, half_cells, number_cells
+from attnviz.terminal_lines import Line, Span, fit, right, widest
+
+GAP = 3  # columns between panels
+TALLEST_HEADER = 10  # lines of key labels written downwards
+WIDEST_CELL = 10
+NARROWEST_NUMBER = 3
+
+
+def map_bands(report: Report, grid: Grid) -> Iterator[Line]:
+    """The panels side by side as the grid says, band below band; one that is too wide goes on below."""
+    panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, report.look.width)]
+    for start in range(0, len(panels), grid.across):
+        yield from _band(panels[start : start + grid.across], grid, report.look)
+        yield []
+
+
+def choose_grid(report: Report) -> Grid:
+    """The geometry in which the panels fit the width: with numbers if that is possible, then in the fewest lines."""
+    columns = max(len(panel.columns.labels) for panel in report.panels)
+    grids = _grids(report)
+    for wanted in (report.across or 1, 1):
+        fitting = [
+            replace(grid, across=_across(grid, columns, report))
+            for grid in grids
+            if grid.labels + 1 + wanted * (columns * grid.cell + GAP) - GAP <= report.look.width
+        ]
+        numbered = [grid for grid in fitting if grid.numbers]
+        if fitting:
+            return min(numbered, key=lambda grid: _lines(grid, report)) if numbered else fitting[0]
+    return grids[-1]
+
+
+def _grids(report: Report) -> list[Grid]:
+    """The geometries that the report's cells allow, from the widest to the densest."""
+    panels, look = report.panels, report.look
+    labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
+    number = max(NARROWEST_NUMBER, *(_number_width(panel) for panel in panels))
+    key = max(widest(panel.columns.labels) for panel in panels)
+    pooled = any(panel.rows.pooled or panel.columns.pooled for panel in panels)
+    numbered = [Grid(number + 1, True, 1, "down", labels)]
+    if max(number, key) < WIDEST_CELL:
+        numbered.append(Grid(max(number, key) + 1, True, 1, "across", labels))
+    if report.style == "table":
+        return numbered
+    if look.colors:
+        numbered.append(Grid(number, True, 1, "down", labels))
+    half_blocks = 2 if look.colors and not look.ascii else 1
+    return [
+        *([] if pooled else numbered),
+        Grid(2, False, 1, "ticks" if pooled else "down", labels),
+        Grid(1, False, half_blocks, "ticks" if pooled or key > TALLEST_HEADER else "down", labels),
+    ]
+
+
+def _lines(grid: Grid, report: Report) -> float:
+    """The lines that the panels take; those of labels written down, and of cells without padding, count for more."""
+    rows = max(len(panel.rows.labels) for panel in report.panels)
+    tallest = max(len(_stacked(label, TALLEST_HEADER)) for label in report.panels[0].columns.labels)
+    lines = -(-len(report.panels) // grid.across) * (rows + 2 + (1 if grid.header == "across" else tallest))
+    return lines * (1.0 if grid.header == "across" else 1.5)
+
+
+def _across(grid: Grid, columns: int, report: Report) -> int:
+    """How many panels stand side by side: as many as fit, spread evenly over the bands."""
+    most = max(1, (report.look.width - grid.labels - 1 + GAP) // (columns * grid.cell + GAP))
+    if report.across is not None:
+        return report.across if most >= report.across else 1
+    bands = -(-len(report.panels) // most)
+    return -(-len(report.panels) // bands)
+
+
+def _band(panels: list[Panel], grid: Grid, look: Look) -> list[Line]:
+    """Panels side by side, the query labels once at the left."""
+    blocks = [_panel_lines(panel, grid, look, labelled=index == 0) for index, panel in enumerate(panels)]
+    height = max(len(block) for block in blocks)
+    widths = [len(panel.columns.labels) * grid.cell for panel in panels]
+    widths[0] += grid.labels + 1
+    lines: list[Line] = []
+    for row in range(height):
+        line: Line = []
+        for index, (block, width) in enumerate(zip(blocks, widths, strict=True)):
+            part = block[row - (height - len(block))] if row >= height - len(block) else [Span(" " * width)]
+            line += [Span(" " * GAP), *part] if index else part
+        lines.append(line)
+    return lines
+
+
+def _panel_lines(panel: Panel, grid: Grid, look: Look, labelled: bool) -> list[Line]:
+    """One panel: its title, the key labels, and the rows, all of the same width."""
+    width = len(panel.columns.labels) * grid.cell
+    margin = Span(" " * (grid.labels + 1)) if labelled else Span("")
+    lines = [[margin, Span(fit(panel.title, width), style="bold")]]
+    lines += [[margin, Span(text)] for text in _header(panel.columns, grid, width)]
+    draw_row = number_cells if grid.numbers else half_cells if grid.rows_a_line == 2 else block_cells
+    for start in range(0, len(panel.rows.labels), grid.rows_a_line):
+        label = Span(f"{right(panel.rows.labels[start], grid.labels)} " if labelled else "")
+        lines.append([label, *draw_row(panel, start, grid, look)])
+    return lines
+
+
+def _header(columns: Axis, grid: Grid, width: int) -> list[str]:
+    if grid.header == "across":
+        return ["".join(f"{right(label, grid.cell - 1)} " for label in columns.labels)]
+    if grid.header == "ticks":
+        return [_ticks(columns, grid.cell, width)]
+    stacks = [_stacked(label, TALLEST_HEADER) for label in columns.labels]
+    height = max(len(stack) for stack in stacks)
+    at = max(0, (grid.cell - 1) // 2) if grid.numbers else 0
+    padded = [[""] * (height - len(stack)) + stack for stack in stacks]
+    return ["".join(set_cell_size(" " * at + stack[row], grid.cell) for stack in padded) for row in range(height)]
+
+
+def _ticks(columns: Axis, cell: int, width: int) -> str:
+    """Positions of keys over their columns, as many as stand apart."""
+    line = ""
+    for index, edge in enumerate(columns.edges[:-1]):
+        if index * cell >= cell_len(line) + (2 if line else 0) and index * cell + len(str(edge)) <= width:
+            line = line.ljust(index * cell) + str(edge)
+    return line.ljust(width)
+
+
+def _fitting_parts(panel: Panel, grid: Grid, width: int) -> Iterator[Panel]:
+    """The panel, in parts of as many columns as the width holds where it is wider than that."""
+    most = max(1, (width - grid.labels - 1) // grid.cell)
+    count = len(panel.columns.labels)
+    for start in range(0, count, most):
+        stop = min(start + most, count)
+        columns = Axis(panel.columns.name, panel.columns.labels[start:stop], panel.columns.edges[start : stop + 1])
+        title = panel.title if count <= most else f"{panel.title}, keys {start}:{stop}"
+        yield replace(
+            panel,
+            title=title,
+            values=panel.values[:, start:stop],
+            visible=panel.visible[:, start:stop],
+            columns=columns,
+        )
+
+
+def _number_width(panel: Panel) -> int:
+    shown = panel.values[panel.visible]
+    extremes = (float(shown.min()), float(shown.max())) if shown.size else (0.0,)
+    return max(len(panel.quantity.cell(value)) for value in extremes)
+
+
+def _stacked(label: str, height: int) -> list[str]:
+    """The characters of a label, one a line, combining marks with their letter, at most ``height``."""
+    stack: list[str] = []
+    for character in label:
+        if stack and cell_len(stack[-1] + character) == cell_len(stack[-1]):
+            stack[-1] += character
+        else:
+            stack.append(character)
+    return stack if len(stack) <= height else [*stack[: height - 1], "…"]

@@ -1,0 +1,51 @@
+"""Many heads in a terminal: numbered thumbnails, those of a layer side by side."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from rich.cells import cell_len
+
+from attnviz.look import Look
+from attnviz.panels import Panel
+from attnviz.report import Report
+from attnviz.terminal_cells import Grid, block_cells, half_cells
+from attnviz.terminal_lines import Line, Span, fit
+
+SMALLEST, LARGEST = 8, 16  # columns of a thumbnail
+GRID = Grid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
+
+
+def thumbnail_cells(look: Look) -> int:
+    """The most rows or columns of one of many heads: twelve side by side where the terminal is wide, else six."""
+    across = 12 if look.width >= 12 * (SMALLEST + 1) else 6
+    return min(max((look.width + 1) // across - 1, SMALLEST), LARGEST)
+
+
+def thumbnails(report: Report) -> Iterator[Line]:
+    """The panels of each group side by side, evenly over as few bands as the width allows."""
+    side = max(len(panel.columns.labels) for panel in report.panels)
+    most = max(1, (report.look.width + 1) // (max(side, SMALLEST) + 1))
+    for _, group in groupby(report.panels, lambda panel: panel.group):
+        panels = list(group)
+        across = -(-len(panels) // -(-len(panels) // most))
+        for start in range(0, len(panels), across):
+            yield from _thumbnail_band(panels[start : start + across], report.look)
+
+
+def _thumbnail_band(panels: list[Panel], look: Look) -> Iterator[Line]:
+    """Thumbnails side by side, each under its number."""
+    half = look.colors > 0 and not look.ascii
+    draw_row = half_cells if half else block_cells
+    widths = [max(len(panel.columns.labels), SMALLEST) for panel in panels]
+    yield [
+        part
+        for panel, width in zip(panels, widths, strict=True)
+        for part in (Span(fit(panel.title, width), style="bold"), Span(" "))
+    ][:-1]
+    for row in range(0, max(len(panel.values) for panel in panels), 1 + half):
+        line: Line = []
+        for panel, width in zip(panels, widths, strict=True):
+            drawn = list(draw_row(panel, row, GRID, look)) if row < len(panel.values) else []
+            line += [*drawn, Span(" " * (width + 1 - sum(cell_len(span.text) for span in drawn)))]
+        yield line[:-1]
+    yield []

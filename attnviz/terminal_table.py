@@ -1,0 +1,56 @@
+"""A table in a terminal: columns of numbers, a bar beside each that has one."""
+
+from rich.cells import cell_len, set_cell_size
+
+from attnviz.colors import SEQUENTIAL, colormap
+from attnviz.look import Look
+from attnviz.report import Summary
+from attnviz.terminal_lines import Line, Span, cut, right, widest
+
+BAR = 4  # columns of a bar beside a number
+BAR_COLOR = 140  # of 256: a green that stands out on dark and on light
+EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+
+
+def summary_lines(summary: Summary, look: Look) -> list[Line]:
+    """The table, a bar beside each number that has one, columns cut at the right where they do not fit."""
+    columns = [
+        _table_column(place, summary, side == "<", look)
+        for place, side in enumerate(summary.align or ">" * len(summary.header))
+    ]
+    widths = [sum(cell_len(span.text) for span in column[0]) for column in columns]
+    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= look.width else " "
+    return [cut(_joined(list(cells), gap), look.width) for cells in zip(*columns, strict=True)]
+
+
+def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[Line]:
+    """The cells of one column, the header first, all of the same width."""
+    header, texts = summary.header[place], [row[place] for row in summary.rows]
+    bars = [row[place] for row in summary.bars] or [None] * len(texts)
+    beside = BAR + 1 if any(length is not None for length in bars) else 0
+    width = max(widest(texts), cell_len(header) - beside)
+    head = set_cell_size(header, width + beside) if left or beside else right(header, width)
+    numbers = [Span(set_cell_size(text, width) if left else right(text, width)) for text in texts]
+    return [
+        [Span(head, style="bold")],
+        *(
+            [number, Span(" "), _bar(length, look)] if beside else [number]
+            for number, length in zip(numbers, bars, strict=True)
+        ),
+    ]
+
+
+def _bar(length: float | None, look: Look) -> Span:
+    """A bar in `BAR` columns, in eighths of one, or in whole ones where only ASCII can be drawn."""
+    eighths = round(min(max(length or 0.0, 0.0), 1.0) * BAR * 8)
+    whole, part = divmod(eighths, 8)
+    drawn = "#" * round(eighths / 8) if look.ascii else "█" * whole + EIGHTHS[part]
+    color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
+    return Span(drawn.ljust(BAR), ink=color)
+
+
+def _joined(cells: list[Line], gap: str) -> Line:
+    line: Line = []
+    for cell in cells:
+        line += [Span(gap), *cell] if line else cell
+    return line
