@@ -87,6 +87,7 @@ class FactoredCall(AttentionCall):
         window: a query sees keys less than this many tokens away.
         softcap: scores become ``softcap * tanh(scores / softcap)``.
         sinks: ``(heads,)``, scores of a key that takes its share and gives no value.
+        logsumexp: ``(batch, heads, queries)``, what the kernel said of each row; of one that sees nothing, anything.
     """
 
     queries: Tensor
@@ -97,6 +98,7 @@ class FactoredCall(AttentionCall):
     window: int | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
+    logsumexp: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -111,7 +111,9 @@ def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str,
         sinks=None if call.sinks is None else call.sinks[heads],
     )
     key_heads = tuple(shared.index(head // group) for head in heads)
-    logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
+    logsumexp = _given_logsumexp(call, heads)
+    if logsumexp is None:
+        logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
     queries, keys, references = _numbers(own.queries), _numbers(own.keys), _numbers(logsumexp)
     visible = None if call.mask is None else _visible(call)
@@ -127,6 +129,14 @@ def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str,
         }
         for item in range(len(queries))
     ]
+
+
+def _given_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
+    """What the kernel said of each row, ``(batch, heads, queries)``, −inf where it sees nothing, if it did."""
+    if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
+        return None
+    given = call.logsumexp[:, heads]
+    return given if call.mask is None else given.masked_fill(~call.visible_cells().any(-1), float("-inf"))
 
 
 def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:

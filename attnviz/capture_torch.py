@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnviz.capture_calls import AttentionCall, FactoredCall, SoftmaxCall
 from attnviz.capture_sites import Place, Places
+from attnviz.kernels import dot_product
 
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
@@ -97,15 +98,18 @@ class AttentionMode(TorchFunctionMode):
 
     def on_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
         """``scaled_dot_product_attention``."""
-        output = func(*args, **kwargs)
+        given = _bind_dot_product(*args, **kwargs)
+        output, logsumexp = dot_product(func, given)
         self.flush()
         place = self.places.nearest(self.cross)
-        given = _bind_dot_product(*args, **kwargs)
         if place is not None:
             heads = self.places.head_count(place)
             queries = given["query"]
             self.listener.hears(
-                place, lambda: _dot_product_call(given, output, heads), queries.shape, _is_single(queries, heads)
+                place,
+                lambda: _dot_product_call(given, output, logsumexp, heads),
+                queries.shape,
+                _is_single(queries, heads),
             )
         return output
 
@@ -241,11 +245,13 @@ def _is_single(tensor: Tensor, heads: int | None) -> bool:
     return tensor.dim() < 3 or (tensor.dim() == 3 and (heads is None or heads == 1 or tensor.shape[0] % heads != 0))
 
 
-def _dot_product_call(given: Options, output: Tensor, heads: int | None) -> FactoredCall | None:
+def _dot_product_call(
+    given: Options, output: Tensor, logsumexp: Tensor | None, heads: int | None
+) -> FactoredCall | None:
     queries, keys, values, real = (
         by_heads(tensor, heads) for tensor in (given["query"], given["key"], given["value"], output)
     )
-    mask = given["mask"]
+    mask = given["attn_mask"]
     if queries is None or keys is None or queries.is_nested:
         return None
     if mask is not None:
@@ -255,16 +261,18 @@ def _dot_product_call(given: Options, output: Tensor, heads: int | None) -> Fact
     if heads is not None and queries.shape[1] != heads and queries.shape[1] * queries.shape[2] == heads:
         queries = queries.reshape(len(queries), heads, 1, -1)
         real = None if real is None else real.reshape(len(real), heads, 1, -1)
+        logsumexp = None
         mask = mask if mask is None or mask.shape[1] == 1 else mask.reshape(len(mask), heads, 1, -1)
     scale = given["scale"]
     return FactoredCall(
         queries=queries,
         keys=keys,
         values=values,
-        output=None if given["dropped"] else real,
+        output=None if given["dropout_p"] > 0 else real,
         scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
         mask=mask,
-        causal=given["causal"],
+        causal=given["is_causal"],
+        logsumexp=logsumexp,
     )
 
 
@@ -344,8 +352,9 @@ def _bind_dot_product(
     enable_gqa: bool = False,
 ) -> Options:
     """The arguments of torch's function by name."""
-    kept = {"query": query, "key": key, "value": value, "mask": attn_mask}
-    return kept | {"causal": bool(is_causal), "scale": scale, "dropped": dropout_p > 0}
+    given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
+    gqa = {"enable_gqa": True} if enable_gqa else {}  # a word that older versions of torch do not know
+    return given | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
 
 
 def _bind_pair(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from attnviz.attention import MultiHeadAttention
 from attnviz.errors import AttnvizError
+from attnviz.kernels import flash_attention, has_kernel
 from attnviz.maps import FloatArray
 from attnviz.masks import Mask
 from attnviz.streaming import Factors, stream
@@ -66,17 +67,11 @@ def attention_and_logsumexp(
         functional.pad(each, (0, widest - each.shape[-1])) for each in (queries, keys, values)
     )
     if has_kernel(queries.device):
-        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        mixed, logsumexp = kernel(wide_queries, wide_keys, wide_values, is_causal=causal, scale=scale)
+        mixed, logsumexp = flash_attention(wide_queries, wide_keys, wide_values, causal=causal, scale=scale)
         return mixed[..., :wide], logsumexp
     mixed = functional.scaled_dot_product_attention(wide_queries, wide_keys, wide_values, is_causal=causal, scale=scale)
     rows = [_streamed(*pair, scale, causal) for pair in zip(queries, keys, strict=True)]
     return mixed[..., :wide], torch.from_numpy(np.stack(rows)).to(queries.device)
-
-
-def has_kernel(device: torch.device) -> bool:
-    """Whether torch's kernel for this device gives the log-sum-exp as well, whatever the number type."""
-    return device.type == "cpu"
 
 
 def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:

@@ -13,6 +13,7 @@ from torch.nn import functional
 import attnviz
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, Recording
+from attnviz.maps_factored import FactoredMaps
 
 HEADS, WIDTH = 4, 12
 
@@ -437,11 +438,37 @@ def test_refuses_a_softmax_that_is_no_map_of_queries_by_keys_and_names_its_layer
 LONG = 300  # tokens, whose maps are held as factors
 
 
+@torch.no_grad()
+def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnviz import capture_kept
+
+    class Plain(nn.Module):
+        def forward(self, q: Tensor, mask: Tensor | None) -> Tensor:
+            return functional.scaled_dot_product_attention(q, q, q, mask)
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(capture_kept, "_logsumexp", refuse)
+    q = torch.randn(1, 3, LONG, 8)
+    blind = torch.ones(LONG, LONG, dtype=torch.bool)
+    blind[7] = False
+    model = Plain()
+    for mask in (None, blind):
+        with attnviz.record(model) as recording:
+            model(q, mask)
+        [maps] = recording.maps
+        assert isinstance(maps, FactoredMaps)
+        weights = maps.window((0, 1, 2), slice(0, LONG), slice(0, LONG)).weights
+        seen = np.arange(LONG) != 7 if mask is not None else np.ones(LONG, dtype=bool)
+        np.testing.assert_allclose(weights.sum(-1), np.tile(seen, (3, 1)), atol=1e-5)
+        assert np.array_equal(np.isneginf(np.asarray(maps.logsumexp[:])), np.tile(~seen, (3, 1)))
+
+
 @pytest.mark.parametrize("masked", ["nothing", "causal", "padding", "causal and padding", "scattered"])
 @torch.no_grad()
 def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from attnviz import capture_kept
-    from attnviz.maps_factored import FactoredMaps
 
     class Grouped(nn.Module):
         def forward(self, q: Tensor, k: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ ORDER = """
 version errors
 tokens selection masks bias colors look maps tiles maps_factored devices samples
 rows metrics patterns heads reduce cells payload tensors factored_file files projections softmax attention
-streaming factoring panels report_options scales captions chosen styles report
+kernels streaming factoring panels report_options scales captions chosen styles report
 words atlas combined steps worked explain compare source
 figure_* terminal_*
 capture_calls capture_sites capture_kept capture_torch capture_transformers capture source_* render_*

@@ -1,0 +1,94 @@
+"""The kernel that gives the log-sum-exp gives the same output to the bit, and is taken where torch takes it."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnviz.kernels import dot_product
+
+QUERIES, KEYS = 37, 41
+MASK = torch.rand(2, 1, QUERIES, KEYS, generator=torch.Generator().manual_seed(1)) > 0.4
+
+
+def factors(heads: int = 6, key_heads: int = 6, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    torch.manual_seed(0)
+    query = torch.randn(2, heads, QUERIES, 8, dtype=dtype)
+    key, value = torch.randn(2, 2, key_heads, KEYS, 8, dtype=dtype).unbind()
+    return {"query": query, "key": key, "value": value}
+
+
+def scores(given: dict[str, Any]) -> Tensor:
+    """Scaled scores in float64, −inf where hidden."""
+    found: Tensor
+    query, key = given["query"].double(), given["key"].double()
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    found = query @ key.transpose(-1, -2) * (given.get("scale") or 8**-0.5)
+    mask = given.get("attn_mask")
+    if given.get("is_causal"):
+        mask = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
+    if mask is None:
+        return found
+    return found.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else found + mask
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {},
+        {"is_causal": True, "scale": 0.7},
+        {"attn_mask": MASK},
+        {"attn_mask": MASK[0, 0]},
+        {"attn_mask": torch.zeros(2, 1, QUERIES, KEYS).masked_fill(~MASK, -torch.inf)},
+    ],
+    ids=["full", "causal", "bool mask", "bool mask of two axes", "number mask"],
+)
+def test_output_is_torchs_own_and_logsumexp_that_of_the_scores(rest: dict[str, Any], dtype: torch.dtype) -> None:
+    given = factors(dtype=dtype) | rest
+    if "attn_mask" in given and given["attn_mask"].is_floating_point():
+        given["attn_mask"] = given["attn_mask"].to(dtype)
+    output, logsumexp = dot_product(functional.scaled_dot_product_attention, given)
+    assert torch.equal(output, functional.scaled_dot_product_attention(**given))
+    assert logsumexp is not None
+    torch.testing.assert_close(logsumexp.double(), scores(given).logsumexp(-1), atol=2e-6, rtol=0)
+
+
+def test_grouped_queries_share_keys() -> None:
+    given = factors(6, 2) | {"enable_gqa": True}
+    output, logsumexp = dot_product(functional.scaled_dot_product_attention, given)
+    assert torch.equal(output, functional.scaled_dot_product_attention(**given))
+    assert logsumexp is not None
+    torch.testing.assert_close(logsumexp.double(), scores(given).logsumexp(-1), atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda given: given | {"dropout_p": 0.5},
+        lambda given: given | {"value": given["value"][..., :4]},
+        lambda given: {name: tensor.bfloat16() for name, tensor in given.items()},
+        lambda given: {name: tensor[0] for name, tensor in given.items()},
+        lambda given: {name: tensor.to("meta") for name, tensor in given.items()},
+    ],
+    ids=["dropout", "narrow values", "bfloat16", "three axes", "no numbers"],
+)
+def test_calls_that_torch_computes_otherwise_are_left_to_it(change: Any) -> None:
+    given = change(factors())
+    torch.manual_seed(2)
+    output, logsumexp = dot_product(functional.scaled_dot_product_attention, given)
+    assert logsumexp is None
+    torch.manual_seed(2)
+    expected = functional.scaled_dot_product_attention(**given)
+    assert expected.is_meta or torch.equal(output, expected)
+
+
+def test_gradients_flow_through_the_kernel() -> None:
+    given = factors()
+    given["query"].requires_grad_()
+    output, _ = dot_product(functional.scaled_dot_product_attention, given)
+    [found] = torch.autograd.grad(output.square().sum(), given["query"])
+    [expected] = torch.autograd.grad(functional.scaled_dot_product_attention(**given).square().sum(), given["query"])
+    assert torch.equal(found, expected)
