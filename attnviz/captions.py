@@ -155,4 +155,5 @@ def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
             f"Warning: in layer {measured[worst].layer} weights @ values differ by {worst:.1g} from the model's own "
             "attention output; these maps are not all of what it computed.",
         )
-    return (f"Checked: weights @ values equal the model's own attention output within {worst:.0e}.",)
+    within = f"within {worst:.0e}" if worst else "exactly"
+    return (f"Checked: weights @ values equal the model's own attention output {within}.",)

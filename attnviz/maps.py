@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, number_ranges
 from attnviz.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 Kind = Literal["self", "cross"]
+MOST_SAID = 12  # attention calls that a recording lists of itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class Overview:
     visible: BoolArray
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class LayerMaps(ABC):
     """One attention call of a run.
 
@@ -92,9 +93,14 @@ class LayerMaps(ABC):
         """Where the heads with these numbers are held."""
         return [self.heads.index(head) for head in heads]
 
+    def __repr__(self) -> str:
+        shape = f"{len(self.query_tokens)} queries x {len(self.key_tokens)} keys"
+        place = f"layer {self.layer} in {self.module!r}, {self.kind}-attention, text {self.item}"
+        return f"{type(self).__name__}({place}, heads {number_ranges(self.heads)}, {shape})"
+
 
 @final
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DenseMaps(LayerMaps):
     """The maps themselves, held whole.
 
@@ -188,6 +194,11 @@ class Recording:
         """The page of the recording, as a notebook shows it."""
         frame: str | None = _library("attnviz.api").page_frame(self)
         return frame
+
+    def __repr__(self) -> str:
+        calls = [f"  {maps!r}" for maps in self.maps[:MOST_SAID]]
+        more = [f"  … and {len(self.maps) - MOST_SAID} more"] if len(self.maps) > MOST_SAID else []
+        return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *more])
 
     def each_head(self) -> Iterator[tuple[LayerMaps, int]]:
         """Every recorded head: its layer's maps and its number."""

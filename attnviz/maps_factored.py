@@ -28,7 +28,7 @@ class FactorArray(Protocol):
 
 
 @final
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FactoredMaps(LayerMaps):
     """Queries, keys and the rules of one attention call; any window of its maps is computed when it is asked for.
 

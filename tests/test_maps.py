@@ -81,3 +81,11 @@ def test_refuses_a_recording_of_nothing() -> None:
 def test_each_head_comes_in_layer_order(recording: Recording) -> None:
     heads = [(maps.layer, head) for maps, head in recording.each_head()]
     assert heads == [(layer, head) for layer in (0, 1) for head in range(HEADS)]
+
+
+def test_a_recording_says_what_it_holds_without_its_numbers() -> None:
+    recording = Recording(maps=tuple(dense_maps(layer) for layer in range(20)), model="tiny")
+    first, second, *_, last = repr(recording).splitlines()
+    assert first == "Recording of tiny, in order of its layers:"
+    assert second == "  DenseMaps(layer 0 in 'layers.0', cross-attention, text 0, heads 0-2, 5 queries x 7 keys)"
+    assert last == "  … and 8 more"
