@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.errors import AttnvizError, known_names
 from attnviz.look import Look
 from attnviz.maps import Recording
-from attnviz.render import ONE_PAGE, RENDERERS, max_cells, thumbnail_cells
+from attnviz.render import ONE_PAGE, RENDERERS, STYLED, TERMINAL, max_cells, thumbnail_cells
 from attnviz.render import draw as draw_report
 from attnviz.report import Report, build_report
 from attnviz.report_options import ReportOptions
@@ -77,10 +77,9 @@ def report_options(
     Raises:
         AttnvizError: for an unknown suffix or table, or a style that such files do not have.
     """
-    styled = (*ONE_PAGE, PAGE)
-    if suffix not in styled and look.style != "heatmap":
-        pictures = " ".join(styled)
-        raise AttnvizError(f"--style {look.style} is a figure; -o {look.style}.svg works ({pictures})")
+    if look.style in STYLED and suffix not in STYLED[look.style]:
+        pictures = " ".join(suffix for suffix in STYLED[look.style] if suffix != TERMINAL)
+        raise AttnvizError(f"--style {look.style} draws a picture; -o {look.style}.svg works ({pictures})")
     return ReportOptions(
         selection=selection,
         table=table,

@@ -1,5 +1,6 @@
 """What is said of a picture in words: its titles, its caption, and its remarks."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,16 +12,20 @@ from attnviz.panels import PERCENT, WEIGHT, Panel
 
 LARGEST_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MOST_NAMED = 6  # panels named one by one
+LONGEST_TITLE = 200  # characters; each medium cuts it to its own room
+ROWS_COLUMNS = ("rows", "columns")  # where queries and keys stand
+SIDES = {"arcs": ("left", "right")}
+POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
 def text_title(recording: Recording) -> str:
-    """The recording's text, or texts, on one short line, or its model where there is no text."""
+    """The recording's text, or texts, on one line, or its model where there is no text."""
     from attnviz.tokens import visible_label
 
     texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
     words = " · ".join(" ".join(texts[item].split()) for item in sorted(texts))
     shown = " ".join(visible_label(word) for word in words.split(" "))
-    return (shown if len(shown) <= 60 else f"{shown[:59].rstrip()}…") or recording.model
+    return (shown if len(shown) <= LONGEST_TITLE else f"{shown[: LONGEST_TITLE - 1].rstrip()}…") or recording.model
 
 
 def head_name(maps: LayerMaps, head: int) -> str:
@@ -30,7 +35,7 @@ def head_name(maps: LayerMaps, head: int) -> str:
 
 def model_name(recording: Recording) -> str:
     """The model as a caption says it: called untrained where it is."""
-    return f"an untrained {recording.model}" if recording.untrained else recording.model
+    return f"an untrained {re.sub('^(an?|the) ', '', recording.model)}" if recording.untrained else recording.model
 
 
 def head_title(recording: Recording, maps: LayerMaps, head: int) -> str:
@@ -52,7 +57,15 @@ def which_maps(recording: Recording, maps: LayerMaps) -> str:
         if (other.layer, other.kind, other.item) == (maps.layer, maps.kind, maps.item)
     }
     module = f", {maps.module}" if len(alike) > 1 else ""
-    return (" cross" if maps.kind == "cross" else "") + (f", text {maps.item}" if batch else "") + module
+    return (
+        (" cross" if maps.kind == "cross" and not _all_cross(recording) else "")
+        + (f", text {maps.item}" if batch else "")
+        + module
+    )
+
+
+def _all_cross(recording: Recording) -> bool:
+    return all(maps.kind == "cross" for maps in recording.maps)
 
 
 def part_title(panels: Sequence[Panel]) -> str:
@@ -66,21 +79,26 @@ def part_title(panels: Sequence[Panel]) -> str:
     return text[:1].upper() + text[1:]
 
 
-def part_caption(panels: Sequence[Panel]) -> str:
+def part_caption(panels: Sequence[Panel], style: str) -> str:
     """The panels of a part of a report in one sentence."""
-    spans = (f"{axis.edges[-1] - axis.edges[0]} {axis.name}" for axis in (panels[0].rows, panels[0].columns))
-    return f"{part_title(panels)}: {' (rows) over '.join(spans)} (columns){strongest(panels)}."
+    if style == "text":
+        return f"{part_title(panels)}{strongest_key(panels)}."
+    rows, columns = (axis.edges[-1] - axis.edges[0] for axis in (panels[0].rows, panels[0].columns))
+    sides = SIDES.get(style, ROWS_COLUMNS)
+    spans = f"{rows} {panels[0].rows.name} ({sides[0]}) over {columns} {panels[0].columns.name} ({sides[1]})"
+    return f"{part_title(panels)}: {spans}{strongest(panels)}."
 
 
-def heads_caption(recording: Recording, heads: Sequence[HeadCells], panels: Sequence[Panel]) -> str:
+def heads_caption(recording: Recording, heads: Sequence[HeadCells], panels: Sequence[Panel], style: str = "map") -> str:
     """Which attention is drawn, in one sentence."""
     first = heads[0]
     count = len({(one.maps.layer, one.head) for one in heads})
     which = f"head {head_name(first.maps, first.head)}" if count == 1 else f"{count} heads of {_layers_named(heads)}"
-    spans = (f"{span.stop - span.start} {name}" for name, span in (("queries", first.queries), ("keys", first.keys)))
-    return (
-        f"Attention of {which} in {model_name(recording)}, {' (rows) over '.join(spans)} (columns){strongest(panels)}."
-    )
+    kind = "Cross-attention" if _all_cross(recording) else "Attention"
+    queries, keys = (span.stop - span.start for span in (first.queries, first.keys))
+    sides = SIDES.get(style, ROWS_COLUMNS)
+    spans = f"{queries} queries ({sides[0]}) over {keys} keys ({sides[1]})"
+    return f"{kind} of {which} in {model_name(recording)}, {spans}{strongest(panels)}."
 
 
 def _layers_named(heads: Sequence[HeadCells]) -> str:
@@ -95,28 +113,42 @@ def strongest(panels: Sequence[Panel]) -> str:
     if best is None or best.peak < 0:
         return ""
     row, column = np.unravel_index(np.nanargmax(np.where(best.visible, best.values, -1)), best.values.shape)
-    pooled = best.rows.pooled or best.columns.pooled
-    ends = [
-        f"{'block at ' if pooled else ''}“{axis.labels[index]}”"
-        for axis, index in ((best.rows, row), (best.columns, column))
-    ]
-    return f"; the largest weight is {PERCENT.text(best.peak)}, {best.title}, from {ends[0]} to {ends[1]}"
+    most, name = PERCENT.text(best.peak), f"head {best.title}" if best.group else best.title
+    if not best.pooled:
+        ends = f"from “{best.rows.labels[row]}” to “{best.columns.labels[column]}”"
+        return f"; the largest weight is {most}, {name}, {ends}"
+    which = "largest weight" if best.pool == "max" else "largest mean of a block"
+    place = f"around query {best.rows.middle(int(row))} and key {best.columns.middle(int(column))}"
+    return f"; the {which} is {most}, {name}, {place}"
+
+
+def strongest_key(panels: Sequence[Panel]) -> str:
+    """The largest weight of a query's row in any of these heads, in words."""
+    best = max(panels, key=lambda panel: panel.peak)
+    if best.peak < 0:
+        return ""
+    column = int(np.nanargmax(np.where(best.visible, best.values, -1)[0]))
+    head = f"{best.group}, " if len({panel.group for panel in panels}) > 1 else ""
+    key = f"“{best.columns.labels[column]}” ({best.columns.edges[column]})"
+    return f"; the largest weight is {PERCENT.text(best.peak)}, {head}to {key}"
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     """What was pooled and what is masked in these panels."""
     remarks = []
-    pooled = next((panel for panel in panels if panel.rows.pooled or panel.columns.pooled), None)
+    pooled = next((panel for panel in panels if panel.pooled), None)
     if pooled is not None:
         rows, columns = pooled.rows, pooled.columns
         tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} tokens"
+        cells = f"{len(rows.labels)} x {len(columns.labels)} cells"
         remarks.append(
-            f"Pooled: {tokens} in {len(rows.labels)} x {len(columns.labels)} cells, each the mean of its block; "
+            f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block; "
             "--queries 10:40 --keys :20 shows a part exactly."
         )
     missing = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
     if missing:
-        remarks.append(f"NaN: {missing} cell{'s are' if missing > 1 else ' is'} no number, drawn in pink.")
+        cells = "cells are no numbers" if missing > 1 else "cell is no number"
+        remarks.append(f"NaN: {missing} {cells}, drawn pink (as ? without colour).")
     if not all(panel.visible.all() for panel in panels):
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
     if not all(panel.visible.any(axis=1).all() for panel in panels):

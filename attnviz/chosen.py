@@ -49,7 +49,8 @@ def head_panels(
     columns = token_axis("keys", maps.key_tokens, keys, options.max_cells)
     if rows.pooled or columns.pooled:
         overview = maps.overview((head,), len(rows.labels), len(columns.labels), queries, keys)
-        values, visible = {WEIGHT: overview.mean[0], PERCENT: overview.mean[0]}, overview.visible
+        pooled = overview.mean[0] if options.look.pool == "mean" else overview.maximum[0]
+        values, visible = {WEIGHT: pooled, PERCENT: pooled}, overview.visible
     else:
         window = maps.window((head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
@@ -63,6 +64,7 @@ def head_panels(
             columns=columns,
             quantity=quantity,
             scale=ColorScale(0, 1),
+            pool=options.look.pool,
         )
         for quantity in quantities
     ]

@@ -11,13 +11,17 @@ from attnviz.errors import AttnvizError
 ByteArray = NDArray[np.uint8]
 Rgb = tuple[int, int, int]
 
-# Samples of matplotlib's maps, evenly spaced; between them colours are interpolated.
+# Samples of colormaps, evenly spaced; between them colours are interpolated. The first two are matplotlib's, the
+# others begin beside the paper of a light and of a dark page, so that a text in their colours stays a text.
 SAMPLES = {
     "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c"
     " 1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725",
     "RdBu_r": "053061 2065ab 4393c3 90c4dd d1e5f0 f7f6f6 fddbc7 f3a481 d6604d b1182b 67001f",
+    "light-blue": "eaf0fa c6d9f4 8fb5ea 4f8cdd 1f5fbf 0f3f8f",
+    "dark-blue": "22262f 2c3f63 3a5f9e 5488d8 7fb2ff c9e0ff",
 }
 SEQUENTIAL = "viridis"
+OF_TEXT = {"light": "light-blue", "dark": "dark-blue"}
 DIVERGING = "RdBu_r"
 NAN = (255, 0, 200)
 

@@ -198,6 +198,7 @@ def _triple(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> li
         columns=panel_a.columns,
         quantity=CHANGE,
         scale=panel_a.scale,
+        pool=panel_a.pool,
     )
     return [panel_a, panel_b, difference]
 

@@ -26,13 +26,17 @@ from attnviz.report import Report
 
 PAGE = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
 PAGES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
+MAP_PAGES = PAGES[:3]  # and for maps whose longer side would be less than this
+SMALLEST_MAP = 1.2
 SCALES = (0.5, 6.0)  # how far fonts follow the page's size
 MARGIN = 0.35  # inches here and below are those of a slide
 NARROWEST, LOWEST = 5.0, 2.5
+WIDEST_FOR_TITLE = 6.0  # a longer title has two lines
 BAR, BAR_GAP, TALLEST_BAR, LOWEST_BAR = 0.22, 0.4, 4.0, 1.6
 BAR_NAME = 1.1
 TITLES = (22.0, 20.0, 18.0, 16.0)  # points
 SMALLEST_TITLE = 9.0  # of a panel
+LONGEST_NAME = 0.75  # of an axis, which may be longer than the axis by the gaps beside it
 REMARK = 10.0
 LARGEST_NUMBER, WANTED_NUMBER, LEGIBLE = 14.0, 8.0, 5.0
 FOOT = 0.25  # the share of a page that remarks may take
@@ -124,14 +128,20 @@ class Layout:
 def arrange(report: Report, ruler: Ruler) -> Layout:
     """The layout of the report on a page of its size, or on one as large as it needs."""
     table = has_numbers(report)
-    for factor in PAGES if table and report.look.size is None else PAGES[:1]:
+    factors = PAGES if table else MAP_PAGES
+    for factor in factors if report.look.size is None else factors[:1]:
         layout = _arranged(report, factor, ruler)
-        if layout.numbers >= WANTED_NUMBER:
+        if layout.numbers >= WANTED_NUMBER if table else _smallest(layout) >= SMALLEST_MAP:
             break
     if table and layout.numbers < LEGIBLE * layout.scale:
         plain = replace(report.look, annotate=False)
         return arrange(replace(report, style="map", look=plain, remarks=(*report.remarks, NO_NUMBERS)), ruler)
     return layout
+
+
+def _smallest(layout: Layout) -> float:
+    """Inches of the longer side of the smallest map."""
+    return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
 def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
@@ -148,7 +158,7 @@ def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
     )
     grid = fit_grid(report, area, ruler)
     if size is None:
-        title = min(ruler.width(report.title, TITLES[-1], bold=True), PAGE[0] * 0.7)
+        title = min(ruler.width(report.title, TITLES[-1], bold=True), WIDEST_FOR_TITLE)
         wide = max(grid.width + beside, title, NARROWEST) + 2 * margin
         head = head_block(report, wide - 2 * margin, scale, ruler)
         foot = foot_block(report, wide - 2 * margin, scale, ruler, high)
@@ -269,7 +279,9 @@ def _named(axis: Axis, grid: Grid, cell: float, length: float, scale: float, rul
     """The labels of an axis, its name without its note where that is longer than the axis."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
     fits = ruler.width(labels.name, SMALL * scale) <= length
-    return labels if fits else replace(labels, name=ruler.cut(axis.name, SMALL * scale, max(length, 0.5 * scale)))
+    return (
+        labels if fits else replace(labels, name=ruler.cut(axis.name, SMALL * scale, max(length, LONGEST_NAME * scale)))
+    )
 
 
 def _number_points(report: Report, grid: Grid, scale: float, ruler: Ruler) -> float:

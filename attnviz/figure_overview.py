@@ -227,7 +227,7 @@ def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: f
 
 def _title(title: str, margin: int, room: int, unit: float) -> Iterator[Mark]:
     size = round(TITLE * unit)
-    while size > TEXT * unit and _width(title, size, bold=True) > room:
+    while size > 0.7 * TITLE * unit and _width(title, size, bold=True) > room:
         size -= 2
     while title and _width(title, size, bold=True) > room:
         title = title[:-2].rstrip() + "…"

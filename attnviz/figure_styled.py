@@ -217,7 +217,7 @@ def _text(report: Report, points: float, width: float, scale: float, ruler: Rule
         words += paragraph
         y = paragraph[-1].y - row * 1.4
     right = max(word.box.x + word.box.width for word in words if word.box)
-    widest = max(right, *(ruler.width(line.text, line.points) for line in lines))
+    widest = max((right, *(ruler.width(line.text, line.points) for line in lines)))
     return Content(widest, -y, tuple(words), lines=tuple(lines))
 
 

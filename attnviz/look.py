@@ -9,6 +9,7 @@ from attnviz.errors import AttnvizError, known_names
 SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
 THEMES = ("light", "dark")
 STYLES = ("heatmap", "arcs", "text")
+POOLS = ("mean", "max")
 COLOR_SCALES = ("linear", "log")
 LIMITS = ("shared", "head")
 NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
@@ -36,6 +37,7 @@ class Look:
         color_scale: ``linear`` or ``log``.
         limits: of the colour scale: ``shared`` by all heads, each ``head`` its own, or two numbers.
         cmap: name of the colormap; ``None`` for the default.
+        pool: what a cell that stands for several tokens shows of its block: ``mean`` or ``max``.
         annotate: write the numbers into the cells of a figure's maps.
         font_size: of a figure's token labels in points; ``None`` lets their room choose.
         transparent: leave a figure without a background.
@@ -55,15 +57,23 @@ class Look:
     color_scale: str = "linear"
     limits: str | tuple[float, float] = "shared"
     cmap: str | None = None
+    pool: str = "mean"
     annotate: bool = False
     font_size: float | None = None
     transparent: bool = False
 
     def __post_init__(self) -> None:
-        for name, known in (("theme", THEMES), ("style", STYLES), ("color_scale", COLOR_SCALES)):
+        for name, known in (
+            ("theme", THEMES),
+            ("style", STYLES),
+            ("color_scale", COLOR_SCALES),
+            ("pool", POOLS),
+        ):
             if getattr(self, name) not in known:
                 said = name.replace("_", "-")
                 raise AttnvizError(f"unknown {said} {getattr(self, name)!r}; {known_names(known)} works")
+        if self.query is not None and self.style != "text":
+            raise AttnvizError(f"--query shades a text, and --style {self.style} draws every query; one of them works")
         if self.font_size is not None and not 3 <= self.font_size <= 144:
             raise AttnvizError(f"--font-size {self.font_size:g} is out of range; 3 to 144 points work")
         if not 1 <= self.per_slide <= 64:
@@ -77,9 +87,13 @@ class Look:
         max_size: str = "50MB",
         limits: str = "shared",
         cmap: str | None = None,
+        style: str | None = None,
+        query: str | None = None,
         **rest: Any,
     ) -> Self:
         """The look written as on the command line: ``16:9``, ``8x6``, ``1920x1080``; ``50MB``; ``0:0.5``.
+
+        A query asks for the style ``text`` where no style is given.
 
         Raises:
             AttnvizError: for a size, limits, colormap or anything else that is none.
@@ -94,6 +108,8 @@ class Look:
             max_size=parse_bytes(max_size),
             limits=parse_limits(limits),
             cmap=cmap,
+            style=style or ("heatmap" if query is None else "text"),
+            query=query,
             **rest,
         )
 

@@ -152,11 +152,15 @@ class Look:
     per_slide: Annotated[int, Option(help="Heads on one slide, for .pptx.")] = 1
     title: Annotated[str | None, Option(help="Heading, instead of the text.", show_default=False)] = None
     style: Annotated[
-        str, Option(help="heatmap, arcs (lines from token to token) or text (shaded by what --query attends to).")
-    ] = "heatmap"
+        str | None,
+        Option(
+            help="heatmap, arcs (lines from token to token) or text (shaded by what --query attends to).",
+            show_default=False,
+        ),
+    ] = None
     query: Annotated[
         str | None,
-        Option(help="For --style text: a token or its number; the last one if not given.", show_default=False),
+        Option(help="Show what this token, or the one of this number, looks at in the text.", show_default=False),
     ] = None
     color_scale: Annotated[str, Option(help="linear or log.")] = "linear"
     limits: Annotated[str, Option(help="Of the colours: shared by all heads, each head its own, or as 0:0.5.")] = (
@@ -165,6 +169,7 @@ class Look:
     cmap: Annotated[
         str | None, Option(help="Colormap: viridis, magma, cividis, Blues or any of matplotlib's.", show_default=False)
     ] = None
+    pool: Annotated[str, Option(help="What a cell of several tokens shows of their weights: mean or max.")] = "mean"
     annotate: Annotated[bool, Option("--annotate", help="Write the numbers into a figure's cells.")] = False
     font_size: Annotated[float | None, Option(help="Of a figure's tokens, in points.", show_default=False)] = None
     transparent: Annotated[bool, Option("--transparent", help="Leave a figure without a background.")] = False

@@ -70,6 +70,10 @@ class Axis:
         """Whether a cell stands for several tokens."""
         return self.edges[-1] - self.edges[0] > len(self.labels)
 
+    def middle(self, cell: int) -> int:
+        """The token in the middle of a cell."""
+        return (self.edges[cell] + self.edges[cell + 1] - 1) // 2
+
 
 @dataclass(frozen=True, eq=False)
 class Panel:
@@ -83,7 +87,8 @@ class Panel:
         columns: the keys.
         quantity: what the values are.
         scale: their colours; panels that share a scale have equal ones.
-        group: what an overview draws in one row, such as ``layer 2``; empty elsewhere.
+        group: what an overview draws in one row, such as ``layer 2``, or the head of a text; empty elsewhere.
+        pool: what a cell that stands for several tokens shows of its block: ``mean`` or ``max``.
     """
 
     title: str
@@ -94,6 +99,12 @@ class Panel:
     quantity: Quantity
     scale: ColorScale
     group: str = ""
+    pool: str = "mean"
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a cell stands for several weights."""
+        return self.rows.pooled or self.columns.pooled
 
     @property
     def peak(self) -> float:

@@ -24,6 +24,8 @@ RENDERERS = {
     JSON: "attnviz.render_data",
     ".npz": "attnviz.render_data",
 }
+PICTURES = (".png", ".svg", ".pdf", ".html", ".pptx")
+STYLED = {"arcs": PICTURES, "text": (*PICTURES, TERMINAL)}  # a terminal has no lines to join tokens by
 ONE_PAGE = (".png", ".svg", ".pdf")  # all panels share one picture
 
 

@@ -151,7 +151,7 @@ def _add_picture_slide(deck: "Presentation", part: Report, caption: str) -> None
     size = (width, height - TITLE_BAND - room + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture(part, size), *box)
-    said = part_caption(part.panels)
+    said = part_caption(part.panels, part.style)
     picture.name = _clean(part_title(part.panels))
     described: Any = picture._element.nvPicPr
     described.cNvPr.set("descr", _clean(said))

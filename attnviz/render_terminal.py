@@ -11,6 +11,7 @@ from attnviz.terminal_lines import Line, Span, fit, in_ascii, print_lines, wrap
 from attnviz.terminal_maps import choose_grid, map_bands
 from attnviz.terminal_overview import thumbnails
 from attnviz.terminal_table import summary_lines
+from attnviz.terminal_text import shaded_texts
 
 MOST_CELLS = 120  # a picture of more rows than this no longer fits a screen
 MARGIN = 12  # columns left for row labels where a map is pooled
@@ -41,15 +42,22 @@ def report_lines(report: Report) -> list[Line]:
 
 
 def _panels_lines(report: Report) -> list[Line]:
+    """The panels in the report's style."""
+    if report.style == "text":
+        return list(shaded_texts(report))
     return list(thumbnails(report) if report.style == "overview" else map_bands(report, choose_grid(report)))
 
 
 def _legends(report: Report) -> list[Line]:
     """The legend of each scale, where there are colours or shades to read."""
-    if not report.look.colors and report.style != "overview" and choose_grid(report).numbers:
+    if not report.look.colors and report.style != "overview" and _writes_numbers(report):
         return []
     scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
     return [*(legend(quantity.name, quantity.text, scale, report.look) for quantity, scale in scales), []]
+
+
+def _writes_numbers(report: Report) -> bool:
+    return report.style == "text" or choose_grid(report).numbers
 
 
 def _all_ascii(report: Report) -> Report:

@@ -23,7 +23,7 @@ from attnviz.maps import LayerMaps, Recording
 from attnviz.panels import PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report_options import ReportOptions
 from attnviz.scales import scale_remarks, share_scales
-from attnviz.styles import styled_panels, styled_remarks
+from attnviz.styles import styled_heads
 
 Style = Literal["map", "table", "overview", "arcs", "text"]
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
@@ -119,15 +119,13 @@ def styled_report(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
 ) -> Report:
     """The report of heads drawn as arcs or as text."""
-    panels, remarks = styled_panels(recording, heads, options)
-    drawn = share_scales(panels, options.look)
+    styled = styled_heads(recording, heads, cells, options)
     return Report(
         title=options.look.title or text_title(recording),
-        panels=drawn,
-        caption=heads_caption(recording, cells, drawn),
+        panels=share_scales(styled.panels, options.look),
+        caption=styled.caption,
         remarks=(
-            *remarks,
-            *styled_remarks(options.look.style, drawn),
+            *styled.remarks,
             *scale_remarks(options.look),
             *recording_remarks(recording),
         ),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.colors import DIVERGING, SEQUENTIAL, ColorScale
+from attnviz.colors import DIVERGING, OF_TEXT, SEQUENTIAL, ColorScale
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
 from attnviz.maps import FloatArray
@@ -38,7 +38,7 @@ def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = No
     if quantity is CHANGE:
         reach = float(np.abs(shown).max()) if shown.size else 1.0
         return ColorScale(-(reach or 1.0), reach or 1.0, DIVERGING)
-    log, cmap = look.color_scale == "log", look.cmap or SEQUENTIAL
+    log, cmap = look.color_scale == "log", look.cmap or _usual_colormap(look)
     if log and quantity is SCORE:
         raise AttnvizError(
             "--color-scale log takes no scores, which may be negative; linear, or --table weights, works"
@@ -49,6 +49,11 @@ def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = No
     low = float(shown.min()) if quantity is SCORE and shown.size else 0.0
     high = high if high > low else low + 1.0
     return ColorScale(_least(shown, high) if log else low, high, cmap, log)
+
+
+def _usual_colormap(look: Look) -> str:
+    """The default colours: a text has those beside its paper, but in a terminal, whose paper is not known."""
+    return OF_TEXT[look.theme] if look.style == "text" and not look.colors else SEQUENTIAL
 
 
 def _on_its_own(panel: Panel, look: Look) -> Panel:

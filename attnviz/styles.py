@@ -1,23 +1,45 @@
 """Heads drawn otherwise than as heatmaps: as arcs, or as their text shaded by what one query attends to."""
 
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from attnviz.captions import head_title
+import numpy as np
+
+from attnviz.captions import head_title, heads_caption, model_name, strongest_key
+from attnviz.cells import HeadCells
 from attnviz.chosen import head_panels
 from attnviz.errors import AttnvizError
 from attnviz.maps import LayerMaps, Recording
 from attnviz.panels import PERCENT, Panel
 from attnviz.report_options import ReportOptions
+from attnviz.selection import resolve_span
 from attnviz.tokens import Tokens
 
-MOST_STYLED, MOST_ARCS, MOST_WORDS = 16, 120, 2000  # heads as arcs or text, tokens as arcs, tokens as text
+MOST_STYLED, MOST_ARCS = 16, 120  # heads as arcs or text, tokens as arcs
+MOST_WORDS, MOST_ON_SCREEN = 2000, 500  # tokens as text, on a page that grows and elsewhere
+PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
 
 
-def styled_panels(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], options: ReportOptions
-) -> tuple[list[Panel], list[str]]:
-    """The panels of heads drawn as arcs or as text, and what a reader must know about them.
+@dataclass(frozen=True, eq=False)
+class Styled:
+    """Heads as arcs or as text.
+
+    Attributes:
+        panels: in the order in which they are drawn.
+        caption: the picture in one sentence.
+        remarks: what a reader must know about them.
+    """
+
+    panels: tuple[Panel, ...]
+    caption: str
+    remarks: tuple[str, ...]
+
+
+def styled_heads(
+    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
+) -> Styled:
+    """The heads drawn as the look's style says.
 
     Raises:
         AttnvizError: if there are more heads or tokens than such a picture holds, or no such query.
@@ -29,42 +51,124 @@ def styled_panels(
         raise AttnvizError(
             f"--style {style} draws up to {MOST_STYLED} heads, not {len(heads)}; --heads 0.3,1.2 chooses"
         )
-    build = _arcs_panel if style == "arcs" else _text_panel
-    drawn = [build(maps, head, options, head_title(recording, maps, head)) for maps, head in heads]
-    return [panel for panel, _ in drawn], [*dict.fromkeys(remark for _, remark in drawn if remark)]
+    build = _arcs if style == "arcs" else _texts
+    return build(recording, heads, cells, options)
 
 
-def styled_remarks(style: str, panels: tuple[Panel, ...]) -> list[str]:
-    """How lines and shades are read."""
-    absent = not all(panel.visible.all() for panel in panels)
-    if style == "text":
-        return ["Tokens without a colour are masked: the query may not look at them."] if absent else []
-    most = panels[0].quantity.text(panels[0].scale.high)
-    ends = f", the strongest {most}" if len({panel.scale for panel in panels}) == 1 else ""
-    masked = " Masked pairs have no line." if absent else ""
-    return [f"A line joins a query (left) to a key (right), the stronger the larger the weight{ends}.{masked}"]
+def _arcs(
+    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
+) -> Styled:
+    """Every head as lines from its queries to its keys."""
+    panels = [_arcs_panel(maps, head, options, head_title(recording, maps, head)) for maps, head in heads]
+    most = f", the strongest {PERCENT.text(max(panel.peak for panel in panels))}"
+    known = options.look.limits == "shared"
+    masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
+    said = "A line joins a query (left) to a key (right), the stronger the larger the weight"
+    return Styled(
+        panels=tuple(panels),
+        caption=heads_caption(recording, cells, panels, "arcs"),
+        remarks=(f"{said}{most if known else ''}.{masked}",),
+    )
 
 
-def _arcs_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) -> tuple[Panel, str]:
+def _arcs_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) -> Panel:
     [panel] = head_panels(maps, head, [PERCENT], replace(options, max_cells=MOST_ARCS), title)
-    if panel.rows.pooled or panel.columns.pooled:
+    if panel.pooled:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
         raise AttnvizError(
             f"--style arcs draws up to {MOST_ARCS} tokens, not {count}; --queries 0:40 --keys 0:40 works"
         )
-    return panel, ""
+    return panel
 
 
-def _text_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) -> tuple[Panel, str]:
-    """The row of one query, and what a reader must know about which it is."""
-    query, remark = find_query(maps.query_tokens, options.look.query)
-    chosen = replace(options.selection, queries=(query, query + 1))
-    whole = replace(options, selection=chosen, max_cells=MOST_WORDS)
-    [panel] = head_panels(maps, head, [PERCENT], whole, title)
-    if panel.columns.pooled:
-        count = panel.columns.edges[-1]
-        raise AttnvizError(f"--style text draws up to {MOST_WORDS} tokens, not {count}; --keys 0:500 works")
-    return replace(panel, title=f"{title}: “{maps.query_tokens.labels[query]}” ({query}) attends to"), remark
+def _texts(
+    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
+) -> Styled:
+    """What one query attends to in every head: the text in its shades, or of a long text the strongest places."""
+    tokens = heads[0][0].query_tokens
+    query, also = find_query(tokens, options.look.query)
+    whole = MOST_WORDS if options.one_page and options.look.size is None else MOST_ON_SCREEN
+    keys = cells[0].keys
+    draw = _whole_text if keys.stop - keys.start <= whole else _places
+    drawn = [
+        replace(panel, group=head_title(recording, maps, head))
+        for maps, head in heads
+        for panel in draw(maps, head, find_query(maps.query_tokens, options.look.query)[0], options)
+    ]
+    panels = tuple(replace(panel, title=f"{panel.group}: {panel.title}") for panel in drawn)
+    masked = not all(panel.visible.all() for panel in panels)
+    remarks = (
+        *([also] if also else []),
+        *([_context(tokens, query)] if draw is _places else []),
+        *(["Masked tokens have no shade: the query may not look at them."] if masked else []),
+    )
+    return Styled(panels, _texts_caption(recording, cells, tokens, query, panels), remarks)
+
+
+def _whole_text(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> list[Panel]:
+    """All chosen keys as one text."""
+    keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
+    return [_row_panel(maps, head, query, keys, options, f"{_quoted(maps.query_tokens, query)} attends to")]
+
+
+def _places(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> list[Panel]:
+    """The keys of the largest weights with the tokens around them, the strongest first; neighbours share a panel."""
+    keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
+    window = maps.window((head,), slice(query, query + 1), keys)
+    weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
+    best = [int(place) for place in np.argsort(-weights, kind="stable")[:PLACES] if weights[place] > 0]
+    panels = []
+    for group in _neighbours(best) or [[]]:
+        middle = keys.start + (group or [0])[0]
+        around = slice(max(middle - AROUND, keys.start), min(middle + AROUND + 1, keys.stop))
+        shares = ", ".join(
+            f"{PERCENT.text(float(weights[place]))} to {_quoted(maps.key_tokens, keys.start + place)}"
+            for place in group
+        )
+        title = f"{_quoted(maps.query_tokens, query)} attends {shares or 'to no key'}"
+        panels.append(_row_panel(maps, head, query, around, options, title))
+    return panels
+
+
+def _neighbours(places: list[int]) -> list[list[int]]:
+    """The places in groups: each with the first before it that has it among the tokens around."""
+    groups: list[list[int]] = []
+    for place in places:
+        near = next((group for group in groups if abs(group[0] - place) <= AROUND), None)
+        if near is None:
+            groups.append([place])
+        else:
+            near.append(place)
+    return groups
+
+
+def _row_panel(maps: LayerMaps, head: int, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
+    """The weights of one query over some keys."""
+    selection = replace(options.selection, queries=(query, query + 1), keys=(keys.start, keys.stop))
+    [panel] = head_panels(maps, head, [PERCENT], replace(options, selection=selection, max_cells=MOST_WORDS), title)
+    return panel
+
+
+def _quoted(tokens: Tokens, place: int) -> str:
+    """A token and its number."""
+    return f"“{tokens.labels[place]}” ({place})"
+
+
+def _context(tokens: Tokens, query: int) -> str:
+    """The tokens around a query."""
+    labels = tokens.labels
+    before, after = labels[max(query - AROUND, 0) : query], labels[query + 1 : query + 1 + AROUND]
+    words = " ".join((*before, f"[{labels[query]}]", *after))
+    return f"The query stands in: {words}. The text is long: the {PLACES} keys that it attends to most are shown."
+
+
+def _texts_caption(
+    recording: Recording, cells: Sequence[HeadCells], tokens: Tokens, query: int, panels: tuple[Panel, ...]
+) -> str:
+    """What the query attends to, in one sentence."""
+    heads = panels[0].group if len(cells) == 1 else f"{len(cells)} heads"
+    keys = f"{cells[0].keys.stop - cells[0].keys.start} keys, in {heads} of {model_name(recording)}"
+    return f"What {_quoted(tokens, query)} attends to among {keys}{strongest_key(panels)}."
 
 
 def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:

@@ -72,9 +72,10 @@ def half_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span]
 
 
 def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
-    """A character of the ramp for each value, the last for the largest."""
-    steps = np.nan_to_num(scale.fraction(values)) * (len(ramp) - 1)
-    return [ramp[step] for step in np.rint(steps).astype(int)]
+    """A character of the ramp for each value, the last for the largest, ``?`` for what is no number."""
+    fraction = scale.fraction(values)
+    steps = np.rint(np.nan_to_num(fraction) * (len(ramp) - 1)).astype(int)
+    return ["?" if np.isnan(one) else ramp[step] for one, step in zip(fraction, steps, strict=True)]
 
 
 def legend(name: str, text: Callable[[float], str], scale: ColorScale, look: Look) -> Line:

@@ -117,7 +117,7 @@ def _encoded(line: Line, colors: int) -> str:
 
 
 def _codes(span: Span, colors: int) -> str:
-    codes = {"bold": ["1"], "dim": ["2"], "": []}[span.style]
+    codes = {"bold": ["1"], "dim": ["2"], "underline": ["1", "4"], "": []}[span.style]
     codes = codes + ([f"38;{_color_code(span.ink, colors)}"] if span.ink is not None else [])
     return ";".join(codes + ([f"48;{_color_code(span.paper, colors)}"] if span.paper is not None else []))
 

@@ -110,7 +110,7 @@ def test_notebook_shows_the_page_in_a_frame(recording: Recording, monkeypatch: p
     frame.feed(shown)
     assert frame.attributes["srcdoc"] == page
     assert frame.attributes["sandbox"] == "allow-scripts allow-downloads"
-    assert html.escape(str(frame.attributes["title"])).startswith("Attention of 6 heads")
+    assert html.escape(str(frame.attributes["title"])).startswith("Cross-attention of 6 heads")
 
 
 def test_notebook_frame_holds_the_page_that_the_command_line_writes(recording: Recording) -> None:

@@ -125,7 +125,7 @@ def test_nan_and_absence_have_colours_of_their_own() -> None:
     sheet, colors = arrange_sheet(report), palette(report)
     assert (colors[sheet.pixels] == NAN).all(axis=-1).any()
     assert (sheet.pixels == HATCH).any()
-    assert "NaN: 1 cell is no number, drawn in pink." in report.remarks
+    assert "NaN: 1 cell is no number, drawn pink (as ? without colour)." in report.remarks
 
 
 def test_vector_overview_keeps_its_text_and_one_picture() -> None:

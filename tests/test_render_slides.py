@@ -55,12 +55,12 @@ def test_deck_has_a_title_slide_and_one_for_each_chosen_head(recording: Recordin
     assert title.shapes.title.text == "My talk"
     assert "Model: a test" in texts(title)
     assert "2 heads of layers 0-1" in texts(title)
-    assert [slide.shapes.title.text for slide in heads] == ["Head 1.2 cross", "Head 0.1 cross"]
+    assert [slide.shapes.title.text for slide in heads] == ["Head 1.2", "Head 0.1"]
     assert [len(pictures(slide)) for slide in heads] == [1, 1]
 
 
 def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recording) -> None:
-    for words, shown in (("word " * 30, "word " * 29 + "word”"), ("word " * 300, "word " * 48 + "…”")):
+    for words, shown in (("word " * 41, "word " * 40 + "word”"), ("word " * 300, "word " * 48 + "…”")):
         tokens = replace(Tokens.numbered(QUERIES, "q"), text=words)
         maps = tuple(replace(maps, query_tokens=tokens) for maps in recording.maps)
         [title, _] = slides(deck(Recording(maps=maps, model="a test"), heads="0.0"))
@@ -90,10 +90,10 @@ def test_caption_is_alternative_text_and_in_the_notes(recording: Recording) -> N
     [_, slide] = slides(deck(recording, heads="1.2", queries="1:"))
     [picture] = pictures(slide)
     said = picture._element.nvPicPr.cNvPr.get("descr")
-    assert said.startswith("Head 1.2 cross: 4 queries (rows) over 7 keys (columns); the largest weight is")
+    assert said.startswith("Head 1.2: 4 queries (rows) over 7 keys (columns); the largest weight is")
     notes = slide.notes_slide.notes_text_frame.text
     assert notes.startswith(said)
-    assert "Attention of head 1.2 in a test" in notes
+    assert "ttention of head 1.2 in a test" in notes
 
 
 def test_picture_has_300_dots_an_inch(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +119,8 @@ def test_remarks_stand_on_the_slide_in_letters_that_can_be_read(
 def test_per_slide_puts_several_heads_on_one(recording: Recording) -> None:
     [_, *heads] = slides(deck(recording, per_slide=4))
     assert [slide.shapes.title.text for slide in heads] == [
-        "Heads 0.0 cross, 0.1 cross, 0.2 cross, 1.0 cross",
-        "Heads 1.1 cross, 1.2 cross",
+        "Heads 0.0, 0.1, 0.2, 1.0",
+        "Heads 1.1, 1.2",
     ]
 
 
@@ -192,3 +192,15 @@ def test_libreoffice_opens_the_deck_and_finds_every_slide(causal_recording: Reco
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     content = (tmp_path / "deck.pdf").read_bytes()
     assert content.count(b"/Type/Page/") + content.count(b"/Type/Page\n") + content.count(b"/Type /Page\n") == 3
+
+
+@pytest.mark.parametrize("style", ["arcs", "text"])
+def test_a_style_is_a_picture_on_each_slide_and_said_in_words(recording: Recording, style: str) -> None:
+    [_, *heads] = slides(deck(recording, heads="1.2,0.1", style=style))
+    assert [len(pictures(slide)) for slide in heads] == [1, 1]
+    said = pictures(heads[0])[0]._element.nvPicPr.cNvPr.get("descr")
+    words = {
+        "arcs": "Head 1.2: 5 queries (left) over 7 keys (right)",
+        "text": "Head 1.2: “q4” (4) attends to; the largest",
+    }
+    assert said.startswith(words[style])

@@ -1,0 +1,58 @@
+"""A text in a terminal, each token on the colour of its weight, or with the number where there is no colour."""
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+
+from attnviz.colors import ink_on
+from attnviz.look import Look
+from attnviz.panels import Panel
+from attnviz.report import Report
+from attnviz.terminal_lines import Line, Span, fit, wrap
+
+TELLING = 0.1  # of the scale: smaller weights are not written where there is no colour
+
+
+def shaded_texts(report: Report) -> Iterator[Line]:
+    """The text of each panel under its title."""
+    for panel in report.panels:
+        yield from ([Span(line, style="bold")] for line in wrap(panel.title, report.look.width))
+        yield from _flowed(_tokens(panel, report.look), report.look.width)
+        yield []
+
+
+def _tokens(panel: Panel, look: Look) -> Iterator[Span]:
+    """The tokens of a text; the query itself is underlined."""
+    colored = bool(look.colors) and not look.ascii
+    papers = panel.scale.rgb(panel.values[0])
+    inks, fraction = ink_on(papers), panel.scale.fraction(panel.values[0])
+    for place, label in enumerate(panel.columns.labels):
+        text = fit(label, look.width).rstrip() or " "
+        value = float(panel.values[0, place])
+        style = "underline" if _is_query(panel, place) else ""
+        if not panel.visible[0, place]:
+            yield Span(text, style="dim")
+        elif colored:
+            yield Span(text, ink=tuple(inks[place].tolist()), paper=tuple(papers[place].tolist()), style=style)
+        else:
+            tells = fraction[place] >= TELLING or value == panel.peak
+            number = f" ({panel.quantity.text(value)})" if tells else ""
+            yield Span(fit(label, look.width - len(number)).rstrip() + number, style=style)
+
+
+def _is_query(panel: Panel, place: int) -> bool:
+    first, query = panel.columns.edges[0], panel.rows.edges[0]
+    return first + place == query and panel.columns.labels[place] == panel.rows.labels[0]
+
+
+def _flowed(tokens: Iterator[Span], width: int) -> Iterator[Line]:
+    """The tokens in lines of at most ``width`` columns, a space between two."""
+    line: Line = []
+    taken = 0
+    for token in tokens:
+        wide = cell_len(token.text)
+        if line and taken + 1 + wide > width:
+            yield line
+            line, taken = [], 0
+        line, taken = ([*line, Span(" "), token], taken + 1 + wide) if line else ([token], wide)
+    yield line

@@ -1,0 +1,129 @@
+"""Heads as arcs or as text: which tokens of what are shown, and what is said of them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.api import report_options
+from attnviz.errors import AttnvizError
+from attnviz.look import Look
+from attnviz.maps import DenseMaps, Recording, Window
+from attnviz.maps_factored import FactoredMaps
+from attnviz.report import Report, build_report
+from attnviz.selection import Selection
+from attnviz.styles import AROUND, PLACES, find_query
+from attnviz.tokens import Tokens, tokenize
+from tests.test_maps_factored import factored
+
+LONG = 700
+
+
+def report_of(recording: Recording, suffix: str = ".txt", selection: Selection | None = None, **look: Any) -> Report:
+    return build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look)))
+
+
+def long_recording(strong: dict[int, float], count: int = LONG) -> Recording:
+    """One head whose last query attends to a few keys, and a little to all others."""
+    weights = np.full((1, count, count), 1e-6, dtype=np.float32)
+    for key, weight in strong.items():
+        weights[0, -1, key] = weight
+    maps = DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=(0,),
+        query_tokens=Tokens.numbered(count, "w"),
+        key_tokens=Tokens.numbered(count, "w"),
+        scores=weights,
+        weights=weights.copy(),
+        visible=np.tri(count, dtype=bool),
+    )
+    return Recording(maps=(maps,), model="a model")
+
+
+def test_a_query_alone_asks_for_the_text_that_it_attends_to(recording: Recording) -> None:
+    report = report_of(recording, query="q3")
+    assert report.style == "text"
+    assert report.panels[0].title == "head 0.0: “q3” (3) attends to"
+    assert np.array_equal(
+        report.panels[0].values[0], recording.maps[0].window((0,), slice(3, 4), slice(0, 7)).weights[0, 0]
+    )
+
+
+def test_a_query_has_no_place_in_a_style_that_draws_every_query() -> None:
+    with pytest.raises(AttnvizError, match="--query shades a text, and --style arcs draws every query; one of them"):
+        Look.parse(style="arcs", query="3")
+
+
+def test_a_long_text_becomes_the_strongest_places_with_their_surroundings() -> None:
+    report = report_of(long_recording({40: 0.25, 500: 0.5, 44: 0.125, 300: 0.0625}), query=str(LONG - 1))
+    assert [panel.title for panel in report.panels[:3]] == [
+        "head 0.0: “w699” (699) attends 50% to “w500” (500)",
+        "head 0.0: “w699” (699) attends 25% to “w40” (40), 12% to “w44” (44)",
+        "head 0.0: “w699” (699) attends 6% to “w300” (300)",
+    ]
+    assert report.panels[0].columns.labels == tuple(f"w{place}" for place in range(500 - AROUND, 500 + AROUND + 1))
+    assert float(report.panels[0].values[0, AROUND]) == 0.5
+    assert len({panel.scale for panel in report.panels}) == 1
+    assert report.caption == (
+        "What “w699” (699) attends to among 700 keys, in head 0.0 of a model; "
+        "the largest weight is 50%, to “w500” (500)."
+    )
+    assert f"the {PLACES} keys that it attends to most are shown" in report.remarks[0]
+    assert "w697 w698 [w699]" in report.remarks[0]
+
+
+def test_places_at_the_ends_of_a_text_have_the_tokens_that_there_are() -> None:
+    panels = report_of(long_recording({0: 0.5, LONG - 1: 0.25}), query="699").panels
+    assert panels[0].columns.labels == tuple(f"w{place}" for place in range(AROUND + 1))
+    assert panels[1].columns.labels == tuple(f"w{place}" for place in range(LONG - 1 - AROUND, LONG))
+
+
+def test_places_lie_within_the_chosen_keys() -> None:
+    recording = long_recording({10: 0.5, 650: 0.25})
+    report = report_of(recording, selection=Selection.parse(keys="20:640"), query=str(LONG - 1))
+    shown = {int(label[1:]) for panel in report.panels for label in panel.columns.labels}
+    assert shown <= set(range(20, 640))
+
+
+def test_a_query_that_sees_nothing_says_so() -> None:
+    recording = long_recording({})
+    recording.maps[0].visible.setflags(write=True)  # type: ignore[attr-defined]
+    recording.maps[0].visible[-1] = False  # type: ignore[attr-defined]
+    [panel] = report_of(recording, query="699").panels
+    assert panel.title == "head 0.0: “w699” (699) attends to no key"
+
+
+def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.styles.MOST_ON_SCREEN", 60)
+    maps, asked = factored(), []
+    window = FactoredMaps.window
+
+    def counted(self: FactoredMaps, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        asked.append((queries.stop - queries.start) * (keys.stop - keys.start))
+        return window(self, heads, queries, keys)
+
+    row = maps.window((5,), slice(33, 34), slice(0, 90)).weights[0, 0]
+    monkeypatch.setattr(FactoredMaps, "window", counted)
+    report = report_of(Recording(maps=(maps,), model="a model"), selection=Selection(heads=(5,)), query="33")
+    assert f"to “k{row.argmax()}” ({row.argmax()})" in report.panels[0].title
+    assert max(asked) == 90
+
+
+def test_a_query_is_found_by_token_or_number() -> None:
+    tokens = tokenize("one two one 7")
+    assert find_query(tokens, "two") == (1, "")
+    assert find_query(tokens, "one") == (0, "“one” is also at 2; --query 2 takes that one.")
+    assert find_query(tokens, "7") == (3, "")
+    assert find_query(tokens, "2") == (2, "")
+    assert find_query(tokens, None) == (3, "")
+    with pytest.raises(AttnvizError, match="no query 'three' among the tokens; a number from 0 to 3 works"):
+        find_query(tokens, "three")
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv"])
+def test_arcs_need_a_picture(suffix: str) -> None:
+    with pytest.raises(
+        AttnvizError, match=r"--style arcs draws a picture; -o arcs.svg works \(.png .svg .pdf .html .pptx\)"
+    ):
+        report_options(suffix, Selection(), Look(style="arcs"))
