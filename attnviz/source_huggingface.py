@@ -1,18 +1,20 @@
 """The attention of a Hugging Face transformer over a text, from its own folder or the hub's cache."""
 
 import inspect
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.devices import find_device
 from attnviz.errors import AttnvizError
 from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
-from attnviz.source_huggingface_files import find_model, refuse_missing_library
+from attnviz.source_huggingface_files import describe_name, find_model, refuse_absent, refuse_missing_library
+from attnviz.source_huggingface_model import (
+    load_model,
+    load_tokenizer,
+    position_limit,
+    quiet_library,
+    refusals,
+    text_part,
+)
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
     from attnviz.maps import Recording
     from attnviz.selection import Selection
     from attnviz.tokens import Tokens
-
-UNUSED = ("pooler", "lm_head", "classifier", "cls.")  # weights that come after all attention
-POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length")
-LARGE = 500_000_000  # bytes of weights, from which on loading shows its progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +73,7 @@ class HuggingFaceSource(AbstractSource):
         from attnviz.maps import Recording
         from attnviz.source_huggingface_text import unknown_remark
 
+        refuse_absent(self.folder, selection)
         with quiet_library(self.folder), refusals(self.settings.model), torch.inference_mode():
             model, tokenizer = self._load()
             reading = self._read(model, tokenizer, text)
@@ -97,11 +96,12 @@ class HuggingFaceSource(AbstractSource):
         remarks = (*reading.remarks, *unknown_remark(tokenizer, reading.tokens), *recorded.remarks)
         settings = self.settings.as_json() | {"architecture": type(inner).__name__}
         return Recording(
-            maps=recorded.maps, model=self._name(), settings=settings, version=__version__, remarks=remarks
+            maps=recorded.maps,
+            model=describe_name(self.settings.model),
+            settings=settings,
+            version=__version__,
+            remarks=remarks,
         )
-
-    def _name(self) -> str:
-        return Path(self.settings.model).name if Path(self.settings.model).is_dir() else self.settings.model
 
     def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         """Model and tokenizer, read once."""
@@ -150,66 +150,6 @@ class HuggingFaceSource(AbstractSource):
         return Reading(tokens, context, attention=attention)
 
 
-def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
-    """The model's own tokenizer, without running code of the folder."""
-    from transformers import AutoTokenizer
-
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        str(folder), local_files_only=True, trust_remote_code=False
-    )
-    return tokenizer
-
-
-def load_model(folder: Path, settings: ModelSettings) -> "PreTrainedModel":
-    """The model with all the weights that its attention needs, in evaluation mode on its device.
-
-    Raises:
-        AttnvizError: if a weight is not in the file: it would be random.
-    """
-    import torch
-    import transformers
-
-    config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    kind: Any = transformers.AutoModel
-    if settings.generate:
-        kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
-    options = {} if settings.device_map is None else {"device_map": settings.device_map}
-    model, report = kind.from_pretrained(
-        str(folder),
-        config=config,
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=True,
-        dtype=getattr(torch, settings.dtype),
-        output_loading_info=True,
-        **options,
-    )
-    refuse_random(settings.model, report)
-    if settings.device_map is None:
-        model.to(find_device(settings.device))
-    loaded: PreTrainedModel = model.eval()
-    return loaded
-
-
-def refuse_random(name: str, report: dict[str, Any]) -> None:
-    """Raises AttnvizError where weights before any attention were not in the file, or have another shape there."""
-    missing = sorted(str(key) for key in report.get("missing_keys", ()) if not any(part in str(key) for part in UNUSED))
-    mismatched = sorted(str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ()))
-    if missing or mismatched:
-        first = (missing or mismatched)[0]
-        count = len(missing) + len(mismatched)
-        raise AttnvizError(
-            f"{count} weights of {name!r} are not in its file (such as {first}): they would be random; "
-            "a folder with all weights works"
-        )
-
-
-def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
-    """The part of a model that reads text: itself, or one of its towers."""
-    tower: PreTrainedModel | None = getattr(model, "text_model", None)
-    return model if tower is None else tower
-
-
 def refuse_unreadable(model: "PreTrainedModel", reading: Reading, name: str) -> None:
     """Raises AttnvizError for a model that reads no text, or text longer than it can read."""
     if model.main_input_name != "input_ids":
@@ -236,20 +176,6 @@ def truncated(reading: Reading, limit: int | None) -> Reading:
     types = None if reading.types is None else [*reading.types[: limit - 1], reading.types[-1]]
     remark = f"Truncated: {limit} of {count} tokens, as many as the model reads."
     return replace(reading, tokens=tokens, types=types, remarks=(remark, *reading.remarks))
-
-
-def position_limit(model: "PreTrainedModel") -> int | None:
-    """The most tokens that the model has positions for, or ``None`` where it has no limit."""
-    config = model.config.get_text_config()
-    limits = [getattr(config, name, None) for name in POSITIONS]
-    known = [limit for limit in limits if isinstance(limit, int) and limit > 0]
-    if not known:
-        return None
-    counted_from_padding = any(
-        name.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None
-        for name, part in model.named_modules()
-    )
-    return min(known) - ((config.pad_token_id or 0) + 1 if counted_from_padding else 0)
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
@@ -284,61 +210,11 @@ def _batch(tokens: "Tokens", model: "PreTrainedModel") -> "torch.Tensor":
 def _tensor(numbers: Any, model: "PreTrainedModel") -> "torch.Tensor":
     import torch
 
-    return torch.tensor(numbers)[None].to(_embedding(model).device)
+    device = _embedding(model).device  # meta where the weights wait on disk; accelerate moves what they meet
+    return torch.tensor(numbers)[None].to("cpu" if device.type == "meta" else device)
 
 
 def _embedding(model: "PreTrainedModel") -> "torch.Tensor":
     """The vectors of the vocabulary, ``(tokens, features)``."""
     weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
     return weight
-
-
-@contextmanager
-def quiet_library(folder: Path) -> Iterator[None]:
-    """transformers without its log and, where loading is quick, without its progress bar; both as before after it."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from transformers.utils import logging as library
-
-    logging: Any = library
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    logging.set_verbosity(logging.CRITICAL)
-    if not (sys.stderr.isatty() and size > LARGE):
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def refusals(name: str) -> Iterator[None]:
-    """Turns what transformers says of a model that it cannot load into one line."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except AttnvizError:
-        raise
-    except SafetensorError as error:
-        raise AttnvizError(f"the weights of {name!r} are cut off or damaged: {error}") from error
-    except (OSError, ValueError, ImportError) as error:
-        message = str(error)
-        if "trust_remote_code" in message or "custom code" in message:
-            raise AttnvizError(
-                f"{name!r} needs code of its own, which attnviz does not run; in Python, load it yourself and use "
-                "attnviz.record(model)"
-            ) from error
-        if "from_pretrained" in "".join(str(frame) for frame in _frames(error)) or "model type" in message:
-            raise AttnvizError(f"cannot load {name!r}: {message.strip().splitlines()[0]}") from error
-        raise
-
-
-def _frames(error: BaseException) -> Iterator[str]:
-    """The names of the functions that the error came through."""
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_name
-        trace = trace.tb_next

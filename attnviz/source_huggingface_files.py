@@ -5,12 +5,14 @@ import os
 import re
 import socket
 import threading
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.errors import AttnvizError
+from attnviz.selection import Selection, refuse_missing
 from attnviz.source import SOURCES
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
@@ -18,6 +20,9 @@ NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
 WITHOUT_VOCABULARY = ("byt5", "canine", "perceiver")
+LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
+HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
+NAMELESS = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
 PATIENCE = 1.2  # seconds that a network gets to show that it is there
 
 
@@ -64,6 +69,27 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
     return config
 
 
+def refuse_absent(folder: Path, selection: Selection) -> None:
+    """Raises AttnvizError for a layer or head beyond all that the configuration counts, before anything is loaded."""
+    config = _config(folder, str(folder))
+    heads = selection.heads if selection.pairs is None else tuple(head for _, head in selection.pairs)
+    for names, chosen, what in (
+        (LAYER_COUNTS, selection.chosen_layers, "layer"),
+        (HEAD_COUNTS, heads, "head"),
+    ):
+        counts = list(_values(config, names))
+        if counts and all(isinstance(count, int) for count in counts):
+            refuse_missing(chosen, tuple(range(max(counts))), what)
+
+
+def describe_name(name: str) -> str:
+    """A model's name as a caption says it: that of its folder, with the one above where it says nothing by itself."""
+    if not Path(name).expanduser().is_dir():
+        return name
+    folder = Path(name).expanduser().resolve()
+    return f"{folder.parent.name}/{folder.name}" if NAMELESS.fullmatch(folder.name) else folder.name
+
+
 def refuse_missing_library(library: str) -> None:
     """Raises AttnvizError where an optional library is not installed."""
     if find_spec(library) is None:
@@ -81,6 +107,14 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise AttnvizError(f"{str(path)!r} names no model_type; give the folder of a Hugging Face model")
     return config
+
+
+def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:
+    """What a configuration and those within it say under names of this form."""
+    if isinstance(config, dict):
+        yield from (value for name, value in config.items() if names.fullmatch(name))
+        for part in config.values():
+            yield from _values(part, names)
 
 
 def _from_hub(name: str) -> Path:

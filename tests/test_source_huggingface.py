@@ -20,6 +20,7 @@ from attnviz.maps import DenseMaps, LayerMaps, Recording
 from attnviz.maps_factored import FactoredMaps
 from attnviz.selection import Selection
 from attnviz.source import ModelSettings, open_source
+from attnviz.source_huggingface_files import describe_name
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat on a mat das ist kurz life is short .".split()
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
@@ -272,7 +273,7 @@ def test_refuses_what_the_model_cannot_read(bert: str) -> None:
     assert "no chat template" in refusal(bert, chat=True)
     assert "--attention chooses in an encoder-decoder" in refusal(bert, attention="cross")
     assert "no layer 9; there are 0-2" in refusal(bert, selection=Selection(layers=(9,)))
-    assert "no head in layer 1: 4; there are 0-3" in refusal(bert, selection=Selection(pairs=((1, 4),)))
+    assert "no head 4; there are 0-3" in refusal(bert, selection=Selection(pairs=((1, 4),)))
 
 
 def test_says_that_words_are_unknown(bert: str) -> None:
@@ -332,3 +333,47 @@ def test_minilm_equals_its_own_eager_attention(minilm: str) -> None:
     for maps, weights in zip(recording.maps, expected, strict=True):
         assert isinstance(maps, DenseMaps)
         np.testing.assert_allclose(maps.weights, weights[0].numpy(), atol=1e-5)
+
+
+def test_model_spread_by_a_device_map_gives_the_same_maps(llama: str, in_folder: Path, capsys: Any) -> None:
+    assert main(["show", "the cat sat", "--model", llama, "--table", "both", "--device-map", "auto"]) == 0
+    spread = capsys.readouterr().out
+    assert main(["show", "the cat sat", "--model", llama, "--table", "both"]) == 0
+    assert spread == capsys.readouterr().out
+
+
+def test_layers_that_wait_on_disk_give_the_same_maps(llama: str, tmp_path: Path) -> None:
+    places = {"embed_tokens": "disk", "layers.0": "cpu", "layers.1": "disk", "layers.2": "disk"}
+    model = transformers.AutoModel.from_pretrained(
+        llama, device_map=places | {"norm": "cpu", "rotary_emb": "cpu"}, offload_folder=tmp_path
+    )
+    source: Any = open_source(ModelSettings(model=llama))
+    whole = source.record("the cat sat", Selection())
+    source.loaded = (model.eval(), source.loaded[1])
+    for maps, expected in zip(source.record("the cat sat", Selection()).maps, whole.maps, strict=True):
+        assert np.array_equal(maps.weights, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ("--layers 7", "no layer 7; there are 0-2"),
+        ("--heads 9", "no head 9; there are 0-3"),
+        ("--heads 5.1", "layer 5;"),
+    ],
+)
+def test_absent_layers_and_heads_are_refused_before_anything_is_loaded(
+    bert: str, monkeypatch: Any, capsys: Any, chosen: str, said: str
+) -> None:
+    monkeypatch.setattr("attnviz.source_huggingface.load_model", lambda *_: 1 / 0)
+    assert main(["show", "the cat", "--model", bert, *chosen.split()]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [("my-bert", "my-bert"), ("bert/model", "bert/model"), ("run/checkpoint-500", "run/checkpoint-500")],
+)
+def test_caption_names_the_model_by_a_folder_that_says_something(tmp_path: Path, folder: str, said: str) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    assert describe_name(str(tmp_path / folder)) == said
