@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 from attnviz.colors import ColorScale
+from attnviz.figure_blocks import TITLES, Line, foot_block, head_block
 from attnviz.figure_grid import (
     PAD,
     PANEL_TITLE,
@@ -34,13 +34,10 @@ NARROWEST, LOWEST = 5.0, 2.5
 WIDEST_FOR_TITLE = 6.0  # a longer title has two lines
 BAR, BAR_GAP, TALLEST_BAR, LOWEST_BAR = 0.22, 0.4, 4.0, 1.6
 BAR_NAME = 1.1
-TITLES = (22.0, 20.0, 18.0, 16.0)  # points
 SMALLEST_TITLE = 9.0  # of a panel
 LONGEST_NAME = 0.75  # of an axis, which may be longer than the axis by the gaps beside it
-REMARK = 10.0
 LARGEST_NUMBER, WANTED_NUMBER, LEGIBLE = 14.0, 8.0, 5.0
 FOOT = 0.25  # the share of a page that remarks may take
-MOST_SUMMARY = 8  # rows
 MOST_BARS = 3  # panels with more scales than that have their limits in their titles
 NO_NUMBERS = "The cells are too small for numbers; fewer tokens or heads, or a larger --size, shows them."
 
@@ -53,18 +50,6 @@ class Box:
     y: float
     width: float
     height: float
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of text, its upper left corner in inches from the page's lower left corner."""
-
-    x: float
-    y: float
-    text: str
-    points: float
-    bold: bool = False
-    faint: bool = True
 
 
 @dataclass(frozen=True)
@@ -180,60 +165,6 @@ def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
         titles=titles,
         numbers=_number_points(report, grid, scale, ruler) if has_numbers(report) else 0.0,
     )
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines of text below each other, and the height that they take."""
-
-    lines: tuple[Line, ...]
-    height: float
-
-    def at(self, x: float, y: float) -> tuple[Line, ...]:
-        """The lines with the block's upper left corner at a point."""
-        return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
-
-
-def head_block(report: Report, width: float, scale: float, ruler: Ruler) -> Block:
-    """The title: smaller where it is long, on two lines where it is longer, else cut."""
-    sizes = [points * scale for points in TITLES]
-    points = next((size for size in sizes if ruler.width(report.title, size, bold=True) <= width), sizes[-1])
-    texts = ruler.clamp(report.title, points, width, 2, bold=True)
-    line = points * LINE / POINTS
-    lines = (Line(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
-    return Block(tuple(lines), len(texts) * line + PAD * scale)
-
-
-def foot_block(report: Report, width: float, scale: float, ruler: Ruler, most: float) -> Block:
-    """The summary and the remarks, in at most ``most`` inches."""
-    points = REMARK * scale
-    line = points * LINE / POINTS
-    table, left_out = _summary(report, width, points * 1.15, ruler)
-    start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
-    text = " ".join((*left_out, *report.remarks))
-    texts = ruler.clamp(text, points, width, max(int((most - start) / line), 1))
-    lines = (Line(0, -start - number * line, text, points) for number, text in enumerate(texts))
-    return Block((*table, *lines), start + len(texts) * line if table or texts else 0.0)
-
-
-def _summary(report: Report, width: float, points: float, ruler: Ruler) -> tuple[list[Line], list[str]]:
-    """The summary's cells, or a sentence saying that it is left out."""
-    if report.summary is None:
-        return [], []
-    rows = (report.summary.header, *report.summary.rows)
-    if len(rows) > MOST_SUMMARY + 1:
-        return [], [f"The table of {len(rows) - 1} heads is left out here."]
-    gap = 2 * points / POINTS
-    widths = [ruler.longest(column, points) + gap for column in zip(*rows, strict=True)]
-    points *= min(1.0, width / sum(widths))
-    lefts = [0.0, *accumulate(wide * min(1.0, width / sum(widths)) for wide in widths)]
-    line = points * LINE / POINTS
-    cells = [
-        Line(left, -(row + 0.5) * line, text, points, faint=row == 0)
-        for row, texts in enumerate(rows)
-        for left, text in zip(lefts, texts, strict=False)
-    ]
-    return cells, []
 
 
 def _title_points(report: Report, grid: Grid, scale: float, ruler: Ruler) -> float:

@@ -1,30 +1,25 @@
 """Many heads as one picture: layers down, heads across, each a numbered thumbnail, drawn without matplotlib."""
 
 import io
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from itertools import groupby
-from pathlib import Path
+from dataclasses import dataclass, replace
+from itertools import groupby, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from attnviz.colors import NAN, ByteArray, colormap
-from attnviz.figure_fonts import choose_fonts, font_runs, readable, report_texts
+from attnviz.figure_fonts import choose_fonts, readable, report_texts
+from attnviz.figure_letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
 from attnviz.figure_theme import THEMES, rgb
 from attnviz.panels import Panel
 from attnviz.report import Report
 
-LEVELS = 232  # of the colormap; the rest of a palette's 256 colours are paper, ink and what has no value
-STEPS = 8  # from paper to ink, for smooth letters
-ABSENT, HATCH, NOT_A_NUMBER, INK = LEVELS, LEVELS + 1, LEVELS + 2, LEVELS + 3
-FAINT = INK + STEPS
-PAPER = INK
-RUNS = 3  # zlib's Z_RLE: its default strategy takes twice the time for files about as large
+ABSENT, HATCH, NOT_A_NUMBER = LEVELS, LEVELS + 1, LEVELS + 2
+FAST = 1  # of zlib's levels: the higher ones take several times the time for files about as large
 STRIPES = 5  # pixels from one stripe of what is absent to the next
 PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
 LARGEST = 200  # pixels of a thumbnail's longer side, where no size is asked for
@@ -32,20 +27,8 @@ MARGIN, GAP, BAR, BESIDE = 56, 12, 30, 230  # pixels here and below are those of
 TITLE, TEXT, SMALL = 54, 30, 24
 NUMBER_SHARE = 0.2  # of a thumbnail
 WHOLE = 0.8  # cells are cut to whole pixels where that leaves so much of them
+UNNUMBERED = "Heads are too small to be numbered here; a larger --size numbers them."
 NUMBER = (8, 30)  # the smallest and largest letters of a head's number
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A line of text: its place in pixels from the upper left corner, and what of it stands there (Pillow's anchor)."""
-
-    x: float
-    y: float
-    text: str
-    size: int
-    faint: bool = False
-    bold: bool = False
-    anchor: str = "ls"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +76,17 @@ def draw_overview(report: Report) -> bytes:
     """The overview as a palette PNG."""
     drawn = readable(report, choose_fonts(report_texts(report)))
     sheet = arrange_sheet(drawn)
-    picture = Image.fromarray(_with_letters(sheet))
+    pixels = sheet.pixels.copy()
+    for mark in sheet.marks:
+        write_mark(pixels, mark)
+    picture = Image.fromarray(pixels)
     picture.putpalette(palette(report).tobytes())
     said = PngInfo()
     said.add_itxt("Title", report.title)
     said.add_itxt("Description", " ".join((report.caption, *report.remarks)))
     with io.BytesIO() as file:
         clear = {"transparency": PAPER} if report.look.transparent else {}
-        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), compress_type=RUNS, **clear)
+        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), compress_level=FAST, **clear)
         return file.getvalue()
 
 
@@ -124,31 +110,42 @@ def arrange_sheet(report: Report) -> Sheet:
     page = (round(size[0] * report.look.dpi), round(size[1] * report.look.dpi)) if size else None
     unit = min(page[0] / 2000, page[1] / 1500) if page else 1.0
     margin = round(MARGIN * unit)
-    left = margin + round(max(_width(panels[0].group, round(TEXT * unit)) for panels in groups) + 20 * unit)
+    left = margin + round(max(text_width(panels[0].group, round(TEXT * unit)) for panels in groups) + 20 * unit)
     right = margin + round(BESIDE * unit)
     top = margin + round(TITLE * 1.6 * unit)
     width = page[0] if page else PAGE[0]
-    remarks = _wrapped(" ".join(report.remarks), width - 2 * margin, round(SMALL * unit))
-    foot = margin + round(len(remarks) * SMALL * 1.35 * unit)
+    said = " ".join(report.remarks)
+    foot = _foot(said, width, margin, unit)
     room = (page[1] - top - foot, page[0] - left - right) if page else (PAGE[1], PAGE[0] - left - right)
     frame = _frame(groups, room, unit, fixed=page is not None)
+    if not frame.number:
+        said = said if _column_numbers(groups) else f"{said} {UNNUMBERED}"
+        header = round(1.35 * max(SMALL * unit, NUMBER[0]))
+        taller, foot = header + _foot(said, width, margin, unit) - foot, _foot(said, width, margin, unit)
+        top, room = top + header, (room[0] - taller, room[1])
+        frame = replace(_frame(groups, room, unit, fixed=page is not None), number=0)
     if page is None:
         width = max(left + frame.step[1] * frame.columns + right, 1100)
-        remarks = _wrapped(" ".join(report.remarks), width - 2 * margin, SMALL)
-        foot = margin + round(len(remarks) * SMALL * 1.35)
+        foot = _foot(said, width, margin, unit)
         page = (width, max(top + frame.step[0] * frame.rows, top + 400) + foot)
     else:
         left += max(room[1] - frame.step[1] * frame.columns, 0) // 2
         top += max(room[0] - frame.step[0] * frame.rows, 0) // 2
     pixels = np.full((page[1], page[0]), PAPER, dtype=np.uint8)
-    marks = [*_place(pixels, groups, frame, left, top)]
+    marks = [*_place(pixels, groups, frame, left, top), *(() if frame.number else _headed(groups, frame, left, top))]
     x = left + frame.step[1] * frame.columns + round(20 * unit)
     marks += _bar(pixels, report.panels[0], x, top, frame.step[0] * frame.rows, unit)
     marks += _title(report.title, margin, page[0] - 2 * margin, unit)
+    remarks = wrap_text(said, page[0] - 2 * margin, round(SMALL * unit))
     for number, line in enumerate(remarks):
         y = page[1] - margin - (len(remarks) - 1 - number) * SMALL * 1.35 * unit
         marks.append(Mark(margin, y, line, round(SMALL * unit), faint=True))
     return Sheet(pixels, tuple(marks))
+
+
+def _foot(said: str, width: int, margin: int, unit: float) -> int:
+    """Pixels that the remarks take at the foot of the page, with its margin."""
+    return margin + round(len(wrap_text(said, width - 2 * margin, round(SMALL * unit))) * SMALL * 1.35 * unit)
 
 
 def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed: bool) -> Frame:
@@ -158,7 +155,7 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
     gap = max(3, round(GAP * unit))
     place = min(room[0] / rows, room[1] / columns) - gap
-    longest = max(_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     number = int(min(place * NUMBER_SHARE, place / longest, NUMBER[1] * max(unit, 0.7)))
     number = number if number >= NUMBER[0] else 0
     free = (max(room[0] / rows - gap - number * 1.35, 4), max(room[1] / columns - gap, 4))
@@ -170,8 +167,23 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     return Frame(rows, columns, tall, (int(high * tall[0]), int(wide * tall[1])), gap, number, unit)
 
 
-def _gap(room: tuple[int, int], rows: int, columns: int, unit: float) -> int:
-    return max(1, round(min(GAP * unit, 0.12 * room[0] / rows, 0.12 * room[1] / columns)))
+def _headed(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
+    """The heads' numbers over their columns, as many as stand apart, where thumbnails are too small to carry them."""
+    numbers = _column_numbers(groups)
+    size = max(round(SMALL * frame.unit), NUMBER[0])
+    every = math.ceil(1.2 * max((text_width(number, size) for number in numbers), default=1) / frame.step[1])
+    if numbers:
+        yield Mark(left - 20 * frame.unit, top - 0.3 * size, "head", size, faint=True, anchor="rs")
+    for column, number in list(enumerate(numbers))[::every]:
+        x = left + column * frame.step[1] + frame.side[1] / 2
+        yield Mark(x, top - 0.3 * size, number, size, faint=True, anchor="ms")
+
+
+def _column_numbers(groups: list[list[Panel]]) -> list[str]:
+    """The number that all heads of a column have; none where columns hold different ones."""
+    columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
+    numbers = [set(filter(None, column)) for column in columns]
+    return [number for [number] in numbers] if all(len(one) == 1 for one in numbers) else []
 
 
 def _place(pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
@@ -192,15 +204,17 @@ def _place(pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     """The palette's colours of a panel's cells, as many pixels as they take."""
     fraction = panel.scale.fraction(panel.values)
-    colors = np.rint(np.nan_to_num(fraction) * (LEVELS - 1)).astype(np.uint8)
-    colors[np.isnan(fraction)] = NOT_A_NUMBER
+    absent = np.isnan(fraction)
+    colors: ByteArray = np.rint(np.where(absent, 0, fraction) * (LEVELS - 1)).astype(np.uint8)
+    colors[absent] = NOT_A_NUMBER
     rows, columns = (_stretched(count, cell) for count, cell in zip(colors.shape, frame.cell, strict=True))
     colors, visible = colors[rows][:, columns], panel.visible[rows][:, columns]
     if visible.all():
-        return colors
+        return np.asarray(colors)
     across, down = np.arange(colors.shape[1]), np.arange(colors.shape[0])[:, None]
     hatched = np.where((across + down) % STRIPES == 0, np.uint8(HATCH), np.uint8(ABSENT))
-    return np.where(visible, colors, hatched)
+    shown: ByteArray = np.where(visible, colors, hatched)
+    return shown
 
 
 def _stretched(count: int, cell: float) -> NDArray[np.intp]:
@@ -211,7 +225,7 @@ def _stretched(count: int, cell: float) -> NDArray[np.intp]:
 
 def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
     size = round(TEXT * unit)
-    words = _wrapped(panel.quantity.name, BESIDE * unit - size, size)
+    words = wrap_text(panel.quantity.name, BESIDE * unit - size, size)
     for number, word in enumerate(words):
         yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
     upper = round(top + (len(words) + 0.6) * size * 1.2)
@@ -227,59 +241,8 @@ def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: f
 
 def _title(title: str, margin: int, room: int, unit: float) -> Iterator[Mark]:
     size = round(TITLE * unit)
-    while size > 0.7 * TITLE * unit and _width(title, size, bold=True) > room:
+    while size > 0.7 * TITLE * unit and text_width(title, size, bold=True) > room:
         size -= 2
-    while title and _width(title, size, bold=True) > room:
+    while title and text_width(title, size, bold=True) > room:
         title = title[:-2].rstrip() + "…"
     yield Mark(margin, margin + TITLE * unit, title, size, bold=True)
-
-
-def _wrapped(text: str, room: float, size: int) -> list[str]:
-    lines: list[str] = []
-    for word in text.split():
-        joined = f"{lines[-1]} {word}" if lines else word
-        if lines and _width(joined, size) <= room:
-            lines[-1] = joined
-        else:
-            lines.append(word)
-    return lines
-
-
-def _with_letters(sheet: Sheet) -> ByteArray:
-    """The pixels with the text drawn over them, from paper to ink in a few steps."""
-    pixels = sheet.pixels.copy()
-    steps = np.arange(256, dtype=np.uint16) * (STEPS - 1) // 255
-    for start in (INK, FAINT):
-        mask = Image.new("L", (pixels.shape[1], pixels.shape[0]))
-        pen = ImageDraw.Draw(mask)
-        for mark in sheet.marks:
-            if mark.faint == (start == FAINT):
-                _write_mark(pen, mark)
-        letters = mask.point(np.where(steps > 0, start + steps, 0).tolist())
-        np.copyto(pixels, np.asarray(letters), where=np.asarray(letters, dtype=bool))
-    return pixels
-
-
-def _write_mark(pen: ImageDraw.ImageDraw, mark: Mark) -> None:
-    """The text of a mark, each run of it in a font that has its characters."""
-    x = round(mark.x)
-    for run, file in font_runs(mark.text):
-        font = _font(mark.size, mark.bold, file)
-        pen.text((x, round(mark.y)), run, fill=255, font=font, anchor=mark.anchor)
-        x += round(font.getlength(run))
-
-
-def _width(text: str, size: int, bold: bool = False) -> float:
-    return sum(float(_font(size, bold, file).getlength(run)) for run, file in font_runs(text))
-
-
-@cache
-def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """The font of a file, or DejaVu Sans as matplotlib brings it, found without importing matplotlib."""
-    if file is not None:
-        return ImageFont.truetype(file, max(size, 6))
-    found = find_spec("matplotlib")
-    assert found is not None
-    assert found.origin is not None
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / name, max(size, 6))

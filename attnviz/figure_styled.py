@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.colors import ByteArray
-from attnviz.figure_layout import MARGIN, PAGE, Bar, Block, Box, Line, foot_block, head_block, plain_bars
+from attnviz.figure_blocks import Block, Line, foot_block, head_block
+from attnviz.figure_layout import MARGIN, PAGE, Bar, Box, plain_bars
 from attnviz.figure_text import LINE, POINTS, Ruler
 from attnviz.panels import Panel
 from attnviz.report import Report

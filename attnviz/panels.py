@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -106,12 +107,13 @@ class Panel:
         """Whether a cell stands for several weights."""
         return self.rows.pooled or self.columns.pooled
 
-    @property
+    @cached_property
     def peak(self) -> float:
-        """The largest visible value; −1 where there is none."""
-        shown = self.values[self.visible]
-        finite = shown[np.isfinite(shown)]
-        return float(finite.max()) if finite.size else -1.0
+        """The largest visible value above −1 that is finite; −1 where there is none."""
+        largest = float(np.max(self.values, where=self.visible, initial=-1.0))
+        if math.isfinite(largest):
+            return largest
+        return float(np.max(self.values, where=self.visible & np.isfinite(self.values), initial=-1.0))
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int) -> Axis:

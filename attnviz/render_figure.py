@@ -7,10 +7,11 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attnviz.colors import colormap, ink_on
+from attnviz.figure_blocks import Line
 from attnviz.figure_fonts import choose_fonts, readable, report_texts
 from attnviz.figure_grid import PAD, SMALL
 from attnviz.figure_labels import Labels
-from attnviz.figure_layout import PAGE, Bar, Box, Layout, Line, Place, arrange
+from attnviz.figure_layout import PAGE, Bar, Box, Layout, Place, arrange
 from attnviz.figure_styled import Styled, Word, arrange_styled
 from attnviz.figure_text import LINE, POINTS, Ruler
 from attnviz.figure_theme import THEMES, Theme, rgb

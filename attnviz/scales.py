@@ -33,9 +33,8 @@ def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = No
         AttnvizError: if a logarithmic scale is wanted for scores, which may be negative.
     """
     look = look or Look()
-    shown = np.concatenate([panel.values[panel.visible] for panel in panels])
-    shown = shown[np.isfinite(shown)]
     if quantity is CHANGE:
+        shown = _shown(panels)
         reach = float(np.abs(shown).max()) if shown.size else 1.0
         return ColorScale(-(reach or 1.0), reach or 1.0, DIVERGING)
     log, cmap = look.color_scale == "log", look.cmap or _usual_colormap(look)
@@ -45,10 +44,19 @@ def shared_scale(quantity: Quantity, panels: list[Panel], look: Look | None = No
         )
     if not isinstance(look.limits, str):
         return ColorScale(*look.limits, cmap, log)
+    if quantity is not SCORE and not log:
+        return ColorScale(0.0, high if (high := max(panel.peak for panel in panels)) > 0 else 1.0, cmap)
+    shown = _shown(panels)
     high = float(shown.max()) if shown.size else 1.0
     low = float(shown.min()) if quantity is SCORE and shown.size else 0.0
     high = high if high > low else low + 1.0
     return ColorScale(_least(shown, high) if log else low, high, cmap, log)
+
+
+def _shown(panels: list[Panel]) -> FloatArray:
+    """The visible numbers of all panels."""
+    shown = np.concatenate([panel.values[panel.visible] for panel in panels])
+    return np.asarray(shown[np.isfinite(shown)])
 
 
 def _usual_colormap(look: Look) -> str:

@@ -1,6 +1,7 @@
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,8 @@ from PIL import Image
 
 from attnviz.colors import NAN
 from attnviz.compare import comparison_report
-from attnviz.figure_overview import HATCH, LEVELS, Sheet, _width, arrange_sheet, palette
+from attnviz.figure_letters import LEVELS, text_width
+from attnviz.figure_overview import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
 from attnviz.figure_theme import THEMES, rgb
 from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording
@@ -94,7 +96,7 @@ def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
         assert sheet.pixels.shape == (round(size[1] * 200), round(size[0] * 200))
     titles = {panel.title for panel in report.panels}
     boxes = [
-        (mark.x, mark.y - mark.size, mark.x + _width(mark.text, mark.size), mark.y)
+        (mark.x, mark.y - mark.size, mark.x + text_width(mark.text, mark.size), mark.y)
         for mark in sheet.marks
         if mark.text in titles
     ]
@@ -168,5 +170,26 @@ def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
     assert np.array_equal(report.panels[9].values, wanted[0])
     assert report.remarks[0].startswith("Each thumbnail is B − A")
     sheet = arrange_sheet(report)
-    ends = [mark.x + _width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
+    ends = [mark.x + text_width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
     assert max(ends) <= sheet.pixels.shape[1]
+
+
+def test_thumbnails_too_small_for_numbers_have_those_of_their_columns() -> None:
+    small = {
+        mark.text: mark for mark in arrange_sheet(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=60)).marks
+    }
+    assert {"0", "11", "head", "layer 8"} <= set(small)
+    assert "0.11" not in small
+    assert small["0"].y == small["11"].y < small["layer 0"].y
+    large = {mark.text for mark in arrange_sheet(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=200)).marks}
+    assert {"0.0", "8.11"} <= large
+    assert "11" not in large
+
+
+def test_thumbnails_that_nothing_can_number_say_so() -> None:
+    chosen = ",".join(f"{layer}.{head}" for layer in range(9) for head in range(12) if (layer + head) % 2)
+    report = report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=60)
+    odd = replace(report, panels=tuple(panel for panel in report.panels if panel.title in chosen.split(",")))
+    said = " ".join(mark.text for mark in arrange_sheet(odd).marks)
+    assert UNNUMBERED in said
+    assert UNNUMBERED not in " ".join(mark.text for mark in arrange_sheet(report).marks)

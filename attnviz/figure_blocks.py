@@ -1,0 +1,78 @@
+"""The text above and below a figure: its title, the summary and the remarks, in lines that fit its width."""
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from attnviz.figure_grid import PAD
+from attnviz.figure_text import LINE, POINTS, Ruler
+from attnviz.report import Report
+
+TITLES = (22.0, 20.0, 18.0, 16.0)  # points
+REMARK = 10.0
+MOST_SUMMARY = 8  # rows
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text, its upper left corner in inches from the page's lower left corner."""
+
+    x: float
+    y: float
+    text: str
+    points: float
+    bold: bool = False
+    faint: bool = True
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines of text below each other, and the height that they take."""
+
+    lines: tuple[Line, ...]
+    height: float
+
+    def at(self, x: float, y: float) -> tuple[Line, ...]:
+        """The lines with the block's upper left corner at a point."""
+        return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
+
+
+def head_block(report: Report, width: float, scale: float, ruler: Ruler) -> Block:
+    """The title: smaller where it is long, on two lines where it is longer, else cut."""
+    sizes = [points * scale for points in TITLES]
+    points = next((size for size in sizes if ruler.width(report.title, size, bold=True) <= width), sizes[-1])
+    texts = ruler.clamp(report.title, points, width, 2, bold=True)
+    line = points * LINE / POINTS
+    lines = (Line(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
+    return Block(tuple(lines), len(texts) * line + PAD * scale)
+
+
+def foot_block(report: Report, width: float, scale: float, ruler: Ruler, most: float) -> Block:
+    """The summary and the remarks, in at most ``most`` inches."""
+    points = REMARK * scale
+    line = points * LINE / POINTS
+    table, left_out = _summary(report, width, points * 1.15, ruler)
+    start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
+    text = " ".join((*left_out, *report.remarks))
+    texts = ruler.clamp(text, points, width, max(int((most - start) / line), 1))
+    lines = (Line(0, -start - number * line, text, points) for number, text in enumerate(texts))
+    return Block((*table, *lines), start + len(texts) * line if table or texts else 0.0)
+
+
+def _summary(report: Report, width: float, points: float, ruler: Ruler) -> tuple[list[Line], list[str]]:
+    """The summary's cells, or a sentence saying that it is left out."""
+    if report.summary is None:
+        return [], []
+    rows = (report.summary.header, *report.summary.rows)
+    if len(rows) > MOST_SUMMARY + 1:
+        return [], [f"The table of {len(rows) - 1} heads is left out here."]
+    gap = 2 * points / POINTS
+    widths = [ruler.longest(column, points) + gap for column in zip(*rows, strict=True)]
+    points *= min(1.0, width / sum(widths))
+    lefts = [0.0, *accumulate(wide * min(1.0, width / sum(widths)) for wide in widths)]
+    line = points * LINE / POINTS
+    cells = [
+        Line(left, -(row + 0.5) * line, text, points, faint=row == 0)
+        for row, texts in enumerate(rows)
+        for left, text in zip(lefts, texts, strict=False)
+    ]
+    return cells, []
