@@ -10,10 +10,9 @@ from attnviz.bias import Bias
 from attnviz.errors import AttnvizError
 from attnviz.maps import FloatArray, LayerMaps, Overview, Window
 from attnviz.masks import Mask
-from attnviz.tiles import Axis, Tile
+from attnviz.pooling import pixel_axes, pool
 
 LONG = 2048  # queries and keys beyond which maps are kept as factors
-ROWS, COLUMNS, LONGEST = 512, 512, 32  # tokens of a tile, and of the runs that are reduced in it: they fit the cache
 
 
 class FactorArray(Protocol):
@@ -85,25 +84,18 @@ class FactoredMaps(LayerMaps):
         visible = self.mask.visible(queries, keys)
         scores = np.stack([self._scores(place, queries, keys) for place in held])
         weights = np.stack(
-            [_weights(rows, self._reference(place, queries)) for place, rows in zip(held, scores, strict=True)]
+            [_weights(rows, self.reference(place, queries)) for place, rows in zip(held, scores, strict=True)]
         )
         return Window(scores=scores, weights=np.where(visible, weights, np.float32(0)), visible=visible)
 
     def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
         """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers."""
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
-        rows, columns = Axis.of(queries, height, ROWS), Axis.of(keys, width, LONGEST)
+        rows, columns = pixel_axes(queries, keys, height, width)
         counts = self.mask.counts(rows.edges[:: rows.parts], columns.edges[:: columns.parts])
-        total = np.zeros((len(heads), height, width), dtype=np.float64)
-        highest = np.zeros((len(heads), height, width), dtype=np.float32)
-        for row in rows.tiles(ROWS):
-            for column in columns.tiles(COLUMNS):
-                if self.mask.coverage(row.tokens, column.tokens) is not False:
-                    for index, place in enumerate(self.positions(heads)):
-                        cells = self._cells(place, row, column)
-                        _pool_into(total[index], highest[index], cells, row, column, (rows.parts, columns.parts))
-        mean = total / np.maximum(counts, 1)
-        return Overview(mean=mean.astype(np.float32), maximum=highest, visible=counts > 0)
+        totals, highest = pool(self, self.positions(heads), rows, columns)
+        mean = totals / np.maximum(counts, 1)
+        return Overview(mean=mean.astype(np.float32), maximum=np.minimum(highest, 1), visible=counts > 0)
 
     def bands(self, cells: int = 4_000_000) -> Iterator[slice]:
         """The queries in runs, each with all keys and heads at most about ``cells`` cells."""
@@ -123,25 +115,10 @@ class FactoredMaps(LayerMaps):
             products = np.tanh(products / np.float32(self.softcap)) * np.float32(self.softcap)
         return np.asarray(products, dtype=np.float32)
 
-    def _reference(self, place: int, queries: slice) -> FloatArray:
+    def reference(self, place: int, queries: slice) -> FloatArray:
         """The log-sum-exp of each query, ``(queries, 1)``; +inf where it sees nothing, so that its weights are 0."""
         held = np.asarray(self.logsumexp[place, queries], dtype=np.float32)
         return np.where(np.isneginf(held), np.float32(np.inf), held).astype(np.float32)[:, None]
-
-    def _cells(self, place: int, row: Tile, column: Tile) -> FloatArray:
-        """The weights of a tile, its keys interleaved, ``(queries, longest, blocks)``; 0 where absent or repeated."""
-        order = column.interleaved - column.tokens.start
-        keys = np.asarray(self.keys[self.key_heads[place], column.tokens])[order]
-        scores = self._products(self.queries[place, row.tokens], keys)
-        if self.bias:
-            scores += self.bias.block([place], row.tokens, column.tokens)[0][:, order]
-        weights = _weights(scores, self._reference(place, row.tokens))
-        if self.mask.coverage(row.tokens, column.tokens) is None:
-            weights *= self.mask.visible(row.tokens, column.tokens)[:, order]
-        cells = weights.reshape(len(weights), column.longest, column.count)
-        if column.repeats is not None:
-            cells[:, -1] *= ~column.repeats
-        return cells
 
 
 def is_long(queries: int, keys: int) -> bool:
@@ -158,21 +135,3 @@ def _bounded(span: slice, count: int) -> slice:
     """The span with both ends, within ``count`` tokens."""
     start, stop, _ = span.indices(count)
     return slice(start, stop)
-
-
-def _pool_into(
-    total: np.ndarray[Any, Any],
-    highest: FloatArray,
-    cells: FloatArray,
-    row: Tile,
-    column: Tile,
-    parts: tuple[int, int],
-) -> None:
-    """Adds a tile's weights to the pixels that they fall in."""
-    starts = row.grid[:, 0] - row.tokens.start
-    pixels = np.ix_(
-        np.arange(row.blocks.start, row.blocks.stop) // parts[0],
-        np.arange(column.blocks.start, column.blocks.stop) // parts[1],
-    )
-    np.add.at(total, pixels, np.add.reduceat(cells.sum(axis=1), starts, axis=0))
-    np.maximum.at(highest, pixels, np.maximum.reduceat(cells.max(axis=1), starts, axis=0))

@@ -123,7 +123,7 @@ def test_overview_is_the_dense_one_pixel_by_pixel(
     case: dict[str, Any], block: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, tokens in (("ROWS", 16), ("COLUMNS", 24), ("LONGEST", 5)):
-        monkeypatch.setattr(f"attnviz.maps_factored.{name}", tokens)
+        monkeypatch.setattr(f"attnviz.pooling.{name}", tokens)
     maps = factored(**case)
     same_overview(maps.overview((5, 9), *block), dense_of(maps).overview((5, 9), *block), tolerance(maps))
 
