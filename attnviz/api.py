@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAGE, FRAME_HEIGHT = ".html", 720  # pixels of the page in a notebook
+MARKED = (*ONE_PAGE, ".pptx", TERMINAL)  # whose axes have labels of ours
 NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
 SELECTED = ("layers", "heads", "queries", "keys")
 CHOSEN = ("table", "sort", "top")
@@ -80,6 +81,8 @@ def report_options(
     if look.style in STYLED and suffix not in STYLED[look.style]:
         pictures = " ".join(suffix for suffix in STYLED[look.style] if suffix != TERMINAL)
         raise AttnvizError(f"--style {look.style} draws a picture; -o {look.style}.svg works ({pictures})")
+    if look.mark is not None and suffix not in MARKED:
+        raise AttnvizError(f"--mark labels axes, and {suffix} has none of ours; -o map.png or the terminal works")
     return ReportOptions(
         selection=selection,
         table=table,

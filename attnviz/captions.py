@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.cells import HeadCells
-from attnviz.errors import number_ranges
+from attnviz.errors import AttnvizError, number_ranges
+from attnviz.landmarks import UNITS
 from attnviz.maps import LayerMaps, Recording
 from attnviz.panels import PERCENT, WEIGHT, Panel
 
@@ -154,6 +155,20 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     if not all(panel.visible.any(axis=1).all() for panel in panels):
         remarks.append("Rows that are absent as a whole see no key: all their weights are zero.")
     return tuple(remarks)
+
+
+def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """What the axes are labelled by, where it is not tokens.
+
+    Raises:
+        AttnvizError: if there is no such landmark.
+    """
+    if mark is None or not panels:
+        return ()
+    count = max(len(axis.marks) for panel in panels for axis in (panel.rows, panel.columns))
+    if not count:
+        raise AttnvizError(f"--mark {mark!r} matches nothing in the text shown; lines, paragraphs or '^Chapter .*' may")
+    return (f"Labels: {count} {mark if mark in UNITS else f'matches of {mark}'}, each at its first token.",)
 
 
 def cut_remarks(cells: HeadCells, panels: Sequence[Panel]) -> tuple[str, ...]:

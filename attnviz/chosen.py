@@ -45,8 +45,8 @@ def head_panels(
     """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
     queries = _shown(resolve_span(options.selection.queries, len(maps.query_tokens), "queries"), options)
     keys = _shown(resolve_span(options.selection.keys, len(maps.key_tokens), "keys"), options)
-    rows = token_axis("queries", maps.query_tokens, queries, options.max_cells)
-    columns = token_axis("keys", maps.key_tokens, keys, options.max_cells)
+    rows = token_axis("queries", maps.query_tokens, queries, options.max_cells, options.look.mark)
+    columns = token_axis("keys", maps.key_tokens, keys, options.max_cells, options.look.mark)
     if rows.pooled or columns.pooled:
         overview = maps.overview((head,), len(rows.labels), len(columns.labels), queries, keys)
         pooled = overview.mean[0] if options.look.pool == "mean" else overview.maximum[0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.captions import head_name, model_name, panel_remarks, recording_remarks, text_title
+from attnviz.captions import head_name, mark_remarks, model_name, panel_remarks, recording_remarks, text_title
 from attnviz.cells import HeadCells, Numbers, origin
 from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.errors import AttnvizError
@@ -94,6 +94,7 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
             *([ALONE.format(len(pairs), chosen[0].head)] if alone else []),
             MEASURES,
             *_dropout_remarks(a, b),
+            *mark_remarks(options.look.mark, panels),
             *panel_remarks(list(panels)),
             *scale_remarks(options.look),
             *recording_remarks(a),

@@ -104,21 +104,22 @@ def axis_room(labels: float, scale: float) -> float:
 
 def _labelled(report: Report, area: Area, across: int, ruler: Ruler) -> Grid:
     """The grid with the largest labels that all fit, or with as many of them as fit."""
-    for labelling in _labellings(area, report.look.font_size):
+    for labelling in _labellings(report, area):
         grid = _sized(report, area, across, labelling, ruler)
         if _all_fit(report, grid, ruler):
             return grid
     return _sized(report, area, across, _thinned(report, grid, area, ruler), ruler)
 
 
-def _labellings(area: Area, wanted: float | None) -> Iterator[Labelling]:
-    """The ways to write labels, in the order in which they are tried."""
+def _labellings(report: Report, area: Area) -> Iterator[Labelling]:
+    """The ways to write labels, in the order in which they are tried; landmarks are never larger than titles."""
+    wanted, marked = report.look.font_size, report.look.mark is not None
     limit = min(LONGEST_LABEL * area.scale, 0.22 * area.width)
     if wanted is not None:
         yield from (Labelling(wanted, turned, limit) for turned in (False, True))
         return
     for turned in (False, True):
-        for points in LABELS:
+        for points in LABELS[LABELS.index(FLAT) if marked else 0 :]:
             if (turned or points >= FLAT) and points * area.scale >= LEGIBLE:
                 yield Labelling(points * area.scale, turned, limit)
 

@@ -59,26 +59,30 @@ class Labels:
 
 def room(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Inches that the labels of an axis take, away from the panel."""
+    if axis.marks:
+        return min(ruler.longest(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
     flat = axis.name == "keys" and (labelling.counts(axis) or not labelling.turned)
     return labelling.line if flat else _widest(axis, labelling, ruler)
 
 
 def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """Whether every label has its place where a cell takes ``cell`` inches along the axis."""
-    if labelling.counts(axis):
+    if axis.marks or labelling.counts(axis):
         return True
     return pace(axis, labelling, ruler) <= cell
 
 
 def pace(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Inches from one label to the next at the least, so that they do not touch."""
-    if axis.name == "keys" and (labelling.counts(axis) or not labelling.turned):
+    if not axis.marks and axis.name == "keys" and (labelling.counts(axis) or not labelling.turned):
         return _widest(axis, labelling, ruler) + 0.6 * labelling.points / POINTS
     return labelling.line
 
 
 def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> Labels:
     """The labels that fit where a cell takes ``cell`` inches along the axis."""
+    if axis.marks:
+        return _marks(axis, labelling, pace(axis, labelling, ruler) / cell, ruler)
     turned = axis.name == "keys" and labelling.turned and not labelling.counts(axis)
     every = max(1, math.ceil(pace(axis, labelling, ruler) / cell - 1e-6))
     if labelling.counts(axis):
@@ -91,7 +95,21 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
 def skipped(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """Whether so few tokens would carry a label that positions say more."""
-    return pace(axis, labelling, ruler) > MOST_SKIPPED * cell
+    return not axis.marks and pace(axis, labelling, ruler) > MOST_SKIPPED * cell
+
+
+def _marks(axis: Axis, labelling: Labelling, apart: float, ruler: Ruler) -> Labels:
+    """The landmarks that stand at least ``apart`` cells from the one before."""
+    shift = 0.5 if axis.pooled else 0.0
+    places: list[float] = []
+    texts: list[str] = []
+    for token, label in axis.marks:
+        place = float(np.interp(token, axis.edges, np.arange(len(axis.edges)))) - shift
+        if not places or place - places[-1] >= apart:
+            places.append(place)
+            texts.append(ruler.cut(label, labelling.points, labelling.limit))
+    some = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
+    return Labels(tuple(places), tuple(texts), axis.name == "keys", f"{axis.name}{some}")
 
 
 def _positions(axis: Axis, cells: float) -> Labels:

@@ -37,6 +37,7 @@ class Look:
         color_scale: ``linear`` or ``log``.
         limits: of the colour scale: ``shared`` by all heads, each ``head`` its own, or two numbers.
         cmap: name of the colormap; ``None`` for the default.
+        mark: landmarks that label the axes instead of tokens: ``lines``, ``paragraphs`` or a regular expression.
         pool: what a cell that stands for several tokens shows of its block: ``mean`` or ``max``.
         annotate: write the numbers into the cells of a figure's maps.
         font_size: of a figure's token labels in points; ``None`` lets their room choose.
@@ -57,6 +58,7 @@ class Look:
     color_scale: str = "linear"
     limits: str | tuple[float, float] = "shared"
     cmap: str | None = None
+    mark: str | None = None
     pool: str = "mean"
     annotate: bool = False
     font_size: float | None = None
@@ -89,6 +91,7 @@ class Look:
         cmap: str | None = None,
         style: str | None = None,
         query: str | None = None,
+        mark: str | None = None,
         **rest: Any,
     ) -> Self:
         """The look written as on the command line: ``16:9``, ``8x6``, ``1920x1080``; ``50MB``; ``0:0.5``.
@@ -96,12 +99,16 @@ class Look:
         A query asks for the style ``text`` where no style is given.
 
         Raises:
-            AttnvizError: for a size, limits, colormap or anything else that is none.
+            AttnvizError: for a size, limits, colormap, mark or anything else that is none.
         """
         if cmap is not None:
             from attnviz.colors import colormap
 
             colormap(cmap)
+        if mark is not None:
+            from attnviz.landmarks import compile_mark
+
+            compile_mark(mark)
         return cls(
             size=parse_size(size, dpi),
             dpi=dpi,
@@ -110,6 +117,7 @@ class Look:
             cmap=cmap,
             style=style or ("heatmap" if query is None else "text"),
             query=query,
+            mark=mark,
             **rest,
         )
 

@@ -170,6 +170,10 @@ class Look:
         str | None, Option(help="Colormap: viridis, magma, cividis, Blues or any of matplotlib's.", show_default=False)
     ] = None
     pool: Annotated[str, Option(help="What a cell of several tokens shows of their weights: mean or max.")] = "mean"
+    mark: Annotated[
+        str | None,
+        Option(help="Label the axes by lines, paragraphs or what this pattern matches.", show_default=False),
+    ] = None
     annotate: Annotated[bool, Option("--annotate", help="Write the numbers into a figure's cells.")] = False
     font_size: Annotated[float | None, Option(help="Of a figure's tokens, in points.", show_default=False)] = None
     transparent: Annotated[bool, Option("--transparent", help="Leave a figure without a background.")] = False

@@ -1,12 +1,14 @@
 """What is drawn: matrices with their axes, and the quantity that their numbers are."""
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from attnviz.colors import ColorScale
+from attnviz.landmarks import Mark, landmarks
 from attnviz.maps import BoolArray, FloatArray, block_edges
 from attnviz.tokens import Tokens
 
@@ -60,16 +62,25 @@ class Axis:
         name: ``queries`` or ``keys``.
         labels: one a cell: the token's, or the number of the block's first token where pooled.
         edges: ``(cells + 1,)``, the token at which each cell begins, and the end.
+        marks: landmarks that are written instead of the labels, each with its token; empty where there are none.
     """
 
     name: str
     labels: tuple[str, ...]
     edges: tuple[int, ...]
+    marks: tuple[Mark, ...] = ()
 
     @property
     def pooled(self) -> bool:
         """Whether a cell stands for several tokens."""
         return self.edges[-1] - self.edges[0] > len(self.labels)
+
+    def marked(self) -> tuple[str, ...]:
+        """The first landmark in each cell, one a cell; nothing where there is none."""
+        labels = [""] * len(self.labels)
+        for token, label in reversed(self.marks):
+            labels[bisect_right(self.edges, token) - 1] = label
+        return tuple(labels)
 
     def middle(self, cell: int) -> int:
         """The token in the middle of a cell."""
@@ -116,10 +127,12 @@ class Panel:
         return float(np.max(self.values, where=self.visible & np.isfinite(self.values), initial=-1.0))
 
 
-def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int) -> Axis:
-    """The axis over a span of tokens, pooled to at most ``max_cells`` cells."""
+def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:
+    """The axis over a span of tokens, pooled to at most ``max_cells`` cells, with the landmarks asked for."""
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, max_cells))
     starts = edges[:-1].tolist()
     labels = tokens.labels[span] if len(starts) == count else tuple(str(start) for start in starts)
-    return Axis(name=name, labels=labels, edges=tuple(edges.tolist()))
+    marks = landmarks(tokens, mark) if mark is not None else ()
+    within = tuple(one for one in marks if span.start <= one[0] < span.stop)
+    return Axis(name=name, labels=labels, edges=tuple(edges.tolist()), marks=within)

@@ -30,6 +30,7 @@ def max_cells(look: Look) -> int:
 def report_lines(report: Report) -> list[Line]:
     """The whole picture, line by line, none wider than the look's width."""
     width = report.look.width
+    report = replace(report, panels=tuple(map(_with_marks, report.panels)))
     if report.look.ascii:
         report = _all_ascii(report)
     lines = [[Span(fit(report.title, width).rstrip(), style="bold")], []]
@@ -39,6 +40,14 @@ def report_lines(report: Report) -> list[Line]:
         lines += [*summary_lines(report.summary, report.look), []]
     lines += [[Span(line)] for line in wrap(report.caption, width)]
     return lines + [[Span(line, style="dim")] for remark in report.remarks for line in wrap(remark, width)]
+
+
+def _with_marks(panel: Panel) -> Panel:
+    """The panel with its landmarks as its labels, where it has any."""
+    rows, columns = (
+        replace(axis, labels=axis.marked()) if axis.marks else axis for axis in (panel.rows, panel.columns)
+    )
+    return replace(panel, rows=rows, columns=columns)
 
 
 def _panels_lines(report: Report) -> list[Line]:

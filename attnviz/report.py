@@ -11,6 +11,7 @@ from attnviz.captions import (
     head_name,
     head_title,
     heads_caption,
+    mark_remarks,
     panel_remarks,
     recording_remarks,
     text_title,
@@ -104,6 +105,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         caption=heads_caption(recording, cells, panels),
         remarks=(
             *cut_remarks(cells[0], panels),
+            *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
             *(scale_remarks(options.look) if panels else ()),
             *recording_remarks(recording),

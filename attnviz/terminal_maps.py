@@ -47,7 +47,8 @@ def _grids(report: Report) -> list[Grid]:
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     number = max(NARROWEST_NUMBER, *(_number_width(panel) for panel in panels))
     key = max(widest(panel.columns.labels) for panel in panels)
-    pooled = any(panel.rows.pooled or panel.columns.pooled for panel in panels)
+    pooled = any(panel.pooled for panel in panels)
+    ticks = "ticks" if pooled and not any(panel.columns.marks for panel in panels) else "down"
     numbered = [Grid(number + 1, True, 1, "down", labels)]
     if max(number, key) < WIDEST_CELL:
         numbered.append(Grid(max(number, key) + 1, True, 1, "across", labels))
@@ -58,8 +59,8 @@ def _grids(report: Report) -> list[Grid]:
     half_blocks = 2 if look.colors and not look.ascii else 1
     return [
         *([] if pooled else numbered),
-        Grid(2, False, 1, "ticks" if pooled else "down", labels),
-        Grid(1, False, half_blocks, "ticks" if pooled or key > TALLEST_HEADER else "down", labels),
+        Grid(2, False, 1, ticks, labels),
+        Grid(1, False, half_blocks, ticks if key <= TALLEST_HEADER or panels[0].columns.marks else "ticks", labels),
     ]
 
 
@@ -104,7 +105,8 @@ def _panel_lines(panel: Panel, grid: Grid, look: Look, labelled: bool) -> list[L
     lines += [[margin, Span(text)] for text in _header(panel.columns, grid, width)]
     draw_row = number_cells if grid.numbers else half_cells if grid.rows_a_line == 2 else block_cells
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):
-        label = Span(f"{right(panel.rows.labels[start], grid.labels)} " if labelled else "")
+        text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
+        label = Span(f"{right(text, grid.labels)} " if labelled else "")
         lines.append([label, *draw_row(panel, start, grid, look)])
     return lines
 
