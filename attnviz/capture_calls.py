@@ -106,15 +106,6 @@ class FactoredCall(AttentionCall):
         batch, heads, queries, _ = self.queries.shape
         return batch, heads, queries, self.keys.shape[-2]
 
-    @property
-    def is_rule(self) -> bool:
-        """Whether the mask only hides, and hides the same from all heads: then position and sums give all maps."""
-        if self.mask is None:
-            return True
-        if self.mask.shape[1] != 1:
-            return False
-        return self.mask.dtype == torch.bool or not bool(torch.where(hidden_cells(self.mask), 0, self.mask).any())
-
     def visible_cells(self) -> Tensor:
         """What the mask shows, broadcast to ``(batch, heads, queries, keys)``."""
         if self.mask is None:

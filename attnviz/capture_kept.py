@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnviz.capture_calls import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture_rules import Rules, rules_of
 from attnviz.capture_sites import Attention, Site
 from attnviz.errors import AttnvizError
-from attnviz.maps import BoolArray, DenseMaps, FloatArray, LayerMaps
+from attnviz.maps import DenseMaps, FloatArray, LayerMaps
 from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
 from attnviz.tokens import Tokens
 
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
@@ -56,8 +56,10 @@ def keep(
     held = [head - (site.head or 0) for head in heads]
     batch, _, queries, keys = call.shape
     wanted = queries * keys > LARGEST_DENSE if dense is None else not dense
-    factored = isinstance(call, FactoredCall) and wanted and site.head is None and call.is_rule
-    fields = _factors(call, held, site) if factored and isinstance(call, FactoredCall) else _whole(call, held, site)
+    can = isinstance(call, FactoredCall) and wanted and site.head is None
+    rules = rules_of(call, held) if can and isinstance(call, FactoredCall) else None
+    factored = rules is not None
+    fields = _whole(call, held, site) if rules is None else _factors(cast("FactoredCall", call), held, site, rules)
     return Kept(
         site=site,
         attention=attention,
@@ -99,7 +101,7 @@ def _whole(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, 
     return [{"scores": scores[item], "weights": weights[item], "visible": visible[item]} for item in range(len(scores))]
 
 
-def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str, Any]]:
+def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules]) -> list[dict[str, Any]]:
     count = call.shape[1]
     group = count // call.keys.shape[1]
     shared = sorted({head // group for head in heads})
@@ -109,6 +111,7 @@ def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str,
         queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
         sinks=None if call.sinks is None else call.sinks[heads],
+        mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
     key_heads = tuple(shared.index(head // group) for head in heads)
     logsumexp = _given_logsumexp(call, heads)
@@ -116,7 +119,6 @@ def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str,
         logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
     queries, keys, references = _numbers(own.queries), _numbers(own.keys), _numbers(logsumexp)
-    visible = None if call.mask is None else _visible(call)
     return [
         {
             "queries": queries[item],
@@ -125,7 +127,8 @@ def _factors(call: FactoredCall, heads: list[int], site: Site) -> list[dict[str,
             "logsumexp": references[item],
             "softcap": call.softcap,
             "sink": None if own.sinks is None else _numbers(own.sinks),
-            "mask": _rule(call, None if visible is None else visible[item]),
+            "mask": rules[item].mask,
+            "bias": rules[item].bias,
         }
         for item in range(len(queries))
     ]
@@ -136,13 +139,20 @@ def _given_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
     if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
         return None
     given = call.logsumexp[:, heads]
-    return given if call.mask is None else given.masked_fill(~call.visible_cells().any(-1), float("-inf"))
+    if call.mask is None:
+        return given
+    seen = call.visible_cells().any(-1)
+    return given.masked_fill(~(seen if seen.shape[1] == 1 else seen[:, heads]), float("-inf"))
 
 
 def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
     """The logarithm of each row's sum for a held head, the sink included, ``(batch, queries)``, a band at a time."""
     alone = replace(
-        call, queries=call.queries[:, head : head + 1], keys=call.keys[:, key_head : key_head + 1], sinks=None
+        call,
+        queries=call.queries[:, head : head + 1],
+        keys=call.keys[:, key_head : key_head + 1],
+        sinks=None,
+        mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1],
     )
     bands = [
         alone.seen_scores([0], slice(start, start + BAND)).logsumexp(-1)[:, 0]
@@ -150,25 +160,6 @@ def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
     ]
     whole = torch.cat(bands, dim=-1)
     return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
-
-
-def _visible(call: FactoredCall) -> BoolArray:
-    """Which cells the call's mask shows, ``(batch, queries, keys)``."""
-    batch, _, queries, keys = call.shape
-    cells: BoolArray = call.visible_cells()[:, 0].expand(batch, queries, keys).cpu().numpy()
-    return cells
-
-
-def _rule(call: FactoredCall, cells: BoolArray | None) -> Mask:
-    """The call's mask as a rule where one says it all, else cell by cell."""
-    if cells is None:
-        return Mask(causal=call.causal, window=call.window)
-    padding: BoolArray = np.asarray(cells.any(axis=0))
-    for causal in (False, True):
-        rule = Mask(causal=causal, padding=None if padding.all() else padding)
-        if np.array_equal(rule.visible(slice(0, cells.shape[0]), slice(0, cells.shape[1])), cells):
-            return Mask(causal=call.causal or causal, window=call.window, padding=rule.padding)
-    return Mask(causal=call.causal, window=call.window, explicit=np.ascontiguousarray(cells))
 
 
 def _refuse_infinite(total: Tensor, site: Site) -> None:

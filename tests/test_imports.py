@@ -16,7 +16,7 @@ rows metrics patterns heads reduce cells payload tensors factored_file files pro
 kernels streaming factoring panels report_options scales captions chosen styles report
 words atlas combined steps worked explain compare source
 figure_* terminal_*
-capture_calls capture_sites capture_kept capture_torch capture_transformers capture source_* render_*
+capture_calls capture_sites capture_rules capture_kept capture_torch capture_transformers capture source_* render_*
 training
 render browse*
 api

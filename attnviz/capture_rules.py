@@ -1,0 +1,130 @@
+"""What a call's mask says, as rules of positions: so that the maps of a long text take no memory of its square.
+
+A mask is read as what it hides (causal, window, chunk, prefix, padding) and what it adds (a number for each key, or
+for each distance, as linear and relative biases do); what no rule says is kept cell by cell.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from attnviz.bias import Bias
+from attnviz.capture_calls import FactoredCall
+from attnviz.maps import BoolArray, FloatArray
+from attnviz.masks import IntArray, Mask
+
+BAND = 256  # queries that are compared at once
+SAMPLED = 64  # queries that say what each distance adds, the first and the last among them
+
+
+class Rules(NamedTuple):
+    """What one text's maps need of its mask."""
+
+    mask: Mask
+    bias: Bias
+
+
+def rules_of(call: FactoredCall, heads: Sequence[int]) -> list[Rules] | None:
+    """The rules of each text's mask for these heads, or ``None`` where heads see different cells."""
+    batch, _, queries, keys = call.shape
+    given = Mask(causal=call.causal, window=call.window)
+    if call.mask is None:
+        return [Rules(given, Bias())] * batch
+    whole = slice(0, queries), slice(0, keys)
+    cells = call.visible_cells()
+    if cells.shape[1] > 1 and not bool((cells == cells[:, :1]).all()):
+        return None
+    shown = cells[:, 0].expand(batch, queries, keys).cpu().numpy()
+    if given.causal or given.window is not None:
+        shown = shown & given.visible(*whole)
+    masks = [mask_of(one) for one in shown]
+    if call.mask.is_floating_point():
+        added = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
+        numbers = added.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
+        return [
+            Rules(mask, bias_of(one, seen, len(heads))) for mask, one, seen in zip(masks, numbers, shown, strict=True)
+        ]
+    return [Rules(mask, Bias()) for mask in masks]
+
+
+def mask_of(cells: BoolArray) -> Mask:
+    """The rule that shows these cells, ``(queries, keys)``; cell by cell where there is none."""
+    padding: BoolArray = np.asarray(cells.any(axis=0))
+    for rule in _candidates(cells):
+        whole = replace(rule, padding=None if padding.all() else padding)
+        if all(np.array_equal(whole.visible(band, slice(0, cells.shape[1])), cells[band]) for band in _bands(cells)):
+            return whole
+    return Mask(explicit=np.ascontiguousarray(cells))
+
+
+def _candidates(cells: BoolArray) -> Iterator[Mask]:
+    """Rules that may show these cells, as their first and last keys of some queries say."""
+    queries, keys = cells.shape
+    yield Mask()
+    places = np.arange(queries)[cells.any(axis=1)]
+    if not len(places):
+        return
+    first, last = cells[places].argmax(axis=1), keys - 1 - cells[places, ::-1].argmax(axis=1)
+    for offset in dict.fromkeys((0, keys - queries)):
+        here = places + offset
+        causal = bool((last <= here).all())
+        yield Mask(causal=causal, offset=offset)
+        reach = here - first if causal else np.maximum(np.abs(here - first), np.abs(last - here))
+        yield Mask(causal=causal, window=int(reach.max()) + 1, offset=offset)
+        yield from _chunks(causal, offset, first)
+        if first[0] == 0 < last[0]:
+            yield Mask(causal=True, prefix=int(last[0]) + 1, offset=offset)
+
+
+def _chunks(causal: bool, offset: int, first: IntArray) -> Iterator[Mask]:
+    """The rule of chunks as long as the first one."""
+    later = first[first > 0]
+    if len(later):
+        yield Mask(causal=causal, chunk=int(later[0]), offset=offset)
+
+
+def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
+    """What a mask adds to the scores of visible cells, by the shortest rule that says it.
+
+    Args:
+        numbers: ``(heads or 1, queries, keys)``.
+        cells: ``(queries, keys)``, which are visible.
+        heads: how many heads it is for.
+    """
+    by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]
+    by_key[:, ~cells.any(axis=0)] = 0
+    if _agrees(numbers, cells, by_key[:, None]):
+        return Bias(by_key=_of_all(by_key, heads)) if by_key.any() else Bias()
+    relative = _by_distance(numbers, cells)
+    if _agrees(numbers, cells, sliding_window_view(relative, cells.shape[1], axis=-1)[:, ::-1]):
+        return Bias(relative=_of_all(relative, heads), origin=len(cells) - 1)
+    return Bias(explicit=_of_all(np.where(cells, numbers, np.float32(0)), heads))
+
+
+def _by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
+    """The number of each distance key − query from ``1 − queries`` on, as some queries have it; 0 where none does."""
+    count, keys = cells.shape
+    found = np.zeros((len(numbers), count + keys - 1), dtype=np.float32)
+    places = np.flatnonzero(cells.any(axis=1))
+    for query in places[np.linspace(0, len(places) - 1, SAMPLED).astype(np.int64)].tolist() if len(places) else ():
+        start, row = count - 1 - query, cells[query]
+        found[:, start : start + keys][:, row] = numbers[:, query, row]
+    return found
+
+
+def _agrees(numbers: FloatArray, cells: BoolArray, said: FloatArray) -> bool:
+    """Whether every visible cell has the number that is said, ``(heads, queries or 1, keys)``, to the bit."""
+    everywhere = np.broadcast_to(said, numbers.shape)
+    return all(((numbers[:, band] == everywhere[:, band]) | ~cells[band]).all() for band in _bands(cells))
+
+
+def _of_all(array: FloatArray, heads: int) -> FloatArray:
+    """The array for every head."""
+    return np.ascontiguousarray(np.broadcast_to(array, (heads, *array.shape[1:])))
+
+
+def _bands(cells: BoolArray) -> Iterator[slice]:
+    return (slice(start, min(start + BAND, len(cells))) for start in range(0, len(cells), BAND))
