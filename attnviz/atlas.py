@@ -9,6 +9,7 @@ from attnviz.chosen import select_heads
 from attnviz.colors import ColorScale
 from attnviz.errors import AttnvizError
 from attnviz.heads import HeadRow, HeadTable, head_table
+from attnviz.look import refuse_style
 from attnviz.maps import LayerMaps, Recording
 from attnviz.metrics import METRICS, Metric
 from attnviz.panels import Axis, Panel, Quantity
@@ -52,6 +53,7 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions, as_r
     Raises:
         AttnvizError: if the recordings have different heads, or the order cannot be had.
     """
+    refuse_style(options.look, "a table of heads")
     scope = _Scope(recordings, [head for one in recordings for head in select_heads(one, options.selection)])
     _refuse_unlike(recordings)
     table = head_table(scope.heads, scope.texts, options.sort, options.top)

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from attnviz.captions import model_name, panel_remarks, recording_remarks, strongest, text_title
+from attnviz.captions import mark_remarks, model_name, panel_remarks, recording_remarks, strongest, text_title
 from attnviz.cells import Numbers, origin
 from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.errors import AttnvizError
 from attnviz.heads import rank_heads
+from attnviz.look import refuse_style
 from attnviz.maps import Recording
 from attnviz.panels import PERCENT, WEIGHT
 from attnviz.reduce import reduce_heads
@@ -54,6 +55,7 @@ def combined_report(recording: Recording, options: ReportOptions, method: str, r
         raise AttnvizError(
             f"--reduce combines weights, and --table {options.table} asks for scores; --table weights works"
         )
+    refuse_style(options.look, "a combination of heads")
     heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
     maps = reduce_heads(heads, method, residual)
     said = COMBINATIONS[method]
@@ -67,6 +69,7 @@ def combined_report(recording: Recording, options: ReportOptions, method: str, r
         caption=f"Attention as the {maps.module} in {model_name(recording)}{strongest(weights)}.",
         remarks=(
             said.remark.format(residual=residual),
+            *mark_remarks(options.look.mark, panels),
             *panel_remarks(list(panels)),
             *recording_remarks(recording),
         ),

@@ -12,6 +12,7 @@ from attnviz.cells import HeadCells, Numbers, origin
 from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.errors import AttnvizError
 from attnviz.heads import take_first
+from attnviz.look import refuse_style
 from attnviz.maps import LayerMaps, Recording, Window
 from attnviz.metrics import measure
 from attnviz.panels import CHANGE, PERCENT, Panel
@@ -78,8 +79,7 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     Raises:
         AttnvizError: if the recordings' heads, queries or keys do not correspond.
     """
-    if options.look.style != "heatmap":
-        raise AttnvizError(f"--style {options.look.style} draws one recording; a comparison needs --style heatmap")
+    refuse_style(options.look, "a comparison")
     changes = {one.head: one for one in compare(a, b)}
     pairs = _ranked(_pairs(a, b, options.selection), changes, options)
     alone = options.one_page and 3 * len(pairs) > MOST_PANELS

@@ -13,10 +13,27 @@ from attnviz.figure_text import LINE, POINTS, Ruler
 from attnviz.panels import Panel
 from attnviz.report import Report
 
-SIZES = (18.0, 16.0, 14.0, 12.0, 11.0, 10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0)  # points of tokens, the first that fits
+SIZES = (
+    28.0,
+    24.0,
+    21.0,
+    18.0,
+    16.0,
+    14.0,
+    12.0,
+    11.0,
+    10.0,
+    9.0,
+    8.0,
+    7.0,
+    6.0,
+    5.0,
+    4.0,
+)  # points of tokens, the first that fits
 USUAL = 14.0
 ROW = 1.45  # heights of a row of tokens, of their font's size
 REACH, GAP = 1.8, 0.6  # inches between the two columns, and between heads
+NARROWER, WIDER = 0.55, 2.0  # times that on a page of a given size, and what is added where it has the room
 LONGEST = 1.6  # inches of a token
 SPACE, PADDING = 0.25, 0.18  # between words and around them, of their font's size
 FAINTEST = 0.01  # of the scale; fainter lines are not seen
@@ -128,8 +145,10 @@ def _placed(
     left, top = corner
     head, foot = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
-    height = min(TALLEST * scale, max(top - foot.height - margin - 1.0 * scale, 0.5))
-    place = Box(left + content.width + GAP * scale, top - 0.7 * scale - height, BAR * scale, height)
+    highest, names = page[1] - margin - head.height, 0.7 * scale
+    height = min(TALLEST * scale, max(highest - foot.height - margin - names - 0.3 * scale, 0.5))
+    upper = min(max(top, top - content.height / 2 + (height + names) / 2), highest)
+    place = Box(left + content.width + GAP * scale, upper - names - height, BAR * scale, height)
     return Styled(
         width=page[0],
         height=page[1],
@@ -164,9 +183,11 @@ def _arcs(report: Report, points: float, width: float, scale: float, ruler: Rule
     row, limit = points * ROW / POINTS, LONGEST * scale
     shown = [axis for panel in report.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
-    one = 2 * label + (REACH + 0.2) * scale
+    one = 2 * label + ((REACH if report.look.size is None else NARROWER * REACH) + 0.2) * scale
     tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
     across = min(max(int((width + GAP * scale) / (one + GAP * scale)), 1), len(report.panels))
+    if report.look.size:
+        one += min(max(width - one * across - GAP * scale * (across - 1), 0) / across, WIDER * REACH * scale)
     words: list[Word] = []
     strokes, lines = [], []
     for number, panel in enumerate(report.panels):

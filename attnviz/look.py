@@ -122,6 +122,13 @@ class Look:
         )
 
 
+def refuse_style(look: Look, drawn: str) -> None:
+    """Raises AttnvizError where a style, or a query, is asked for that what is drawn does not have."""
+    if look.style != "heatmap":
+        asked = "--query" if look.query is not None else f"--style {look.style}"
+        raise AttnvizError(f"{asked} draws the heads of one recording, one by one; {drawn} is a heatmap without it")
+
+
 def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:
     """Width and height in inches of ``16:9``, ``4:3``, ``1:1``, inches as ``8x6`` or pixels as ``1920x1080``.
 

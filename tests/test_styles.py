@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from attnviz.api import report_options
+from attnviz.atlas import heads_report
+from attnviz.combined import combined_report
+from attnviz.compare import comparison_report
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
 from attnviz.maps import DenseMaps, Recording, Window
 from attnviz.maps_factored import FactoredMaps
 from attnviz.report import Report, build_report
+from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.styles import AROUND, PLACES, find_query
 from attnviz.tokens import Tokens, tokenize
@@ -127,3 +131,17 @@ def test_arcs_need_a_picture(suffix: str) -> None:
         AttnvizError, match=r"--style arcs draws a picture; -o arcs.svg works \(.png .svg .pdf .html .pptx\)"
     ):
         report_options(suffix, Selection(), Look(style="arcs"))
+
+
+@pytest.mark.parametrize(("look", "asked"), [(Look(style="arcs"), "--style arcs"), (Look.parse(query="a"), "--query")])
+def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
+    recording: Recording, look: Look, asked: str
+) -> None:
+    options = ReportOptions(look=look)
+    refusal = f"{asked} draws the heads of one recording, one by one; a .* heatmap"
+    with pytest.raises(AttnvizError, match=refusal):
+        combined_report(recording, options, "mean", 0.5)
+    with pytest.raises(AttnvizError, match=refusal):
+        comparison_report(recording, recording, "nothing", options)
+    with pytest.raises(AttnvizError, match=refusal):
+        heads_report((recording,), options, as_rows=True)
