@@ -12,6 +12,7 @@ from attnviz.capture_calls import AttentionCall
 from attnviz.capture_kept import Kept, keep, maps_of
 from attnviz.capture_sites import Attention, Numbering, Place, Places, Site, check_attention
 from attnviz.capture_torch import AttentionMode, fused_kernels_allowed
+from attnviz.capture_transformers import interface_heard
 from attnviz.errors import AttnvizError
 from attnviz.maps import LayerMaps, Recording
 from attnviz.selection import Selection, refuse_missing
@@ -115,6 +116,7 @@ class Capture:
         with ExitStack() as undo:
             undo.callback(register_module_forward_pre_hook(self._count_run).remove)
             undo.enter_context(fused_kernels_allowed())
+            undo.enter_context(interface_heard(mode))
             try:
                 with mode:
                     yield
@@ -142,7 +144,11 @@ class Capture:
         maps = [maps for calls in self._by_layer() for maps in self._maps_of(calls)]
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
-            maps=tuple(maps), model=type(self.model).__name__, settings={"dtype": dtype}, version=__version__
+            maps=tuple(maps),
+            model=type(self.model).__name__,
+            settings={"dtype": dtype},
+            version=__version__,
+            remarks=self._left_out(),
         )
 
     def _count_run(self, module: nn.Module, inputs: object) -> None:
@@ -187,13 +193,13 @@ class Capture:
                 "(of generated text: generate first, then one pass over the whole)"
             )
         odd = [site for site in self.odd if self._is_chosen(site.layer)]
-        odd_modules = {site.module for site in odd}
+        odd_modules = self._odd_modules()
         self.kept = [kept for kept in self.kept if kept.site.module not in odd_modules]
         if odd and (not self.kept or self.selection.chosen_layers is not None):
-            shape = tuple(self.odd[odd[0]])
+            layer = min(site.layer for site in (*self.seen, *self.odd) if site.module == odd[0].module)
             raise AttnvizError(
-                f"layer {odd[0].layer} ({odd[0].module}) is no softmax over queries x keys: it computes {shape}; "
-                "layers with full attention work"
+                f"layer {layer} ({odd[0].module}) is no softmax over queries x keys: it computes "
+                f"{tuple(self.odd[odd[0]])}; layers with full attention work"
             )
         if not self.seen:
             raise AttnvizError(
@@ -205,6 +211,19 @@ class Capture:
         for layer in self.selection.chosen_layers or sorted({site.layer for site in self.seen}):
             present = {head for site, count in self.seen.items() if site.layer == layer for head in range(count)}
             refuse_missing(self.selection.heads_of(layer), tuple(sorted(present)), f"head in layer {layer}:")
+
+    def _odd_modules(self) -> dict[str, torch.Size]:
+        """The modules whose attention is no map of queries x keys, and the shape that they compute."""
+        return {site.module: shape for site, shape in reversed(self.odd.items()) if self._is_chosen(site.layer)}
+
+    def _left_out(self) -> tuple[str, ...]:
+        """A sentence where other layers were recorded than all."""
+        odd = self._odd_modules()
+        if not odd:
+            return ()
+        module, shape = next(reversed(odd.items()))
+        count = f"{len(odd)} modules compute" if len(odd) > 1 else "one module computes"
+        return (f"Left out: {count} no softmax over queries x keys, such as {module} with {tuple(shape)}.",)
 
     def _by_layer(self) -> Iterator[list[Kept]]:
         """The kept calls, those of one layer together where each of its heads is a module."""

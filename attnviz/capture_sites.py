@@ -96,7 +96,7 @@ class Places:
         name = self.names.get(id(module), type(module).__name__)
         said = getattr(module, "is_cross_attention", None)
         if cross is None:
-            cross = said if isinstance(said, bool) else bool(CROSS.search(".".join(name.split(".")[-2:])))
+            cross = said if isinstance(said, bool) else bool(CROSS.search(".".join(name.split(".")[-3:])))
         return Place(module, name, cross)
 
     def head_count(self, place: Place) -> int | None:

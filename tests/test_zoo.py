@@ -142,6 +142,15 @@ ZOO = [
             "mamba_dt_rank": 4,
         },
     ),
+    Entry("BigBird", SMALL | {"attention_type": "original_full"}),
+    Entry("RoFormer", SMALL | {"embedding_size": 24}),
+    Entry("GPTNeo", SMALL | {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 4}),
+    Entry("CodeGen", {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 4, "rotary_dim": 4, "n_positions": 40}),
+    Entry("CTRL", {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 4, "dff": 32, "n_positions": 40}),
+    Entry("XLM", {"vocab_size": 50, "emb_dim": 24, "n_layers": 2, "n_heads": 4}),
+    *[Entry(name, GROUPED) for name in ("Cohere", "Olmo2", "StableLm", "Starcoder2", "Granite", "Glm")],
+    Entry("BioGpt", SMALL),
+    Entry("GPTBigCode", {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 40}),
     *[Entry("T5", T5, attention=which, eager=where, tolerance=3e-5) for which, where in BOTH],
     *[Entry("Bart", SEQ, attention=which, eager=where) for which, where in BOTH],
     *[Entry("Marian", SEQ, attention=which, eager=where) for which, where in BOTH],
@@ -258,14 +267,37 @@ def check_against_eager(entry: Entry, model: Any, maps: list[LayerMaps]) -> None
         ("FNet", SMALL, "no attention call"),
         ("Longformer", SMALL | {"attention_window": 4}, "is no softmax over queries x keys"),
         (
+            "BigBird",
+            SMALL | {"block_size": 2, "num_random_blocks": 1},
+            r"layer 0 \(encoder.layer.0.attention.self\) is no",
+        ),
+        (
+            "Rwkv",
+            {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "context_length": 32},
+            "no attention call",
+        ),
+        (
             "Nystromformer",
-            SMALL | {"num_landmarks": 3, "segment_means_seq_len": 9},
+            SMALL | {"num_landmarks": 4, "segment_means_seq_len": 32},
             "is no softmax over queries x keys",
         ),
     ],
 )
 def test_refuses_models_without_a_map_of_queries_by_keys(name: str, config: dict[str, Any], says: str) -> None:
     model = build(Entry(name, config))
-    ids = torch.randint(3, 50, (1, QUERIES))
+    ids = torch.randint(3, 50, (1, 32))
     with torch.no_grad(), pytest.raises(attnviz.AttnvizError, match=says), attnviz.record(model):
         model(input_ids=ids)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_says_which_modules_it_leaves_out() -> None:
+    model = build(Entry("LED", SEQ | {"attention_window": 4, "max_encoder_position_embeddings": 40}))
+    ids = torch.randint(3, 50, (1, QUERIES))
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(input_ids=ids, decoder_input_ids=ids)
+    assert {one.module.split(".")[0] for one in recording.maps} == {"decoder"}
+    assert recording.remarks == (
+        "Left out: 2 modules compute no softmax over queries x keys, such as encoder.layers.0.self_attn"
+        ".longformer_self_attn with (1, 12, 4, 5).",
+    )
