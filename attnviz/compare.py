@@ -1,6 +1,7 @@
 """Two recordings to what changed between them, head by head."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.errors import AttnvizError
 from attnviz.heads import take_first
 from attnviz.look import refuse_style
-from attnviz.maps import LayerMaps, Recording, Window
+from attnviz.maps import LayerMaps, Recording
 from attnviz.metrics import measure
 from attnviz.panels import CHANGE, PERCENT, Panel
 from attnviz.report import MOST_PANELS, Report, Summary, share_page
@@ -22,6 +23,8 @@ from attnviz.scales import scale_remarks, share_scales
 from attnviz.selection import Selection
 
 Pair = tuple[LayerMaps, LayerMaps, int]
+FloatArray = NDArray[np.float64]
+BAND_CELLS = 2**20
 
 ALONE = "Each thumbnail is B − A: A and B of {} heads fit no page; --heads {} shows those of one."
 MEASURES = (
@@ -53,17 +56,19 @@ class HeadChange:
     entropy_b: float
 
 
-def compare(a: Recording, b: Recording) -> list[HeadChange]:
-    """The change of every head from ``a`` to ``b``.
+def compare(a: Recording, b: Recording, selection: Selection | None = None) -> list[HeadChange]:
+    """The change of every chosen head from ``a`` to ``b``, of long maps in bands of queries.
 
     Raises:
         AttnvizError: if their heads, queries or keys do not correspond.
     """
     refuse_unlike(a, b)
+    pairs = _pairs(a, b, selection or Selection())
+    layers = {id(maps): maps for pair in pairs for maps in pair[:2]}
+    entropies = {name: dict(zip(maps.heads, _entropies(maps), strict=True)) for name, maps in layers.items()}
     return [
-        _head_change(maps_a, maps_b, head, (entropy_a, entropy_b))
-        for maps_a, maps_b in zip(a.maps, b.maps, strict=True)
-        for head, entropy_a, entropy_b in zip(maps_a.heads, _entropies(maps_a), _entropies(maps_b), strict=True)
+        _head_change(maps_a, maps_b, head, (entropies[id(maps_a)][head], entropies[id(maps_b)][head]))
+        for maps_a, maps_b, head in pairs
     ]
 
 
@@ -80,7 +85,7 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         AttnvizError: if the recordings' heads, queries or keys do not correspond.
     """
     refuse_style(options.look, "a comparison")
-    changes = {one.head: one for one in compare(a, b)}
+    changes = {one.head: one for one in compare(a, b, options.selection)}
     pairs = _ranked(_pairs(a, b, options.selection), changes, options)
     alone = options.one_page and 3 * len(pairs) > MOST_PANELS
     options = share_page(options, len(pairs) * (1 if alone else 3))
@@ -162,11 +167,9 @@ def _entropies(maps: LayerMaps) -> list[float]:
 
 
 def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
-    window_a, window_b = _whole(a, head), _whole(b, head)
-    seen = (window_a.visible | window_b.visible).any(axis=-1)
-    rows_a, rows_b = window_a.weights[0][seen], window_b.weights[0][seen]
-    variation, divergence = total_variation(rows_a, rows_b), jensen_shannon(rows_a, rows_b)
-    if not seen.any():
+    bands = [_row_changes(a, b, head, band) for band in _bands(len(a.query_tokens), len(a.key_tokens))]
+    variation, divergence = (np.concatenate(each) for each in zip(*bands, strict=True))
+    if not variation.size:
         variation = divergence = np.zeros(1)
     return HeadChange(
         head_name(a, head),
@@ -178,8 +181,18 @@ def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, 
     )
 
 
-def _whole(maps: LayerMaps, head: int) -> Window:
-    return maps.window((head,), slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple[FloatArray, FloatArray]:
+    """Total variation and divergence of these queries, ``(queries,)``, without those that see nothing in either."""
+    one, other = (maps.window((head,), queries, slice(0, len(maps.key_tokens))) for maps in (a, b))
+    seen = (one.visible | other.visible).any(axis=-1)
+    rows = one.weights[0][seen], other.weights[0][seen]
+    return total_variation(*rows), jensen_shannon(*rows)
+
+
+def _bands(queries: int, keys: int) -> Iterator[slice]:
+    """All queries in runs of at most about ``BAND_CELLS`` cells, so that long maps are never whole."""
+    step = max(1, BAND_CELLS // keys)
+    return (slice(start, min(start + step, queries)) for start in range(0, queries, step))
 
 
 def _cells(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions, changes: dict[str, HeadChange]) -> HeadCells:

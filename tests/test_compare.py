@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from attnviz.compare import compare, comparison_report, jensen_shannon, total_variation
 from attnviz.errors import AttnvizError
-from attnviz.maps import Recording
+from attnviz.maps import DenseMaps, Recording, Window
 from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
-from tests.conftest import LAYERS, dense, dense_maps
+from tests.conftest import KEYS, LAYERS, dense, dense_maps
 
 
 @pytest.fixture
@@ -46,6 +46,33 @@ def test_change_of_a_head_is_over_its_own_queries(recording: Recording, other: R
     assert change.head == "1.1"
     assert change.variation_mean == pytest.approx(rows.mean())
     assert change.variation_max == pytest.approx(rows.max())
+
+
+def test_long_maps_are_compared_in_bands_to_the_same_numbers(
+    recording: Recording, other: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = compare(recording, other)
+    monkeypatch.setattr("attnviz.compare.BAND_CELLS", 2 * KEYS)
+    taken: list[int] = []
+    window = DenseMaps.window
+
+    def watched(maps: DenseMaps, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        taken.append(queries.stop - queries.start)
+        return window(maps, heads, queries, keys)
+
+    monkeypatch.setattr(DenseMaps, "window", watched)
+    monkeypatch.setattr("attnviz.compare._entropies", lambda maps: [0.0] * len(maps.heads))
+    banded = compare(recording, other)
+    assert set(taken) == {2, 1}
+    for one, same in zip(banded, whole, strict=True):
+        assert (one.head, one.variation_max, one.divergence_max) == (same.head, same.variation_max, same.divergence_max)
+        assert one.variation_mean == pytest.approx(same.variation_mean, abs=1e-12)
+
+
+def test_only_chosen_heads_are_compared(recording: Recording, other: Recording) -> None:
+    chosen = compare(recording, other, Selection(pairs=((1, 2), (0, 0))))
+    every = {one.head: one for one in compare(recording, other)}
+    assert chosen == [every["1.2"], every["0.0"]]
 
 
 def test_rows_that_see_nothing_in_both_do_not_count(recording: Recording) -> None:
