@@ -1,7 +1,6 @@
 """Two recordings to what changed between them, head by head."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from attnviz.look import refuse_style
 from attnviz.maps import LayerMaps, Recording
 from attnviz.metrics import measure
 from attnviz.panels import CHANGE, PERCENT, Panel
+from attnviz.progress import track
 from attnviz.report import MOST_PANELS, Report, Summary, share_page
 from attnviz.report_options import ReportOptions
 from attnviz.scales import scale_remarks, share_scales
@@ -68,7 +68,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> l
     entropies = {name: dict(zip(maps.heads, _entropies(maps), strict=True)) for name, maps in layers.items()}
     return [
         _head_change(maps_a, maps_b, head, (entropies[id(maps_a)][head], entropies[id(maps_b)][head]))
-        for maps_a, maps_b, head in pairs
+        for maps_a, maps_b, head in track(pairs, "comparing heads")
     ]
 
 
@@ -167,7 +167,8 @@ def _entropies(maps: LayerMaps) -> list[float]:
 
 
 def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
-    bands = [_row_changes(a, b, head, band) for band in _bands(len(a.query_tokens), len(a.key_tokens))]
+    spans = track(_bands(len(a.query_tokens), len(a.key_tokens)), "comparing")
+    bands = [_row_changes(a, b, head, band) for band in spans]
     variation, divergence = (np.concatenate(each) for each in zip(*bands, strict=True))
     if not variation.size:
         variation = divergence = np.zeros(1)
@@ -189,10 +190,10 @@ def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple
     return total_variation(*rows), jensen_shannon(*rows)
 
 
-def _bands(queries: int, keys: int) -> Iterator[slice]:
+def _bands(queries: int, keys: int) -> list[slice]:
     """All queries in runs of at most about ``BAND_CELLS`` cells, so that long maps are never whole."""
     step = max(1, BAND_CELLS // keys)
-    return (slice(start, min(start + step, queries)) for start in range(0, queries, step))
+    return [slice(start, min(start + step, queries)) for start in range(0, queries, step)]
 
 
 def _cells(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions, changes: dict[str, HeadChange]) -> HeadCells:

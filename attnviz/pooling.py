@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.maps import FloatArray
+from attnviz.progress import track
 from attnviz.tiles import Axis, Tile
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _pool_head(tiles: "_Tiles", place: int) -> tuple[NDArray[np.float64], FloatA
     shape = (len(tiles.column_axis.edges) - 1, len(tiles.row_axis.edges) - 1)
     total, highest = np.zeros(shape, dtype=np.float64), np.zeros(shape, dtype=np.float32)
     head = _Head(tiles, place)
-    for row_place, row in enumerate(tiles.rows):
+    for row_place, row in track(list(enumerate(tiles.rows)), "pooling"):
         for column_place, column in enumerate(tiles.columns):
             if tiles.maps.mask.coverage(row.tokens, column.tokens) is not False:
                 weights = head.weights(row_place, column_place)

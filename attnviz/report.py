@@ -22,6 +22,7 @@ from attnviz.heads import HeadTable, rank_heads
 from attnviz.look import Look
 from attnviz.maps import LayerMaps, Recording
 from attnviz.panels import PERCENT, SCORE, WEIGHT, Panel
+from attnviz.progress import track
 from attnviz.report_options import ReportOptions
 from attnviz.scales import scale_remarks, share_scales
 from attnviz.styles import styled_heads
@@ -96,7 +97,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
     panels = [
         panel
-        for maps, head in (heads if options.max_cells else ())
+        for maps, head in track(heads if options.max_cells else [], "pooling heads")
         for panel in head_panels(maps, head, quantities, options, head_title(recording, maps, head))
     ]
     return Report(
@@ -160,7 +161,7 @@ def overview_report(
     small = replace(options, max_cells=min(max(room, SMALLEST_MAP), options.thumbnail))
     panels = [
         replace(panel, group=group_title(recording, maps))
-        for maps, head in heads
+        for maps, head in track(heads, "pooling heads")
         for panel in head_panels(maps, head, [PERCENT], small, head_name(maps, head))
     ]
     example = max(panels, key=lambda panel: panel.peak).title

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "attnviz"
 # From the bottom up; a module may import those before it.
 ORDER = """
-version errors
+version errors progress
 tokens landmarks selection masks bias colors look maps tiles pooling maps_factored devices samples
 rows metrics patterns heads reduce cells payload tensors factored_file files projections softmax attention
 kernels streaming factoring panels report_options scales captions chosen styles report

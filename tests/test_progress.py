@@ -1,0 +1,45 @@
+"""The bar is on standard error, of a terminal alone, and only of work that takes a while."""
+
+import sys
+
+import pytest
+
+from attnviz import progress
+from attnviz.progress import track
+
+
+def be_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+
+def test_no_bar_where_standard_error_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(track([3, 1, 2], "counting")) == [3, 1, 2]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_bar_counts_on_standard_error_and_work_within_has_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_terminal(monkeypatch)
+    assert [item for item in track("abc", "outer") for _ in track("xy", "inner")] == list("aabbcc")
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert "outer" in error
+    assert "inner" not in error
+
+
+def test_bar_ends_with_work_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_terminal(monkeypatch)
+    counted = track([1, 2, 3], "counting")
+    assert next(counted) == 1
+    with pytest.raises(KeyboardInterrupt):
+        counted.throw(KeyboardInterrupt)
+    assert not progress.shown
+
+
+def test_quick_work_shows_none(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert list(track(range(5), "counting")) == list(range(5))
+    assert capsys.readouterr() == ("", "")
