@@ -1,5 +1,6 @@
 """Fonts that have the characters of a figure, and a readable name for each character that no installed font has."""
 
+import logging
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -111,7 +112,7 @@ def _advice(missing: frozenset[str]) -> str:
     said = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
     more = f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
     packages = dict.fromkeys(_package(character) for character in ordered)
-    return f"No installed font has {', '.join(said[:MOST_NAMED])}{more}; install {' or '.join(packages)}."
+    return f"No installed font has outlines of {', '.join(said[:MOST_NAMED])}{more}; install {' or '.join(packages)}."
 
 
 def _package(character: str) -> str:
@@ -125,6 +126,7 @@ def _families() -> dict[str, str]:
     """Every installed family that matplotlib can draw, those that have many scripts first, and a file of each."""
     from matplotlib.font_manager import fontManager
 
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font that has no bold
     files: dict[str, str] = {}
     for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR)):
         if entry.style == "normal" and not any(unfit in entry.name for unfit in UNFIT):

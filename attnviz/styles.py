@@ -1,6 +1,7 @@
 """Heads drawn otherwise than as heatmaps: as arcs, or as their text shaded by what one query attends to."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from attnviz.tokens import Tokens
 
 MOST_STYLED, MOST_ARCS = 16, 120  # heads as arcs or text, tokens as arcs
 MOST_WORDS, MOST_ON_SCREEN = 2000, 500  # tokens as text, on a page that grows and elsewhere
+LEFT_TO_RIGHT = "\u200e"
 PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
 
 
@@ -150,8 +152,10 @@ def _row_panel(maps: LayerMaps, head: int, query: int, keys: slice, options: Rep
 
 
 def _quoted(tokens: Tokens, place: int) -> str:
-    """A token and its number."""
-    return f"“{tokens.labels[place]}” ({place})"
+    """A token and its number, which stays behind a token that runs from right to left."""
+    label = tokens.labels[place]
+    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(one) in ("R", "AL") for one in label) else ""
+    return f"“{label}”{mark} ({place})"
 
 
 def _context(tokens: Tokens, query: int) -> str:

@@ -32,7 +32,7 @@ def test_missing_characters_are_written_as_their_numbers_and_said() -> None:
     shown = readable(report, Fonts((DEFAULT,), frozenset("👋")))
     assert shown.title == "⟨U+1F44B⟩ hello"
     assert shown.panels[0].rows.labels == ("a", "x⟨U+1F44B⟩")
-    advice = "No installed font has U+1F44B (waving hand sign); install Symbola (Debian: fonts-symbola)."
+    advice = "No installed font has outlines of U+1F44B (waving hand sign); install Symbola (Debian: fonts-symbola)."
     assert shown.remarks[-1] == advice
     assert "👋" not in "".join(report_texts(shown))
 

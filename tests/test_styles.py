@@ -19,6 +19,7 @@ from attnviz.selection import Selection
 from attnviz.styles import AROUND, PLACES, find_query
 from attnviz.tokens import Tokens, tokenize
 from tests.test_maps_factored import factored
+from tests.test_render_terminal import maps_of
 
 LONG = 700
 
@@ -145,3 +146,8 @@ def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
         comparison_report(recording, recording, "nothing", options)
     with pytest.raises(AttnvizError, match=refusal):
         heads_report((recording,), options, as_rows=True)
+
+
+def test_a_number_stays_behind_a_token_from_right_to_left() -> None:
+    recording = Recording(maps=(maps_of(tokenize("שלום עולם"), 1),), model="a model")
+    assert report_of(recording, style="text").panels[0].title == "head 0.0: “עולם”\u200e (1) attends to"
