@@ -137,7 +137,7 @@ class HuggingFaceSource(AbstractSource):
         start = getattr(model.config, "decoder_start_token_id", None) or 0
         if settings.generate:
             new = generate(model, context, settings.generate)
-            empty = context.first(0)
+            empty = replace(context.first(0), text="")
             return Reading(
                 shifted_right(tokenizer, extended(tokenizer, empty, new[1:]), start), context, attention=attention
             )
@@ -157,13 +157,13 @@ def refuse_unreadable(model: "PreTrainedModel", reading: Reading, name: str) -> 
             f"{name} reads {model.main_input_name}, not text; in Python attnviz.record(model) records any input"
         )
     limit = position_limit(model)
-    rows = len(_embedding(model))
+    rows = vocabulary_size(model)
     for tokens in filter(None, (reading.tokens, reading.context)):
         if limit is not None and len(tokens) > limit:
             raise AttnvizError(
                 f"the text has {len(tokens)} tokens and {name} reads at most {limit}; --truncate cuts it"
             )
-        if int(tokens.ids.max()) >= rows:
+        if rows is not None and int(tokens.ids.max()) >= rows:
             raise AttnvizError(f"the tokenizer of {name} knows {int(tokens.ids.max())}, its model only {rows} tokens")
 
 
@@ -210,11 +210,13 @@ def _batch(tokens: "Tokens", model: "PreTrainedModel") -> "torch.Tensor":
 def _tensor(numbers: Any, model: "PreTrainedModel") -> "torch.Tensor":
     import torch
 
-    device = _embedding(model).device  # meta where the weights wait on disk; accelerate moves what they meet
+    device = next(model.parameters()).device  # meta where weights wait on disk; accelerate moves what they meet
     return torch.tensor(numbers)[None].to("cpu" if device.type == "meta" else device)
 
 
-def _embedding(model: "PreTrainedModel") -> "torch.Tensor":
-    """The vectors of the vocabulary, ``(tokens, features)``."""
-    weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
-    return weight
+def vocabulary_size(model: "PreTrainedModel") -> int | None:
+    """How many tokens the model has vectors for; ``None`` where it makes them of any character (CANINE)."""
+    try:
+        return len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
+    except NotImplementedError:
+        return None

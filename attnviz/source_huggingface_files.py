@@ -19,7 +19,7 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
-WITHOUT_VOCABULARY = ("byt5", "canine", "perceiver")
+WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # they read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
 HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
 NAMELESS = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
@@ -62,7 +62,7 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
             )
         raise AttnvizError(f"{name!r} has no weights; a folder with model.safetensors works")
     vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
-    if not vocabulary and str(config.get("model_type")) not in WITHOUT_VOCABULARY:
+    if not vocabulary and not _needs_no_vocabulary(folder):
         raise AttnvizError(
             f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"
         )
@@ -107,6 +107,12 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise AttnvizError(f"{str(path)!r} names no model_type; give the folder of a Hugging Face model")
     return config
+
+
+def _needs_no_vocabulary(folder: Path) -> bool:
+    """Whether the tokenizer that the folder names takes bytes or characters as they are."""
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and bool(WITHOUT_VOCABULARY.search(path.read_text(encoding="utf-8")))
 
 
 def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:

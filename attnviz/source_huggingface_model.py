@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,16 +54,16 @@ def load_model(folder: Path, settings: ModelSettings) -> "PreTrainedModel":
         output_loading_info=True,
         **options,
     )
-    refuse_random(settings.model, report)
+    refuse_random(settings.model, model, report)
     if settings.device_map is None:
         model.to(find_device(settings.device))
     loaded: PreTrainedModel = model.eval()
     return loaded
 
 
-def refuse_random(name: str, report: dict[str, Any]) -> None:
+def refuse_random(name: str, model: "PreTrainedModel", report: dict[str, Any]) -> None:
     """Raises AttnvizError where weights before any attention were not in the file, or have another shape there."""
-    missing = sorted(str(key) for key in report.get("missing_keys", ()) if not any(part in str(key) for part in UNUSED))
+    missing = sorted(str(key) for key in report.get("missing_keys", ()) if not _is_known(model, str(key)))
     mismatched = sorted(str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ()))
     if missing or mismatched:
         first = (missing or mismatched)[0]
@@ -71,6 +72,12 @@ def refuse_random(name: str, report: dict[str, Any]) -> None:
             f"{count} weights of {name!r} are not in its file (such as {first}): they would be random; "
             "a folder with all weights works"
         )
+
+
+def _is_known(model: "PreTrainedModel", key: str) -> bool:
+    """Whether a weight that no file holds changes no attention, or is computed from a formula (sines of positions)."""
+    owner = type(model.get_submodule(key.rpartition(".")[0])).__name__
+    return "Sinusoidal" in owner or any(part in key for part in UNUSED)
 
 
 def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
@@ -106,7 +113,9 @@ def quiet_library(folder: Path) -> Iterator[None]:
     if not (sys.stderr.isatty() and size > LARGE):
         logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="transformers")
+            yield
     finally:
         logging.set_verbosity(level)
         if shown:

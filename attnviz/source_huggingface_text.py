@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = "\ufffd"  # what bytes that are no whole character decode to
 MOST_UNKNOWN = 0.3
+MOST_BYTES = 4  # of a character
+SPACES = " ▁Ġ"  # how pieces write a space
 
 
 def tokenize_text(
@@ -55,12 +57,17 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     places: list[tuple[int, int]] = []
-    position = 0
-    for number, hidden in zip(ids, special, strict=True):
-        piece = "" if hidden else str(tokenizer.decode([number])).strip()
-        found = text.find(piece, position) if piece and UNFINISHED not in piece else -1
-        places.append((position, position) if found < 0 else (found, found + len(piece)))
-        position = places[-1][1]
+    position, waiting = 0, list[int]()
+    for number, name, hidden in zip(ids, names, special, strict=True):
+        waiting.append(number)
+        piece = "" if hidden else str(tokenizer.decode(waiting)).strip()
+        unfinished = UNFINISHED in piece or (not piece and not hidden and bool(name.strip(SPACES)))
+        if unfinished and len(waiting) < MOST_BYTES:
+            continue
+        found = text.find(piece, position) if piece and not unfinished else -1
+        places += [(position, position) if found < 0 else (found, found + len(piece))] * len(waiting)
+        position, waiting = places[-1][1], []
+    places += [(position, position)] * len(waiting)
     return tokens_of_pieces(text, ids, names, places, special)
 
 

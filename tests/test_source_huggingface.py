@@ -14,6 +14,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+import attnviz
 from attnviz.cli import main
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, LayerMaps, Recording
@@ -21,8 +22,10 @@ from attnviz.maps_factored import FactoredMaps
 from attnviz.selection import Selection
 from attnviz.source import ModelSettings, open_source
 from attnviz.source_huggingface_files import describe_name
+from attnviz.source_huggingface_text import tokenize_text
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat on a mat das ist kurz life is short .".split()
+WHOLE = slice(None)
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."
 SMALL: dict[str, Any] = {
     "vocab_size": len(WORDS),
@@ -377,3 +380,37 @@ def test_absent_layers_and_heads_are_refused_before_anything_is_loaded(
 def test_caption_names_the_model_by_a_folder_that_says_something(tmp_path: Path, folder: str, said: str) -> None:
     (tmp_path / folder).mkdir(parents=True)
     assert describe_name(str(tmp_path / folder)) == said
+
+
+def test_positions_made_of_sines_are_no_missing_weights(tmp_path: Path) -> None:
+    kind: Any = transformers.MarianConfig
+    layers = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    config = kind(vocab_size=len(WORDS), d_model=24, pad_token_id=0, decoder_start_token_id=0, **layers, **heads)
+    torch.manual_seed(0)
+    whole: Any = transformers.MarianMTModel(config)
+    model = whole.eval().model
+    path = save_model(tmp_path, whole)
+    with torch.no_grad(), attnviz.record(model, attention="encoder") as expected:
+        model(input_ids=torch.tensor([[2, 4, 5, 3]]), decoder_input_ids=torch.tensor([[0]]))
+    for maps, own in zip(recorded("the cat", path).maps, expected.maps, strict=True):
+        assert np.array_equal(maps.window((1,), WHOLE, WHOLE).weights, own.window((1,), WHOLE, WHOLE).weights)
+
+
+def test_bytes_of_a_character_are_labelled_as_its_parts() -> None:
+    tokenizer: Any = transformers.ByT5Tokenizer()
+    tokens = tokenize_text(tokenizer, "Life é 😀")
+    assert tokens.labels == (*"Life", "␣", "é 1/2", "é 2/2", "␣", *(f"😀 {part}/4" for part in range(1, 5)), "</s>")
+
+
+def test_model_that_reads_characters_needs_no_vocabulary(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    small = {name: SMALL[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads")}
+    kind: Any = transformers.CanineConfig
+    config = kind(
+        **small, num_hidden_layers=1, num_hash_buckets=16, local_transformer_stride=4, max_position_embeddings=64
+    )
+    transformers.CanineModel(config).save_pretrained(tmp_path)
+    tokenizer: Any = transformers.CanineTokenizer
+    tokenizer().save_pretrained(tmp_path)
+    assert len(recorded("life is short", str(tmp_path)).maps) > 1
