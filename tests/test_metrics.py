@@ -1,6 +1,7 @@
 """Each metric against rows worked by hand, in float64, with as many masks, kinds and tokens as have a meaning."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,13 @@ from hypothesis import strategies as st
 
 from attnviz import rows
 from attnviz.errors import AttnvizError
+from attnviz.files import load
 from attnviz.maps import DenseMaps
+from attnviz.maps_factored import FactoredMaps
 from attnviz.metrics import METRICS, entropy, find_metric, induction, measure, measure_queries
 from attnviz.rows import blocks_of_rows, entropy_bits, sentences_of
+from attnviz.selection import Selection
+from attnviz.source import ModelSettings, open_source
 from attnviz.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
@@ -248,3 +253,22 @@ def test_every_metric_is_one_function_with_a_docstring_and_a_header_that_fits() 
         assert function is not None
         assert function.__doc__
         assert len(metric.header) <= 9
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": True}, {"context": "Die Katze saß dort"}, {"num_layers": 2, "causal": True}],
+    ids=lambda options: " ".join(options) or "plain",
+)
+def test_maps_kept_as_factors_have_the_metrics_of_whole_maps(options: dict[str, Any], tmp_path: Path) -> None:
+    text = "The cat sat on the mat. The cat sat on the mat again. Was it a cat? It was."
+    whole, factored = (
+        open_source(ModelSettings(dense=dense, **options)).record(text, Selection()) for dense in (True, False)
+    )
+    factored.save(tmp_path / "run.safetensors")
+    for kept in (factored, load(tmp_path / "run.safetensors")):
+        for maps, expected in zip(kept.maps, whole.maps, strict=True):
+            assert isinstance(maps, FactoredMaps)
+            for numbers, own in zip(measure(maps), measure(expected), strict=True):
+                assert numbers.sink == own.sink
+                assert numbers.values == pytest.approx(own.values, abs=1e-5, nan_ok=True)
