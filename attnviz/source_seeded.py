@@ -8,6 +8,8 @@ from attnviz.devices import available_memory, find_device
 from attnviz.errors import AttnvizError
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
+from attnviz.source_seeded_batch import Batch, padded, padding_remarks
+from attnviz.source_seeded_model import build_model, share_weights
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -17,26 +19,10 @@ if TYPE_CHECKING:
     from attnviz.factoring import Attention
     from attnviz.maps import DenseMaps, FloatArray, LayerMaps, Recording
     from attnviz.maps_factored import FactoredMaps
-    from attnviz.masks import BoolArray
     from attnviz.steps import Computation
     from attnviz.tokens import Tokens
 
 COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """The texts of one run, padded to the same length.
-
-    Attributes:
-        queries: the tokens that look, a text each, all of the same number.
-        keys: the tokens looked at: the same, or those of the context for every text.
-        visible: ``(batch, queries, keys)``; a row or a column of padding is hidden.
-    """
-
-    queries: "tuple[Tokens, ...]"
-    keys: "tuple[Tokens, ...]"
-    visible: "BoolArray"
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +76,7 @@ class SeededSource(AbstractSource):
             maps = self._factored_maps(queries[0], keys[0], selection)
             remarks: tuple[str, ...] = ()
         else:
-            maps, remarks = self._dense_maps(_padded(queries, keys, self.settings.causal), selection)
+            maps, remarks = self._dense_maps(padded(queries, keys, self.settings.causal), selection)
         return Recording(
             maps=maps,
             model="seeded model",
@@ -118,7 +104,7 @@ class SeededSource(AbstractSource):
         Raises:
             AttnvizError: if a text has no tokens.
         """
-        return _padded(*self._tokens(texts), self.settings.causal)
+        return padded(*self._tokens(texts), self.settings.causal)
 
     def _tokens(self, texts: Sequence[str]) -> "tuple[list[Tokens], list[Tokens]]":
         """The tokens of the texts, and of what each looks at."""
@@ -151,7 +137,7 @@ class SeededSource(AbstractSource):
             for layer in layers
             for item in range(len(batch.queries))
         ]
-        return tuple(maps), _padding_remarks(batch)
+        return tuple(maps), padding_remarks(batch)
 
     def _factored_maps(self, queries: "Tokens", keys: "Tokens", selection: Selection) -> "tuple[LayerMaps, ...]":
         """One LayerMaps a layer, in memory that grows with the tokens."""
@@ -285,38 +271,6 @@ class SeededSource(AbstractSource):
         )
 
 
-def build_model(settings: ModelSettings, vocabulary: int) -> "torch.nn.ModuleDict":
-    """The embedding and the layers, drawn in this order from torch's present random state."""
-    from torch import nn
-
-    from attnviz.attention import MultiHeadAttention
-
-    embedding = nn.Embedding(vocabulary, settings.embed_dim)
-    layers = [
-        MultiHeadAttention(
-            settings.embed_dim,
-            settings.num_heads,
-            qk_dim=settings.qk_dim,
-            value_dim=settings.value_dim,
-            bias=settings.bias,
-            init="uniform" if settings.init == "uniform" else "linear",
-            dropout=settings.dropout,
-            scale=settings.scale_for(settings.query_width),
-            temperature=settings.temperature,
-        )
-        for _ in range(settings.num_layers)
-    ]
-    return nn.ModuleDict({"embedding": embedding, "layers": nn.ModuleList(layers)})
-
-
-def share_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
-    """Gives the model every weight of the other that has the same name and shape."""
-    theirs = like.state_dict()
-    for name, weight in model.state_dict().items():
-        if name in theirs and theirs[name].shape == weight.shape:
-            weight.copy_(theirs[name])
-
-
 def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRun) -> "Computation":
     from attnviz.steps import Computation
 
@@ -344,29 +298,3 @@ def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRu
         seed=settings.seed,
         **{name: array(getattr(attended, name)[0]) for name in steps},
     )
-
-
-def _padding_remarks(batch: Batch) -> tuple[str, ...]:
-    lengths = [int((tokens.ids >= 0).sum()) for tokens in batch.queries]
-    longest = len(batch.queries[0])
-    if min(lengths) == longest:
-        return ()
-    return (f"Padded to {longest} tokens: texts of {', '.join(map(str, lengths))} tokens; padding is drawn as absent.",)
-
-
-def _padded(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Batch:
-    """The texts padded to the longest, and which cells are visible."""
-    import numpy as np
-
-    from attnviz.masks import Mask
-
-    rows, columns = (max(len(tokens) for tokens in each) for each in (queries, keys))
-    visible = np.stack(
-        [
-            Mask(causal=causal, padding=np.arange(columns) < len(looked_at)).visible(slice(0, rows), slice(0, columns))
-            & (np.arange(rows) < len(looking))[:, None]
-            for looking, looked_at in zip(queries, keys, strict=True)
-        ]
-    )
-    padded = tuple(tokens.padded(rows) for tokens in queries)
-    return Batch(padded, padded if keys is queries else tuple(keys), visible)
