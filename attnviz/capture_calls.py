@@ -112,7 +112,7 @@ class FactoredCall(AttentionCall):
             return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device)
         return self.mask if self.mask.dtype == torch.bool else ~hidden_cells(self.mask)
 
-    def seen_scores(self, heads: Sequence[int], queries: slice) -> Tensor:
+    def seen_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
         """The scores of these heads and queries, -inf where hidden."""
         scores, visible = self._scores(heads, queries)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
@@ -130,7 +130,7 @@ class FactoredCall(AttentionCall):
         """The weights of these heads and queries."""
         return self._softmax(*self._scores(heads, queries), heads)
 
-    def _scores(self, heads: Sequence[int], rows: slice) -> tuple[Tensor, Tensor | None]:
+    def _scores(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
         """Scores and, broadcast to them, whether each cell is visible (``None``: all are)."""
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
         keys = pick_heads(self.keys, heads, self.shape[1])
@@ -150,7 +150,7 @@ class FactoredCall(AttentionCall):
             scores = scores + torch.where(allowed, mask, 0).to(exact)
         return scores, allowed if visible is None else allowed & visible
 
-    def _visible_by_position(self, rows: slice) -> Tensor | None:
+    def _visible_by_position(self, rows: slice | Tensor) -> Tensor | None:
         if not self.causal and self.window is None:
             return None
         _, _, queries, keys = self.shape

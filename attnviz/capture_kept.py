@@ -13,7 +13,7 @@ from attnviz.capture_rules import Rules, rules_of
 from attnviz.capture_sites import Attention, Site
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, FloatArray, LayerMaps
-from attnviz.maps_factored import FactoredMaps
+from attnviz.maps_factored import COARSE, FactoredMaps
 from attnviz.tokens import Tokens
 
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
@@ -117,6 +117,7 @@ def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules
     logsumexp = _given_logsumexp(call, heads)
     if logsumexp is None:
         logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
+    logsumexp = _refined(own, logsumexp, key_heads)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
     queries, keys, references = _numbers(own.queries), _numbers(own.keys), _numbers(logsumexp)
     return [
@@ -147,19 +148,32 @@ def _given_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
 
 def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
     """The logarithm of each row's sum for a held head, the sink included, ``(batch, queries)``, a band at a time."""
-    alone = replace(
-        call,
-        queries=call.queries[:, head : head + 1],
-        keys=call.keys[:, key_head : key_head + 1],
-        sinks=None,
-        mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1],
-    )
-    bands = [
-        alone.seen_scores([0], slice(start, start + BAND)).logsumexp(-1)[:, 0]
-        for start in range(0, call.shape[2], BAND)
-    ]
-    whole = torch.cat(bands, dim=-1)
+    alone = _alone(call, head, key_head)
+    rows = torch.split(torch.arange(call.shape[2], device=call.queries.device), BAND)
+    whole = torch.cat([alone.seen_scores([0], band).logsumexp(-1)[:, 0] for band in rows], dim=-1)
     return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
+
+
+def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
+    """The same, ``(batch, heads, queries)``, computed again in float64 where float32 is too coarse for 1e-5."""
+    coarse = (logsumexp.abs() > COARSE) & logsumexp.isfinite()
+    refined = logsumexp.clone() if coarse.any() else logsumexp
+    for head in torch.nonzero(coarse.any(-1).any(0))[:, 0].tolist():
+        alone = _alone(call, head, key_heads[head])
+        exact = replace(alone, queries=alone.queries.double(), keys=alone.keys.double())
+        for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0], BAND):
+            found = exact.seen_scores([0], rows).logsumexp(-1)[:, 0]
+            if call.sinks is not None:
+                found = torch.logaddexp(found, call.sinks[head].to(found.dtype))
+            refined[:, head, rows] = found.to(refined.dtype)
+    return refined
+
+
+def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
+    """One held head of the call, without its sink."""
+    mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
+    queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
+    return replace(call, queries=queries, keys=keys, mask=mask, sinks=None)
 
 
 def _refuse_infinite(total: Tensor, site: Site) -> None:

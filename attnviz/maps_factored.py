@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.bias import Bias
 from attnviz.errors import AttnvizError
@@ -12,6 +13,7 @@ from attnviz.maps import FloatArray, LayerMaps, Overview, Window
 from attnviz.masks import Mask
 from attnviz.pooling import pixel_axes, pool
 
+COARSE = 16.0  # a log-sum-exp beyond it is too large for weights to be right to 1e-5 if all is done in float32
 LONG = 2048  # queries and keys beyond which maps are kept as factors
 
 
@@ -32,8 +34,8 @@ class FactoredMaps(LayerMaps):
     """Queries, keys and the rules of one attention call; any window of its maps is computed when it is asked for.
 
     A score is ``q·k · scale``, then ``softcap · tanh(score / softcap)``, then the bias added. A weight is
-    ``exp(score − logsumexp)`` where the mask shows the cell. Both are computed in float32 from what is held, so that
-    a score of size s may differ by about s · 1e-7 from another order of the same sum.
+    ``exp(score − logsumexp)`` where the mask shows the cell. Windows are right to 1e-5 while the log-sum-exp itself is,
+    which float32 holds up to 128; overviews are computed in float32, in which a score of size s is right to s · 1e-7.
 
     Attributes:
         queries: ``(heads, queries, features)``.
@@ -82,10 +84,8 @@ class FactoredMaps(LayerMaps):
         held = self.positions(heads)
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         visible = self.mask.visible(queries, keys)
-        scores = np.stack([self._scores(place, queries, keys) for place in held])
-        weights = np.stack(
-            [_weights(rows, self.reference(place, queries)) for place, rows in zip(held, scores, strict=True)]
-        )
+        both = [self._head_window(place, queries, keys) for place in held]
+        scores, weights = (np.stack(each).astype(np.float32) for each in zip(*both, strict=True))
         return Window(scores=scores, weights=np.where(visible, weights, np.float32(0)), visible=visible)
 
     def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
@@ -103,17 +103,22 @@ class FactoredMaps(LayerMaps):
         step = max(1, cells // (len(self.key_tokens) * len(self.heads)))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
-    def _scores(self, place: int, queries: slice, keys: slice) -> FloatArray:
-        """The scores of one head, ``(queries, keys)``."""
-        products = self._products(self.queries[place, queries], self.keys[self.key_heads[place], keys])
-        return products + self.bias.block([place], queries, keys)[0] if self.bias else products
-
-    def _products(self, queries: FloatArray, keys: FloatArray) -> FloatArray:
-        """``q·k · scale`` under the soft cap, ``(queries, keys)``."""
-        products = (np.asarray(queries) * np.float32(self.scale or 0)) @ np.asarray(keys).T
+    def _head_window(self, place: int, queries: slice, keys: slice) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Scores and weights of one head, both ``(queries, keys)``, in float64 where float32 is too coarse."""
+        reference = self.reference(place, queries)
+        coarse = bool((np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference)) > COARSE).any())
+        kind = np.dtype(np.float64 if coarse else np.float32)
+        rows, columns = (
+            np.asarray(array, dtype=kind)
+            for array in (self.queries[place, queries], self.keys[self.key_heads[place], keys])
+        )
+        scores = (rows * np.asarray(self.scale, dtype=kind)) @ columns.T
         if self.softcap is not None:
-            products = np.tanh(products / np.float32(self.softcap)) * np.float32(self.softcap)
-        return np.asarray(products, dtype=np.float32)
+            cap = np.asarray(self.softcap, dtype=kind)
+            scores = np.tanh(scores / cap) * cap
+        if self.bias:
+            scores = scores + self.bias.block([place], queries, keys)[0]
+        return scores, np.exp(np.minimum(scores - reference, 0))  # at most 1: a hidden cell may hold any score
 
     def reference(self, place: int, queries: slice) -> FloatArray:
         """The log-sum-exp of each query, ``(queries, 1)``; +inf where it sees nothing, so that its weights are 0."""
@@ -124,11 +129,6 @@ class FactoredMaps(LayerMaps):
 def is_long(queries: int, keys: int) -> bool:
     """Whether maps of so many queries and keys are kept as factors where nothing else is asked for."""
     return queries * keys > LONG**2
-
-
-def _weights(scores: FloatArray, reference: FloatArray) -> FloatArray:
-    """``exp(score − reference)``, at most 1: a hidden cell may hold any score."""
-    return np.asarray(np.exp(np.minimum(scores - reference, 0)))
 
 
 def _bounded(span: slice, count: int) -> slice:

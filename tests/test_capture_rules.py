@@ -102,6 +102,21 @@ def test_maps_of_a_bias_equal_the_dense_ones_and_hold_the_shortest_rule(name: st
         np.testing.assert_allclose(one.scores[:, one.visible], other.scores[:, one.visible], atol=1e-5)
 
 
+def test_windows_of_large_scores_are_exact() -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(1, 2, QUERIES, 64) * 6, torch.randn(1, 2, KEYS, 64) * 3
+    call = FactoredCall(
+        queries=queries, keys=keys, scale=0.125, mask=torch.from_numpy(cells(RULES["causal"]))[None, None]
+    )
+    site = Site(0, None, "layers.0", "self", "layers")
+    maps = maps_of([keep(site, "encoder", (0, 1), call, False)], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
+    exact = (queries.double() @ keys.double().transpose(-1, -2))[0] * 0.125
+    expected = exact.masked_fill(~torch.from_numpy(cells(RULES["causal"])), -torch.inf).softmax(-1)
+    assert 32 < exact.abs().max() < 128
+    weights = maps.window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
+    np.testing.assert_allclose(weights, expected, atol=6e-6)
+
+
 def test_heads_that_see_different_cells_are_held_whole() -> None:
     mask = torch.rand(1, HEADS, QUERIES, KEYS) > 0.5
     call = FactoredCall(queries=torch.randn(1, HEADS, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=1, mask=mask)
