@@ -96,6 +96,7 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
     remarks = dict.fromkeys(
         (
+            *([f"A is before, B after {change}."] if options.one_page else []),  # the caption is beside a page
             *([ALONE.format(len(pairs), chosen[0].head)] if alone else []),
             MEASURES,
             *_dropout_remarks(a, b),

@@ -138,3 +138,8 @@ def test_refuses_recordings_with_other_heads(recording: Recording) -> None:
 def test_refuses_recordings_with_other_layers(recording: Recording) -> None:
     with pytest.raises(AttnvizError, match="A and B have different layers"):
         compare(recording, replace(recording, maps=recording.maps[:1]))
+
+
+def test_a_picture_says_what_its_a_and_b_are(recording: Recording) -> None:
+    drawn = comparison_report(recording, recording, "--causal", ReportOptions(one_page=True))
+    assert drawn.remarks[0] == "A is before, B after --causal."
