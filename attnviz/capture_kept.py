@@ -11,12 +11,14 @@ from torch import Tensor
 from attnviz.capture_calls import AttentionCall, FactoredCall, pick_heads
 from attnviz.capture_rules import Rules, rules_of
 from attnviz.capture_sites import Attention, Site
+from attnviz.devices import available_memory
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, FloatArray, LayerMaps
 from attnviz.maps_factored import COARSE, FactoredMaps
 from attnviz.tokens import Tokens
 
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
+COPIES = 2  # scores and weights, or queries or keys and what they are copied from
 BAND = 512  # queries whose log-sum-exp is computed at once
 
 
@@ -59,6 +61,7 @@ def keep(
     can = isinstance(call, FactoredCall) and wanted and site.head is None
     rules = rules_of(call, held) if can and isinstance(call, FactoredCall) else None
     factored = rules is not None
+    _refuse_size(call, len(held), factored, site)
     fields = _whole(call, held, site) if rules is None else _factors(cast("FactoredCall", call), held, site, rules)
     return Kept(
         site=site,
@@ -174,6 +177,20 @@ def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
     return replace(call, queries=queries, keys=keys, mask=mask, sinks=None)
+
+
+def _refuse_size(call: AttentionCall, heads: int, factored: bool, site: Site) -> None:
+    """Raises AttnvizError where the maps, or their factors, of one more layer do not fit into memory."""
+    batch, _, queries, keys = call.shape
+    cells = queries * keys
+    if factored and isinstance(call, FactoredCall):
+        cells = (queries + keys) * call.queries.shape[-1]
+    needed, free = COPIES * batch * heads * cells * 4, available_memory()
+    if free is not None and needed > free:
+        raise AttnvizError(
+            f"{heads} heads of layer {site.layer} over {queries} tokens would take {needed / 1e9:.1f} GB of memory and "
+            f"{free / 1e9:.1f} GB is free; fewer layers, heads or tokens work"
+        )
 
 
 def _refuse_infinite(total: Tensor, site: Site) -> None:

@@ -14,6 +14,7 @@ from attnviz.capture_calls import FactoredCall
 from attnviz.capture_kept import keep, maps_of
 from attnviz.capture_rules import mask_of, rules_of
 from attnviz.capture_sites import Site
+from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps
 from attnviz.maps_factored import FactoredMaps
 from attnviz.masks import Mask
@@ -173,6 +174,14 @@ def test_long_recordings_of_real_architectures_hold_no_square(name: str) -> None
         assert bool(factored.bias) == bool(kept_as)
         weights, expected = (maps.window(maps.heads, slice(0, 64), slice(0, 64)).weights for maps in (factored, dense))
         np.testing.assert_allclose(weights, expected, atol=3e-5)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_refuses_maps_that_do_not_fit_into_memory(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.capture_kept.available_memory", lambda: 1000)
+    call = FactoredCall(queries=torch.randn(1, 2, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=1)
+    with pytest.raises(AttnvizError, match=r"2 heads of layer 0 over 30 tokens would take .* fewer layers"):
+        keep(Site(0, None, "layers.0", "self", "layers"), "encoder", (0, 1), call, whole)
 
 
 def test_nothing_to_add_is_no_bias() -> None:

@@ -1,6 +1,7 @@
-"""The whole command over a long text against a script that runs the same model as far and shows nothing.
+"""Long texts through models of BERT's and GPT-2's size, random: what showing them adds to running them.
 
-``python -m tests.bench long`` makes a random model of GPT-2's size with positions for 8,192 tokens.
+``python -m tests.bench long`` measures the whole command over 8,192 tokens against a script that runs the same model as
+far and shows nothing, then all 12 x 12 heads captured and pooled against the bare forward pass, on one thread.
 """
 
 import random
@@ -9,12 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.bench.timing import pair_commands, report
+from tests.bench.timing import pair_commands, pair_functions, report
 
 TOKENS, LAYER, HEAD = 8192, 6, 4
 LIMIT = 1.25
 WORDS = 50_000
 RUNS = 3
+ALL_HEADS = {1024: 1.2, 2048: 1.3}
+PIXELS = 128
 BARE = f"""
 import sys, torch
 from transformers import AutoModel, AutoTokenizer
@@ -35,7 +38,15 @@ with torch.inference_mode():
 
 
 def main() -> None:
-    """Prints the ratio of time and of peak memory of whole processes."""
+    """Prints each ratio with its limit."""
+    measure_command()
+    for tokens, limit in ALL_HEADS.items():
+        for name in ("gpt2", "bert"):
+            measure_all_heads(name, tokens, limit)
+
+
+def measure_command() -> None:
+    """The ratio of time and of peak memory of whole processes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_model(folder / "model", TOKENS)
@@ -46,6 +57,33 @@ def main() -> None:
         bare = [sys.executable, "-c", BARE, str(folder / "model"), str(text)]
         measured = pair_commands(shown, bare, runs=RUNS)
         report(f"attnviz show, {TOKENS} tokens, one head / the bare forward", measured, LIMIT, LIMIT)
+
+
+def measure_all_heads(name: str, tokens: int, limit: float) -> None:
+    """Every head recorded as factors and pooled to 128 x 128 pixels, against the forward pass alone."""
+    import torch
+    from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
+
+    import attnviz
+
+    torch.set_num_threads(1)
+    model: Any = BertModel(BertConfig(max_position_embeddings=tokens))
+    if name == "gpt2":
+        model = GPT2Model(GPT2Config(n_positions=tokens))
+    model.eval()
+    ids = torch.randint(5, 30_000, (1, tokens))
+
+    def forward() -> None:
+        with torch.inference_mode():
+            model(input_ids=ids)
+
+    def pooled() -> None:
+        with attnviz.record(model, dense=False) as recording:
+            forward()
+        for maps in recording.maps:
+            maps.overview(maps.heads, PIXELS, PIXELS, slice(0, tokens), slice(0, tokens))
+
+    report(f"12 x 12 heads of {name}, {tokens} tokens / the bare forward", pair_functions(pooled, forward, 5), limit)
 
 
 def save_model(folder: Path, positions: int, **options: Any) -> None:
