@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +19,13 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from attnviz.browse_aside import Aside
+from attnviz.browse_find import find, first_ranked
 from attnviz.browse_head import minimap_at, side_key, text_places
-from attnviz.browse_keys import Screen, find, first_ranked, press, settle
+from attnviz.browse_keys import press
 from attnviz.browse_layout import map_lines, map_of, side_width, tiles
 from attnviz.browse_pixels import COLORS, style_of
+from attnviz.browse_screen import Screen, first_state, settle
 from attnviz.browse_session import Session
 from attnviz.browse_state import Size, State
 from attnviz.browse_view import draw_screen
@@ -30,6 +34,8 @@ from attnviz.terminal_lines import Line
 
 PAUSE = 0.2  # seconds at a metric before it is measured
 IDLE = 0.001  # seconds between slices of work, in which keys come first
+QUIET = 0.15  # seconds after a key in which nothing is refined
+REDRAW = 0.25  # seconds between two drawings of what is being refined
 Save = Callable[[Screen, State, Path], None]
 
 
@@ -46,7 +52,8 @@ class Canvas(Widget):
         self.lines: list[Line] = []
         self.strips: list[Strip] = []
         self.working = False
-        self.measuring: set[str] = set()
+        self.pressed = 0.0
+        self.aside = Aside(self.call_later)
 
     @property
     def here(self) -> Screen:
@@ -64,12 +71,13 @@ class Canvas(Widget):
 
     def on_resize(self) -> None:
         """Draws for the new size."""
-        self.go(self.state)
+        self.go(self.state if self.lines else first_state(self.here))
 
     def go(self, state: State) -> None:
         """Draws the state, and sends the lines that differ from what is on the screen."""
         screen = self.here
         self.state = settle(screen, state) if screen.size.enough else state
+        self.session.wanted = []
         lines = draw_screen(screen, self.state, self.ascii)
         changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
         self.strips = [strip_of(line) if y in set(changed) else self.strips[y] for y, line in enumerate(lines)]
@@ -85,38 +93,63 @@ class Canvas(Widget):
             self.set_timer(IDLE, self.work)
 
     def work(self) -> None:
-        """One slice: thumbnails on the screen first, then the others; then the metric that is sorted by."""
+        """One slice: thumbnails on the screen first, then the others; when all are there, what threads do."""
         self.working = False
         screen, state = self.here, self.state
-        if state.opened or not screen.size.enough:
+        if not screen.size.enough:
             return
-        if not self.session.is_sorted(state.view):
-            self.set_timer(PAUSE, partial(self.measure, state.view.order))
         grid = tiles(self.session, state, screen.size)
         first = grid.on_screen(state.top)
         everyone = [*first, *(head for head in range(len(self.session.heads)) if head not in set(first))]
-        computed = self.session.compute_thumbnails(everyone, state.view, grid.pixels)
+        computed = [] if state.opened else self.session.compute_thumbnails(everyone, state.view, grid.pixels)
         if set(computed) & set(first):
             self.go(state)
         elif computed:
             self.start_work()
+        else:
+            self.start_aside()
 
-    def measure(self, order: str | None) -> None:
-        """Measures what heads are sorted by, in a thread, once, and only where the user has stopped at it."""
-        if order is not None and order == self.state.view.order and order not in self.measuring:
-            self.measuring.add(order)
-            self.run_worker(lambda: self.rank(order), thread=True, group="measure")
+    def start_aside(self) -> None:
+        """Has measured what heads are sorted by, where the user has stopped at it, and what else is unknown."""
+        order = self.state.view.order
+        if order is not None and not self.session.ranking.is_sorted(self.state.view):
+            self.set_timer(PAUSE, partial(self.measure, order))
+        elif (group := self.session.ranking.unnamed()) is not None:
+            self.aside.start("measure", partial(self.session.ranking.name, group), self.redraw)
+        if self.session.wanted:
+            self.aside.start("refine", self.refine, self.redraw)
 
-    def rank(self, order: str) -> None:
-        """Measures, and moves to the first head of what is still asked for."""
-        self.session.measure(order)
-        if order == self.state.view.order:
-            self.app.call_from_thread(lambda: self.go(first_ranked(self.here, self.state)))
+    def measure(self, order: str) -> None:
+        """Measures what heads are still sorted by, and moves to the first of them."""
+        if order == self.state.view.order and order not in self.session.ranking.numbers:
+            self.aside.start("measure", partial(self.session.ranking.measure, order), partial(self.ranked, order))
+
+    def ranked(self, order: str) -> None:
+        """Moves to the first head of what is still asked for."""
+        self.go(first_ranked(self.here, self.state) if order == self.state.view.order else self.state)
+
+    def redraw(self) -> None:
+        """Draws what was found."""
+        if self.is_attached:
+            self.go(self.state)
+
+    def refine(self) -> None:
+        """Refines what is on the screen, in a thread, while no key is pressed."""
+        drawn = time.monotonic()
+        while block := next((each for each in self.session.wanted if not each.finished), None):
+            if time.monotonic() < self.pressed + QUIET:
+                time.sleep(QUIET / 5)
+                continue
+            block.advance()
+            if time.monotonic() > drawn + REDRAW:
+                self.call_later(self.redraw)
+                drawn = time.monotonic()
 
     def on_key(self, event: events.Key) -> None:
         """Answers a key: typed where a prompt is open, else what it is bound to."""
         event.stop()
         event.prevent_default()
+        self.pressed = time.monotonic()
         if self.state.prompt is not None:
             self.type(event)
         elif event.key in ("q", "ctrl+c"):

@@ -13,11 +13,11 @@ from types import FrameType
 from rich.color import ColorSystem
 from rich.console import Console
 
-from attnviz.browse_keys import Screen, settle
 from attnviz.browse_layout import tiles
 from attnviz.browse_pixels import COLORS, style_of
+from attnviz.browse_screen import Screen, first_state
 from attnviz.browse_session import Session
-from attnviz.browse_state import Size, State
+from attnviz.browse_state import Size
 from attnviz.browse_view import draw_screen
 from attnviz.terminal_lines import Line
 
@@ -52,9 +52,8 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     """The overview, with thumbnails where that takes no time that is felt, as the terminal takes it."""
     name = None if ascii or console.no_color else console.color_system
     screen = Screen(session, Size(*size), COLORS.get(name or "", 0))
-    state = State()
-    if screen.size.enough:
-        state = settle(screen, state)
+    state = first_state(screen)
+    if screen.size.enough and not state.opened:
         grid = tiles(session, state, screen.size)
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and session.compute_thumbnails(grid.on_screen(0), state.view, grid.pixels):

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.browse_keys import Screen, strongest_keys
+from attnviz.browse_cells import Cells
 from attnviz.browse_layout import ANSI, Map, map_lines, map_of, side_width, text_lines
 from attnviz.browse_pixels import CURSOR, legend, pixel_lines, row_spans, shade_span
-from attnviz.browse_session import Cells, Row
+from attnviz.browse_screen import Screen, strongest_keys
+from attnviz.browse_session import Row
 from attnviz.browse_state import State
 from attnviz.colors import ColorScale
 from attnviz.panels import Panel
@@ -159,12 +160,13 @@ def _side_lines(screen: Screen, state: State, row: Row, panel: Panel) -> list[Li
 
 
 def _cursor_numbers(row: Row, key: int) -> list[str]:
+    score = " a word has no score" if np.isnan(row.scores[key]) else f" score  {row.scores[key]:.4f}"
     if not row.visible[key]:
-        return [" masked: may not look", f" score  {row.scores[key]:.4f}"]
+        return [" masked: may not look", score]
     weight = f" weight {row.weights[key]:.2%}"
     if row.change is not None:
         weight += f" {row.change[key]:+.2%}"
-    return [weight, f" score  {row.scores[key]:.4f}"]
+    return [weight, score]
 
 
 def _listed(screen: Screen, state: State) -> int:

@@ -3,22 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from attnviz.browse_find import find, first_ranked, sort_by
 from attnviz.browse_layout import Tiles, levels, map_of, tiles
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size, State
+from attnviz.browse_screen import Screen, open_head, settle, strongest_keys
+from attnviz.browse_state import State
 
 LEAP = 10  # cells, with shift
-
-
-@dataclass(frozen=True)
-class Screen:
-    """What a key's answer depends on beside the state: the recording, the terminal, and its colours."""
-
-    session: Session
-    size: Size
-    colors: int
+WORD_SCORES = "a word has no score; v shows weights, w tokens"
 
 
 @dataclass(frozen=True)
@@ -46,82 +37,6 @@ def press(screen: Screen, state: State, key: str) -> State:
     if binding is None:
         return state
     return settle(screen, binding.press(screen, replace(state, message=""), key))
-
-
-def settle(screen: Screen, state: State) -> State:
-    """The state with its cursor on the map, and scrolled so that the cursor is on the screen."""
-    session = screen.session
-    if not state.opened:
-        grid = tiles(session, state, screen.size)
-        row, _ = grid.place(state.head)
-        top = min(max(state.top, row - grid.shown + 1), row, max(0, len(grid.rows) - grid.shown))
-        return replace(state, top=top)
-    rows, columns = (len(units) for units in session.units(state.head, state.view))
-    query, key = min(max(state.query, 0), rows - 1), min(max(state.key, 0), columns - 1)
-    every = levels(session, state, screen.size, screen.colors)
-    zoom = min(state.zoom, len(every) - 1)
-    return replace(
-        state,
-        query=query,
-        key=key,
-        zoom=zoom,
-        row=_scrolled(state.row, query, every[zoom].rows, rows),
-        column=_scrolled(state.column, key, every[zoom].columns, columns),
-    )
-
-
-def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
-    """The state with the cursor on the next token that has ``sought`` in it, or among heads on that of the name."""
-    state = replace(state, prompt=None, typed="", message="")
-    if not state.opened:
-        return _find_head(screen, state, sought)
-    labels = screen.session.units(state.head, state.view)[1].labels
-    count = len(labels)
-    order = [(state.key + step * offset) % count for offset in range(1, count + 1)]
-    hits = [place for place in order if sought.casefold() in labels[place].casefold()]
-    if not hits or not sought:
-        return replace(state, message=f"no key with “{sought}”" if sought else "")
-    found = f"“{sought}”: {len(hits)} key{'s' if len(hits) > 1 else ''}" + ("; n finds the next" if hits[1:] else "")
-    return settle(screen, replace(state, key=hits[0], sought=sought, message=found))
-
-
-def sort_by(screen: Screen, state: State, order: str | None) -> State:
-    """The state with heads sorted by a metric, or as recorded, and the cursor on the first."""
-    return first_ranked(screen, replace(state, view=replace(state.view, order=order, ascending=False)))
-
-
-def first_ranked(screen: Screen, state: State) -> State:
-    """The state with the cursor on the first head, where heads are sorted by what is measured."""
-    if not screen.session.is_sorted(state.view) or state.opened:
-        return state
-    return settle(screen, replace(state, head=screen.session.order(state.view)[0], top=0))
-
-
-def strongest_keys(screen: Screen, state: State) -> list[int]:
-    """The keys of the cursor's query, by what is shown: the largest value, or the largest change, first."""
-    row = screen.session.row(state.head, state.view, state.query)
-    shown = row.shown(state.view)
-    values = np.where(row.visible, np.abs(shown) if state.view.difference else shown, -np.inf)
-    return [int(place) for place in np.argsort(-values, kind="stable") if row.visible[place]]
-
-
-def _find_head(screen: Screen, state: State, sought: str) -> State:
-    from attnviz.metrics import METRICS
-
-    names = screen.session.names
-    wanted = sought.strip()
-    if wanted in names:
-        return settle(screen, replace(state, head=names.index(wanted)))
-    if wanted in METRICS:
-        return sort_by(screen, state, wanted)
-    message = f"no head or metric “{sought}”; {names[0]} to {names[-1]}, previous, sink, … work; tokens are in a head"
-    return replace(state, message=message if wanted else "")
-
-
-def _scrolled(start: int, cursor: int, shown: int, count: int) -> int:
-    """The first of ``shown`` units with the cursor among them, moved no further than that takes."""
-    start = min(max(start, cursor - shown + 1), cursor)
-    return min(max(start, 0), count - shown)
 
 
 def _move(screen: Screen, state: State, key: str) -> State:
@@ -159,12 +74,12 @@ def _page(screen: Screen, state: State, key: str) -> State:
 def _end(screen: Screen, state: State, key: str) -> State:
     if state.opened:
         return replace(state, key=0 if key == "home" else len(screen.session.units(state.head, state.view)[1]) - 1)
-    order = screen.session.order(state.view)
+    order = screen.session.ranking.order(state.view)
     return replace(state, head=order[0 if key == "home" else -1])
 
 
 def _enter(screen: Screen, state: State, key: str) -> State:
-    return _zoom(screen, state, "+") if state.opened else replace(state, opened=True, zoom=0, row=0, column=0)
+    return _zoom(screen, state, "+") if state.opened else open_head(screen, state)
 
 
 def _back(screen: Screen, state: State, key: str) -> State:
@@ -175,7 +90,7 @@ def _back(screen: Screen, state: State, key: str) -> State:
 
 def _next_head(screen: Screen, state: State, key: str) -> State:
     """Another head with the cursor on the same tokens where it has them."""
-    order = screen.session.order(state.view)
+    order = screen.session.ranking.order(state.view)
     step = -1 if key in ("shift+tab", "left_square_bracket") else 1
     return replace(state, head=order[(order.index(state.head) + step) % len(order)])
 
@@ -204,6 +119,8 @@ def _strongest(screen: Screen, state: State, key: str) -> State:
 
 def _toggle(screen: Screen, state: State, key: str) -> State:
     view = state.view
+    if key == "v" and view.words:
+        return replace(state, message=WORD_SCORES)
     if key == "l" and (view.scores or view.difference):
         return replace(state, message="a logarithmic scale is for weights; v shows them")
     toggled = {
@@ -212,8 +129,7 @@ def _toggle(screen: Screen, state: State, key: str) -> State:
         "p": lambda: replace(view, mean=not view.mean),
         "c": lambda: replace(view, own=not view.own),
     }[key]()
-    far = toggled.scores and not screen.session.joins(state.head)
-    return replace(state, view=toggled, message="this map is long: scores show where zoomed in" if far else "")
+    return replace(state, view=toggled)
 
 
 def _toggle_tokens(screen: Screen, state: State, key: str) -> State:
@@ -224,6 +140,8 @@ def _toggle_tokens(screen: Screen, state: State, key: str) -> State:
     if not session.joins(state.head):
         return replace(state, message="words and special tokens: not for maps of this length")
     view = state.view
+    if key == "w" and view.scores:
+        return replace(state, message=WORD_SCORES)
     view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
     new = session.units(state.head, view)
     query, place = (

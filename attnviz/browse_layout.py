@@ -152,8 +152,8 @@ class Map:
 def tiles(session: Session, state: State, size: Size) -> Tiles:
     """The overview's tiles: as large as show every head, and no smaller than can be read."""
     body = size.height - CHROME
-    ranked = session.is_sorted(state.view)
-    groups = [session.order(state.view)] if ranked else session.layers()
+    ranked = session.ranking.is_sorted(state.view)
+    groups = [session.ranking.order(state.view)] if ranked else session.ranking.layers
     smallest = min(SMALLEST_RANKED if ranked else SMALLEST_TILE, size.width)
     fitting = [
         width

@@ -5,8 +5,8 @@ from functools import lru_cache
 import numpy as np
 from rich.style import Style
 
+from attnviz.browse_cells import Cells
 from attnviz.browse_layout import ANSI
-from attnviz.browse_session import Cells
 from attnviz.colors import DIVERGING, ColorScale, Rgb
 from attnviz.panels import Quantity
 from attnviz.terminal_cells import ASCII_SHADES, SHADES

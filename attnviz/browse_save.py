@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from attnviz.browse_keys import Screen
 from attnviz.browse_layout import map_of, tiles
+from attnviz.browse_screen import Screen
 from attnviz.browse_state import State, View
 from attnviz.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.colors import ColorScale
@@ -54,7 +54,7 @@ def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
     if state.opened:
         shown = map_of(session, state, screen.size, screen.colors)
         rows, columns = shown.queries.span, shown.keys.span
-    return session.panel(head, state.view, rows, columns, cells, cells)
+    return session.panel(head, state.view, rows, columns, cells, cells, whole=True)
 
 
 def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:

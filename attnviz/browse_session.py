@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
+from attnviz.browse_cells import Cells, Head, joined, pool, pooled, unit_cells
+from attnviz.browse_ranking import Ranking
+from attnviz.browse_refined import MOST_AT_ONCE, Refined
 from attnviz.browse_state import View
-from attnviz.browse_units import Units, reduce_units
+from attnviz.browse_units import Units
 from attnviz.captions import head_name
 from attnviz.chosen import select_heads
 from attnviz.colors import ColorScale
@@ -15,20 +15,13 @@ from attnviz.compare import refuse_unlike
 from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edges
 from attnviz.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
 from attnviz.scales import shared_scale
-from attnviz.selection import Selection
+from attnviz.selection import Selection, resolve_span
 from attnviz.tokens import Tokens
 
-MOST_CELLS = 4_000_000  # of one head that are computed exactly for one screen
+MOST_CELLS = 4_000_000  # of a head whose words are joined
 MOST_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys
+MOST_BLOCKS = 256  # large blocks that are kept
 FAINTEST = 1e-4  # of the largest weight, where a logarithmic scale begins
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """A block of one head as it is shown: values and which of them are visible, ``(rows, columns)``."""
-
-    values: FloatArray
-    visible: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +51,16 @@ class Row:
 class Session:
     """The recording, the one that it differs from if any, and caches.
 
+    Attributes:
+        recording: what is shown.
+        other: what it is compared with.
+        selection: the heads shown, and the queries and keys that one opens at.
+        heads: each head's attention call and its number there; its place in this list stands for it elsewhere.
+        ranking: what is measured of the heads.
+        wanted: blocks on the screen that are still to be refined, emptied before each screen is drawn.
+
     Raises:
-        AttnvizError: if the two recordings' heads, queries or keys do not correspond.
+        AttnvizError: if the two recordings' heads, queries or keys do not correspond, or what is selected is not there.
     """
 
     recording: Recording
@@ -73,9 +74,13 @@ class Session:
             refuse_unlike(self.recording, self.other)
             pairs = zip(self.recording.maps, self.other.maps, strict=True)
             self._partners = {id(maps): partner for maps, partner in pairs}
-        self.numbers: dict[str, dict[int, float]] = {}
+        for maps, _ in self.heads:
+            self._spans(maps)
+        self.ranking = Ranking(self.heads)
+        self.wanted: list[Refined] = []
         self._units: dict[tuple[int, bool, bool], Units] = {}
-        self._thumbnails: dict[tuple[object, ...], Cells] = {}
+        self._thumbnails: dict[tuple[object, ...], Cells | Refined] = {}
+        self._blocks: dict[tuple[object, ...], Refined] = {}
         self._cells: dict[tuple[object, ...], Cells] = {}
         self._rows: dict[tuple[object, ...], Row] = {}
 
@@ -85,43 +90,12 @@ class Session:
         batch = len({maps.item for maps, _ in self.heads}) > 1
         return [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
 
-    def layers(self) -> list[list[int]]:
-        """The heads of each attention call, by their places in the recording."""
-        groups: dict[int, list[int]] = {}
-        for place, (maps, _) in enumerate(self.heads):
-            groups.setdefault(id(maps), []).append(place)
-        return list(groups.values())
-
-    def order(self, view: View) -> list[int]:
-        """All heads, those with the most of the view's metric first; as recorded until it is measured."""
-        everyone = list(range(len(self.heads)))
-        if not self.is_sorted(view):
-            return everyone
-        numbers = self.numbers[str(view.order)]
-        sign = 1 if view.ascending else -1
-        return sorted(everyone, key=lambda head: (np.isnan(numbers[head]), sign * numbers[head]))
-
-    def is_sorted(self, view: View) -> bool:
-        """Whether heads are to be sorted and what they are sorted by is measured."""
-        return view.order in self.numbers
-
-    def measure(self, name: str) -> None:
-        """Measures a metric of every head; needs no more of the session than the recording, so a thread may do it."""
-        from attnviz.metrics import measure
-
-        numbers: dict[int, float] = {}
-        for group in self.layers():
-            maps = self.heads[group[0]][0]
-            by_head = {each.head: each.values[name] for each in measure(maps, (name,))}
-            numbers |= {place: by_head[self.heads[place][1]] for place in group}
-        self.numbers[name] = numbers
-
     def quantity(self, view: View) -> Quantity:
         """What the cells are."""
         return CHANGE if view.difference else SCORE if view.scores else PERCENT
 
     def joins(self, head: int) -> bool:
-        """Whether the head is small enough for words, hidden tokens and pooled scores to be computed exactly."""
+        """Whether the head is small enough for words to be joined and tokens hidden."""
         maps, _ = self.heads[head]
         return len(maps.query_tokens) * len(maps.key_tokens) <= MOST_CELLS
 
@@ -131,43 +105,69 @@ class Session:
         words, special = (view.words, view.special) if self.joins(head) else (False, True)
         return tuple(self._units_of(tokens, words, special) for tokens in (maps.query_tokens, maps.key_tokens))  # type: ignore[return-value]
 
+    def selected(self, head: int, view: View) -> tuple[slice, slice] | None:
+        """The units of the queries and keys that were selected; ``None`` where all are."""
+        if self.selection.queries == self.selection.keys == (None, None):
+            return None
+        queries, keys = self._spans(self.heads[head][0])
+        rows, columns = self.units(head, view)
+        return rows.span(queries), columns.span(keys)
+
     def thumbnail(self, head: int, view: View, pixels: int) -> Cells | None:
-        """The whole head in at most ``pixels`` x ``pixels`` cells, if it has been computed."""
-        return self._thumbnails.get((head, *_thumbnail_key(view, pixels)))
+        """The whole head in at most ``pixels`` x ``pixels`` cells, as far as it has been computed."""
+        found = self._thumbnails.get((head, *_pooled_key(view, pixels)))
+        return found.cells if isinstance(found, Refined) else found
+
+    def want_thumbnails(self, heads: list[int], view: View, pixels: int) -> None:
+        """Has those of these thumbnails refined that are not."""
+        found = (self._thumbnails.get((head, *_pooled_key(view, pixels))) for head in heads)
+        self.wanted += [each for each in found if isinstance(each, Refined) and not each.finished]
 
     def compute_thumbnails(self, heads: list[int], view: View, pixels: int) -> list[int]:
         """Computes one slice of the thumbnails of these heads, and returns those of the slice."""
-        key = _thumbnail_key(view, pixels)
+        key = _pooled_key(view, pixels)
         missing = [head for head in heads if (head, *key) not in self._thumbnails]
         if not missing:
             return []
         maps = self.heads[missing[0]][0]
-        most = max(1, MOST_THUMBNAIL_CELLS // (len(maps.query_tokens) * len(maps.key_tokens)))
+        whole = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+        if whole[0].stop * whole[1].stop > MOST_AT_ONCE:
+            self._thumbnails[missing[0], *key] = Refined(self._head(missing[0]), view, *whole, pixels, pixels)
+            return missing[:1]
+        most = max(1, MOST_THUMBNAIL_CELLS // (whole[0].stop * whole[1].stop))
         batch = [head for head in missing if self.heads[head][0] is maps][:most]
-        for head, cells in zip(batch, self._pooled(batch, view, pixels), strict=True):
-            self._thumbnails[head, *key] = cells
+        cells = pooled([self._head(head) for head in batch], view, *whole, pixels, pixels)
+        self._thumbnails |= {(head, *key): each for head, each in zip(batch, cells, strict=True)}
         return batch
 
-    def panel(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> Panel:
-        """The block of units as it is drawn in at most ``height`` x ``width`` cells."""
-        name = self.names[head]
-        kind = " cross" if self.heads[head][0].kind == "cross" else ""
+    def panel(
+        self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, whole: bool = False
+    ) -> Panel:
+        """The block of units as it is drawn in at most ``height`` x ``width`` cells; ``whole`` waits for all of it."""
         row_units, column_units = self.units(head, view)
-        cells = self.cells(head, view, rows, columns, height, width)
+        block = (head, view, rows, columns, height, width)
+        cells = self._block(*block) if whole else self.cells(*block)
         quantity = self.quantity(view)
         panel = Panel(
-            title=f"head {name}{kind}",
+            title=f"head {self.names[head]}{' cross' if self.heads[head][0].kind == 'cross' else ''}",
             values=cells.values,
             visible=cells.visible,
             rows=_axis("queries", row_units, rows, height),
             columns=_axis("keys", column_units, columns, width),
             quantity=quantity,
             scale=ColorScale(0, 1),
+            pool="mean" if _means(view) else "max",
         )
         return replace(panel, scale=self.scale(view, [cells]))
 
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> Cells:
-        """The values of a block, each unit its own cell where they fit, else pooled."""
+        """The values of a block, each unit its own cell where they fit, else pooled: large ones as far as they are."""
+        units = self.units(head, view)
+        queries, keys = units[0].tokens(rows), units[1].tokens(columns)
+        fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
+        large = (queries.stop - queries.start) * (keys.stop - keys.start) > MOST_AT_ONCE
+        if large and not fits and units[0].plain and units[1].plain:
+            return self._refined(head, view, queries, keys, height, width)
         shown = replace(view, log=False, own=False, order=None, ascending=False)
         key = (head, shown, rows.start, rows.stop, columns.start, columns.stop, height, width)
         if key not in self._cells:
@@ -201,77 +201,62 @@ class Session:
             self._rows[key] = self._read_row(head, view, query)
         return self._rows[key]
 
+    def _spans(self, maps: LayerMaps) -> tuple[slice, slice]:
+        queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
+        return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
+
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
         key = (id(tokens), words, special)
         if key not in self._units:
             self._units[key] = Units.of(tokens, words, special)
         return self._units[key]
 
-    def _pooled(self, heads: list[int], view: View, pixels: int) -> list[Cells]:
-        """Thumbnails of heads of one layer."""
-        maps = self.heads[heads[0]][0]
-        queries, keys = len(maps.query_tokens), len(maps.key_tokens)
-        if view.scores and self.joins(heads[0]):
-            whole = (slice(0, queries), slice(0, keys), pixels, pixels)
-            plain = replace(view, words=False, special=True)
-            return [self._block(head, plain, *whole) for head in heads]
-        numbers = tuple(self.heads[head][1] for head in heads)
-        return self._overview(maps, numbers, view, slice(0, queries), slice(0, keys), pixels, pixels)
+    def _head(self, head: int) -> Head:
+        maps, number = self.heads[head]
+        return Head(maps, number, self._partners.get(id(maps)))
 
-    def _overview(
-        self, maps: LayerMaps, heads: tuple[int, ...], view: View, queries: slice, keys: slice, height: int, width: int
-    ) -> list[Cells]:
-        """Pooled weights of heads of one layer, or how much they differ."""
-        shape = (min(height, queries.stop - queries.start), min(width, keys.stop - keys.start))
-        overview = maps.overview(heads, *shape, queries, keys)
-        values = overview.mean if view.mean or view.difference else overview.maximum
-        visible = overview.visible
-        if view.difference:
-            theirs = self._partners[id(maps)].overview(heads, *shape, queries, keys)
-            values, visible = theirs.mean - values, visible | theirs.visible
-        return [Cells(block, visible) for block in values]
+    def _refined(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> Cells:
+        """The cells of a large block as far as they are computed; the rest is wanted from now on."""
+        key = (head, *_pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
+        if key not in self._blocks:
+            if len(self._blocks) >= MOST_BLOCKS:
+                self._blocks.pop(next(iter(self._blocks)))
+            self._blocks[key] = Refined(self._head(head), view, queries, keys, height, width)
+        block = self._blocks[key]
+        if not block.finished and block not in self.wanted:
+            self.wanted.append(block)
+        return block.cells
 
     def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> Cells:
-        maps, number = self.heads[head]
+        """A block that is pooled at once, or each of whose units is a cell."""
         row_units, column_units = self.units(head, view)
-        queries, keys = row_units.tokens(rows), column_units.tokens(columns)
-        pooled = rows.stop - rows.start > height or columns.stop - columns.start > width
-        plain = row_units.plain and column_units.plain
-        area = (queries.stop - queries.start) * (keys.stop - keys.start)
-        if (plain and pooled and not view.scores) or area > MOST_CELLS:
-            return self._overview(maps, (number,), view, queries, keys, height, width)[0]
-        cells = self._exact(maps, number, view, (row_units, rows, queries), (column_units, columns, keys))
-        return _pool(cells, height, width, mean=view.mean or view.difference or view.scores)
-
-    def _exact(
-        self,
-        maps: LayerMaps,
-        number: int,
-        view: View,
-        rows: tuple[Units, slice, slice],
-        columns: tuple[Units, slice, slice],
-    ) -> Cells:
-        """Every unit of the block a cell: weights to a unit summed over its keys and averaged over its queries."""
-        cells = _join(maps, number, view.scores, rows, columns)
-        if not view.difference:
+        fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
+        if row_units.plain and column_units.plain and not fits:
+            [cells] = pooled(
+                [self._head(head)], view, row_units.tokens(rows), column_units.tokens(columns), height, width
+            )
             return cells
-        theirs = _join(self._partners[id(maps)], number, view.scores, rows, columns)
-        return Cells(theirs.values - cells.values, cells.visible | theirs.visible)
+        cells = unit_cells(self._head(head), view, (row_units, rows), (column_units, columns))
+        return pool(cells, height, width, mean=_means(view))
 
     def _read_row(self, head: int, view: View, query: int) -> Row:
         maps, number = self.heads[head]
         rows, columns = self.units(head, view)
-        one, whole = slice(query, query + 1), slice(0, len(columns))
-        places = ((rows, one, rows.tokens(one)), (columns, whole, columns.tokens(whole)))
-        weights, scores = (_join(maps, number, asked, *places) for asked in (False, True))
+        places = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
+        weights, scores = (joined(maps, number, asked, *places) for asked in (False, True))
         change = None
         if self.other is not None:
-            change = _join(self._partners[id(maps)], number, False, *places).values[0] - weights.values[0]
+            change = joined(self._partners[id(maps)], number, False, *places).values[0] - weights.values[0]
         return Row(weights.values[0], scores.values[0], change, weights.visible[0])
 
 
-def _thumbnail_key(view: View, pixels: int) -> tuple[object, ...]:
-    return view.scores, view.difference, view.mean, pixels
+def _means(view: View) -> bool:
+    """Whether pooled cells are means."""
+    return view.mean or view.difference or view.scores
+
+
+def _pooled_key(view: View, *rest: int) -> tuple[object, ...]:
+    return view.scores, view.difference, view.mean, *rest
 
 
 def _axis(name: str, units: Units, span: slice, cells: int) -> Axis:
@@ -283,39 +268,3 @@ def _axis(name: str, units: Units, span: slice, cells: int) -> Axis:
     starts = units.starts[edges[:-1]].tolist()
     labels = tuple(str(start) for start in starts)
     return Axis(name=name, labels=labels, edges=(*starts, int(units.stops[span.stop - 1])))
-
-
-def _join(
-    maps: LayerMaps, number: int, scores: bool, rows: tuple[Units, slice, slice], columns: tuple[Units, slice, slice]
-) -> Cells:
-    (row_units, row_span, queries), (column_units, column_span, keys) = rows, columns
-    window = maps.window((number,), queries, keys)
-    values, visible = (window.scores if scores else window.weights)[0], window.visible
-    if row_units.plain and column_units.plain:
-        return Cells(values, visible)
-
-    def total(cells: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
-        joined = reduce_units(np.add, cells, column_units, column_span, axis=1)
-        return reduce_units(np.add, joined, row_units, row_span, axis=0)
-
-    seen = total(visible.astype(np.int64))
-    tall = (row_units.stops - row_units.starts)[row_span][:, None]
-    summed = total(np.where(visible, values, 0))
-    return Cells((summed / (np.maximum(seen, 1) if scores else tall)).astype(np.float32), seen > 0)
-
-
-def _pool(cells: Cells, height: int, width: int, mean: bool) -> Cells:
-    """The block in at most ``height`` x ``width`` cells, over the visible of each."""
-    rows, columns = cells.values.shape
-    if rows <= height and columns <= width:
-        return cells
-    edges = block_edges(rows, min(rows, height))[:-1], block_edges(columns, min(columns, width))[:-1]
-
-    def over(reduce: np.ufunc, values: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
-        return np.asarray(reduce.reduceat(reduce.reduceat(values, edges[0], axis=0), edges[1], axis=1))
-
-    seen = over(np.add, cells.visible.astype(np.int64))
-    if not mean:
-        return Cells(over(np.maximum, np.where(cells.visible, cells.values, 0)), seen > 0)
-    total = over(np.add, np.where(cells.visible, cells.values, 0))
-    return Cells((total / np.maximum(seen, 1)).astype(np.float32), seen > 0)

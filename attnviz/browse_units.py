@@ -48,13 +48,13 @@ class Units:
             starts=starts,
             stops=stops,
             labels=tuple(_label(tokens, part) for part in joined),
-            spaced=tuple(_is_spaced(tokens, part.stop) for part in joined),
+            spaced=_spaced(tokens, stops.tolist()),
         )
 
     @cached_property
     def widest(self) -> int:
         """Columns of the widest label."""
-        return max((cell_len(label) for label in self.labels), default=1)
+        return max((len(label) if label.isascii() else cell_len(label) for label in self.labels), default=1)
 
     @property
     def plain(self) -> bool:
@@ -65,6 +65,10 @@ class Units:
         """The unit that a token is in, or the one before it."""
         return max(0, int(np.searchsorted(self.starts, token, side="right")) - 1)
 
+    def span(self, tokens: slice) -> slice:
+        """The units from that of the first token to that of the last."""
+        return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
+
     def tokens(self, span: slice) -> slice:
         """The tokens from the first of the span's units to the end of its last."""
         return slice(int(self.starts[span.start]), int(self.stops[span.stop - 1]))
@@ -72,7 +76,7 @@ class Units:
 
 def harmless(text: str) -> str:
     """The text with what would command the terminal written out."""
-    return UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return text if text.isprintable() else UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def reduce_units(reduce: np.ufunc, cells: NDArray[np.generic], units: Units, span: slice, axis: int) -> NDArray:  # type: ignore[type-arg]
@@ -102,10 +106,14 @@ def _label(tokens: Tokens, part: slice) -> str:
     return visible_label(tokens.text[start:stop].strip()) or harmless("".join(tokens.labels[part]))
 
 
-def _is_spaced(tokens: Tokens, stop: int) -> bool:
-    """Whether the text has a space between the token before ``stop`` and the next, or has no text at all."""
-    if stop >= len(tokens):
-        return False
-    gap = tokens.text[tokens.offsets[stop - 1, 1] : tokens.offsets[stop, 0]]
-    no_text = bool(tokens.special[stop - 1] or tokens.special[stop]) or not tokens.text
-    return no_text or (bool(gap) and gap.isspace())
+def _spaced(tokens: Tokens, stops: list[int]) -> tuple[bool, ...]:
+    """Whether the text has a space between the token before each of ``stops`` and the next, or has no text at all."""
+    text, special, offsets = tokens.text, tokens.special.tolist(), tokens.offsets.tolist()
+
+    def is_spaced(stop: int) -> bool:
+        if stop >= len(special):
+            return False
+        no_text = special[stop - 1] or special[stop] or not text
+        return no_text or text[offsets[stop - 1][1] : offsets[stop][0]].isspace()
+
+    return tuple(is_spaced(stop) for stop in stops)

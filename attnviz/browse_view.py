@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
+from attnviz.browse_cells import Cells
+from attnviz.browse_find import metrics_meant
 from attnviz.browse_head import draw_head, place_status
-from attnviz.browse_keys import BINDINGS, Screen
+from attnviz.browse_keys import BINDINGS
 from attnviz.browse_layout import Tiles, tiles
 from attnviz.browse_pixels import legend, pixel_lines
-from attnviz.browse_session import Cells
+from attnviz.browse_screen import Screen
 from attnviz.browse_state import SMALLEST, State
 from attnviz.browse_units import harmless
 from attnviz.captions import model_name, text_title
@@ -21,6 +23,7 @@ HINTS = {
     False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",
     True: "arrows move   +/- zoom   g strongest   Tab next head   v l w t look   / finds   s saves   Esc back   ? keys",
 }
+SHORTEST_PATTERN = 9  # columns of a tile in which what the head does can be told
 ASCII_FOR = str.maketrans({"▸": ">", "▾": "v", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "…": "~", "│": "|"})
 
 
@@ -45,6 +48,7 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
 def draw_overview(screen: Screen, state: State) -> list[Line]:
     """Rows of tiles from the first on the screen."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
+    session.want_thumbnails(grid.on_screen(state.top), state.view, grid.pixels)
     seen = {head: session.thumbnail(head, state.view, grid.pixels) for head in grid.on_screen(state.top)}
     scale = overview_scale(screen, state, grid)
     lines: list[Line] = []
@@ -81,6 +85,8 @@ def _tile(screen: Screen, state: State, head: int, cells: Cells | None, grid: Ti
     """One head: its name, then its pixels, all of the tile's width."""
     chosen = head == state.head
     name = screen.session.names[head] + _number(screen, state, head)
+    pattern = screen.session.ranking.patterns.get(head, "")
+    name += f" {pattern}" if pattern and grid.pixels >= cell_len(name) + SHORTEST_PATTERN else ""
     title = [Span(fit(("▸" if chosen else "") + name, grid.pixels), style="reverse bold" if chosen else ""), Span(" ")]
     if cells is None:
         blank = [[Span(fit("…" if not line else "", grid.width), style="dim")] for line in range(grid.height - 1)]
@@ -100,7 +106,7 @@ def stretched(cells: Cells, pixels: int) -> Cells:
 
 
 def _number(screen: Screen, state: State, head: int) -> str:
-    numbers = screen.session.numbers.get(state.view.order or "")
+    numbers = screen.session.ranking.numbers.get(state.view.order or "")
     return "" if numbers is None else " —" if np.isnan(numbers[head]) else f" {numbers[head]:.2f}"
 
 
@@ -108,7 +114,8 @@ def _title(screen: Screen, state: State) -> Line:
     session = screen.session
     count = len(session.heads)
     what = f"head {session.names[state.head]}" if state.opened else f"{count} head{'s' if count > 1 else ''}"
-    left = f" {what}  {described(screen, state)} "
+    pattern = session.ranking.patterns.get(state.head, "") if state.opened else ""
+    left = f" {what}{f': {pattern}' if pattern else ''}  {described(screen, state)} "
     recording = session.recording
     right = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
     room = screen.size.width - cell_len(left)
@@ -124,7 +131,7 @@ def described(screen: Screen, state: State) -> str:
     parts += ["log" if view.log else "", "own scale" if view.own else "", "mean" if view.mean else ""]
     parts += ["words" if view.words else "", "" if view.special else "no special"]
     if view.order and not state.opened:
-        ready = view.order in screen.session.numbers
+        ready = view.order in screen.session.ranking.numbers
         parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if ready else " …"))
     return " · ".join(part for part in parts if part)
 
@@ -133,17 +140,28 @@ def _status(screen: Screen, state: State) -> Line:
     if state.message:
         return [Span(f" {state.message}", style="bold")]
     if state.opened:
-        return place_status(screen, state)
+        return [*place_status(screen, state), Span(preview(screen), style="bold")]
     session, grid = screen.session, tiles(screen.session, state, screen.size)
     maps, _ = session.heads[state.head]
     row, _ = grid.place(state.head)
     rows = f"row {row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown else ""
     kind = "" if maps.kind == "self" else "cross-attention, "
-    text = f" head {session.names[state.head]}: {kind}{len(maps.query_tokens)} queries x {len(maps.key_tokens)} keys"
+    pattern = session.ranking.patterns.get(state.head, "")
+    does = f"{pattern}; " if pattern else ""
+    text = f" head {session.names[state.head]}: {does}{kind}{len(maps.query_tokens)} x {len(maps.key_tokens)} tokens"
     bar = legend(session.quantity(state.view), overview_scale(screen, state, grid), screen.colors, 12)
     if state.view.own:
         bar = [Span("each its own scale")]
-    return [Span(f"{text}  {rows}  "), *bar]
+    return [Span(f"{text}  {rows}  "), *bar, Span(preview(screen), style="bold")]
+
+
+def preview(screen: Screen) -> str:
+    """How much of what is on the screen is still of a few queries; empty where all of it is whole."""
+    wanted = screen.session.wanted
+    if not wanted:
+        return ""
+    share = sum(block.share for block in wanted) / len(wanted)
+    return f"  preview: 1 query in {max(block.queries_a_row for block in wanted)}, {share:.0%} refined"
 
 
 def _hints(screen: Screen, state: State) -> Line:
@@ -151,11 +169,21 @@ def _hints(screen: Screen, state: State) -> Line:
         asked = "save as" if state.prompt == "save" else "find"
         room = screen.size.width - len(asked) - 5
         typed = state.typed if cell_len(state.typed) <= room else "…" + state.typed[-room + 1 :]
-        return [Span(f" {asked}: ", style="bold"), Span(typed), Span(" ", style="reverse")]
+        offered = "" if state.prompt == "save" or state.opened else _offered(screen, state)
+        return [Span(f" {asked}: ", style="bold"), Span(typed), Span(" ", style="reverse"), Span(offered, style="dim")]
     hints = HINTS[state.opened].split("   ")
     while sum(map(len, hints)) + 3 * len(hints) > screen.size.width:
         hints.pop(-3)
     return [Span(" " + "   ".join(hints), style="dim")]
+
+
+def _offered(screen: Screen, state: State) -> str:
+    """What may be typed to find a head."""
+    names = metrics_meant(state.typed)
+    if state.typed and not names:
+        return ""
+    text = ("  " if state.typed else f"  {screen.session.names[0]}, or what to sort by: ") + " ".join(names)
+    return fit(text, min(len(text), screen.size.width - len(state.typed) - len(" find:  ")))
 
 
 def _help_lines(screen: Screen) -> list[Line]:

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 
 from attnviz.browse_app import Browser
-from attnviz.browse_keys import Screen
+from attnviz.browse_screen import Screen
 from attnviz.browse_session import Session
 from attnviz.browse_state import State
 from attnviz.errors import AttnvizError
@@ -161,7 +161,7 @@ def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
         await browser.workers.wait_for_complete()
         await pilot.pause()
         assert "by entropy" in shown(browser)
-        numbers = browser.canvas.session.numbers["entropy"]
+        numbers = browser.canvas.session.ranking.numbers["entropy"]
         assert f"{max(numbers.values()):.2f}" in shown(browser).split("\n")[1]
 
     played(recording, play)
@@ -185,8 +185,13 @@ def test_q_ends_with_0(recording: Recording) -> None:
     assert played(recording, play).return_code == 0
 
 
-def key_times(recording: Recording, keys: list[str], size: tuple[int, int] = (120, 40)) -> dict[str, float]:
-    """Seconds of the processor from each key to its picture, by the key's place and name."""
+def key_times(
+    recording: Recording,
+    keys: list[str],
+    size: tuple[int, int] = (120, 40),
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, float]:
+    """Seconds from each key to its picture, by the key's place and name."""
     times: dict[str, float] = {}
 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
@@ -207,10 +212,10 @@ def key_times(recording: Recording, keys: list[str], size: tuple[int, int] = (12
         canvas.go, canvas.render_lines = go_and_note, paint_and_note  # type: ignore[method-assign]
         for number, key in enumerate(keys):
             painted.clear()
-            start = time.process_time()
+            start = clock()
             canvas.post_message(events.Key(key, key if len(key) == 1 else None))
             await asyncio.wait_for(painted.wait(), timeout=5)
-            times[f"{number} {key}"] = time.process_time() - start
+            times[f"{number} {key}"] = clock() - start
 
     played(recording, play, size)
     return times

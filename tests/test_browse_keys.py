@@ -3,11 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.browse_keys import BINDINGS, Screen, find, press, settle, strongest_keys
+from attnviz.browse_find import find, metrics_meant
+from attnviz.browse_keys import BINDINGS, press
 from attnviz.browse_layout import levels, map_of, tiles
+from attnviz.browse_screen import Screen, first_state, settle, strongest_keys
 from attnviz.browse_session import Session
 from attnviz.browse_state import Size, State
+from attnviz.errors import AttnvizError
 from attnviz.maps import Recording
+from attnviz.selection import Selection
 from tests.conftest import dense_maps
 from tests.test_browse_session import other_recording, worded_recording
 
@@ -113,11 +117,11 @@ def test_head_is_found_by_its_name(recording: Recording) -> None:
 
 def test_heads_are_sorted_by_the_metric_of_that_name_the_first_chosen(recording: Recording) -> None:
     screen = screen_of(recording)
-    screen.session.measure("peak")
+    screen.session.ranking.measure("peak")
     state = find(screen, State(), "peak")
     assert state.view.order == "peak"
-    assert state.head == screen.session.order(state.view)[0]
-    assert after(screen, "r", state=state).head == screen.session.order(state.view)[-1]
+    assert state.head == screen.session.ranking.order(state.view)[0]
+    assert after(screen, "r", state=state).head == screen.session.ranking.order(state.view)[-1]
 
 
 def long_recording(count: int = 300) -> Recording:
@@ -186,3 +190,42 @@ def test_documentation_lists_every_key_as_the_help_does() -> None:
     assert [f"| {binding.shown} | {binding.does} |" for binding in BINDINGS] == [
         line for line in page.split("\n") if line.startswith("| ") and line != "| key | does |"
     ]
+
+
+def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
+    screen = screen_of(long_recording())
+    selection = Selection(queries=(200, 210), keys=(100, 120))
+    screen = replace(screen, session=Session(screen.session.recording, None, selection))
+    state = after(screen, "enter")
+    shown = map_of(screen.session, state, screen.size, TRUE_COLOR)
+    assert (state.query, state.key) == (200, 100)
+    assert shown.queries.start <= 200 < 210 <= shown.queries.stop
+    assert shown.keys.start <= 100 < 120 <= shown.keys.stop
+    assert shown.queries.stop - shown.queries.start < 100
+    assert after(screen, "0", state=state).zoom == 0
+
+
+def test_part_of_a_single_head_is_open_at_once(recording: Recording) -> None:
+    alone = Selection(pairs=((1, 2),), keys=(2, 5))
+    assert first_state(replace(screen_of(recording), session=Session(recording, None, alone))).opened
+    assert not first_state(screen_of(recording)).opened
+
+
+def test_tokens_that_are_not_there_are_refused(recording: Recording) -> None:
+    with pytest.raises(AttnvizError, match=r"no tokens at --keys 90:95; there are 7, so 0:7 works"):
+        Session(recording, None, Selection(keys=(90, 95)))
+
+
+def test_beginning_of_a_metric_sorts_by_it(recording: Recording) -> None:
+    screen = screen_of(recording)
+    assert find(screen, State(), "ind").view.order == "induction"
+    assert "no head or metric" in find(screen, State(), "s").message  # self, sink, special, spread, stripe
+    assert metrics_meant("")[:2] == ["induction", "previous"]
+
+
+def test_words_have_no_scores(recording: Recording) -> None:
+    screen = screen_of(worded_recording())
+    words = after(screen, "enter", "w")
+    assert words.view.words
+    assert "a word has no score" in after(screen, "v", state=words).message
+    assert not after(screen, "enter", "v", "w").view.words

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.browse_keys import Screen
 from attnviz.browse_save import picture, save_picture
+from attnviz.browse_screen import Screen
 from attnviz.browse_session import Session
 from attnviz.browse_state import Size, State, View
 from attnviz.errors import AttnvizError

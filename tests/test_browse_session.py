@@ -58,10 +58,10 @@ def test_weights_of_a_word_are_summed_over_keys_and_averaged_over_queries() -> N
     assert cells.values.tolist() == [[20.0, 11.5], [35.0, 19.0]]
 
 
-def test_scores_of_a_word_are_averaged() -> None:
+def test_word_has_no_score_and_a_token_alone_keeps_its_own() -> None:
     view = View(words=True, special=False, scores=True)
-    cells = Session(worded_recording()).cells(0, view, slice(0, 1), slice(0, 1), 9, 9)
-    assert cells.values.tolist() == [[100.0]]
+    cells = Session(worded_recording()).cells(0, view, slice(0, 2), slice(0, 2), 9, 9)
+    assert np.array_equal(cells.values, [[np.nan, np.nan], [np.nan, 190.0]], equal_nan=True)
 
 
 def test_row_is_every_key_of_one_query(recording: Recording) -> None:
@@ -103,19 +103,19 @@ def test_thumbnails_come_in_slices_and_once(recording: Recording) -> None:
 
 def test_heads_are_sorted_by_what_was_measured(recording: Recording) -> None:
     session = Session(recording)
-    assert session.order(View(order="peak")) == list(range(6))
-    session.measure("peak")
+    assert session.ranking.order(View(order="peak")) == list(range(6))
+    session.ranking.measure("peak")
     numbers = [maps.weights[head].max(axis=-1).mean() for maps in (dense_maps(0), dense_maps(1)) for head in range(3)]
-    order = session.order(View(order="peak"))
+    order = session.ranking.order(View(order="peak"))
     assert order == sorted(range(6), key=lambda head: -numbers[head])
-    assert session.order(View(order="peak", ascending=True)) == order[::-1]
+    assert session.ranking.order(View(order="peak", ascending=True)) == order[::-1]
 
 
 def test_heads_without_a_number_come_last_either_way(recording: Recording) -> None:
     session = Session(recording)
-    session.numbers["peak"] = dict(enumerate([0.5, np.nan, 0.1, 0.9, 0.2, 0.3]))
-    assert session.order(View(order="peak"))[-1] == 1
-    assert session.order(View(order="peak", ascending=True))[-1] == 1
+    session.ranking.numbers["peak"] = dict(enumerate([0.5, np.nan, 0.1, 0.9, 0.2, 0.3]))
+    assert session.ranking.order(View(order="peak"))[-1] == 1
+    assert session.ranking.order(View(order="peak", ascending=True))[-1] == 1
 
 
 def test_weights_of_all_heads_share_the_scale_from_0_to_1(recording: Recording) -> None:
@@ -149,7 +149,13 @@ def test_long_maps_are_never_made_whole() -> None:
     session = Session(Recording(maps=(maps,), model="long"))
     whole = slice(0, 32_000)
     for view in (View(), View(scores=True), View(words=True), View(special=False)):
-        assert session.cells(0, view, whole, whole, 30, 40).values.max() == 0.5
+        assert session.cells(0, view, whole, whole, 30, 40).values.max() == 0.25
+        session.wanted[0].advance()
+        refined = session.cells(0, view, whole, whole, 30, 40).values
+        assert refined[0].max() == (0.25 if view.scores else 0.5)
+        assert refined[1:].max() == 0.25
+        session.wanted.clear()
+        session._blocks.clear()
         assert len(session.row(0, view, 31_999).weights) == 32_000
     near = slice(31_990, 32_000)
     assert session.cells(0, replace(View(), scores=True), near, near, 30, 40).values.max() == 0.25

@@ -9,12 +9,19 @@ import time
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from attnviz.files import save
 from attnviz.maps import Recording
+from attnviz.maps_factored import FactoredMaps
+from attnviz.masks import Mask
+from attnviz.tokens import Tokens
 from tests.bench.timing import Pair, report
 from tests.test_browse_app import KEYS, key_times, wide_recording
 
 LIMIT = 0.1  # seconds to answer a key
+STEP_LIMIT = 0.15  # seconds to answer a step of zoom on a long map
+LONG = (8192, 32_768)  # tokens
 RUNS = 9
 SIZES = ((1, 4, 12), (6, 12, 40), (12, 12, 512))
 LAST_WORD = b"q quits"  # of the first screen, and of the picture no word at all
@@ -30,6 +37,8 @@ def main() -> None:
             save(wide_recording(layers, heads, tokens), path)
             report(f"browse against show, {layers} x {heads} heads, {tokens} tokens", pair_starts(path), 1.3)
     answer_keys(wide_recording(12, 12, 512))
+    for tokens in LONG:
+        zoom(tokens)
 
 
 def pair_starts(path: Path) -> Pair:
@@ -65,6 +74,41 @@ def answer_keys(recording: Recording) -> None:
     slowest = max(times, key=times.__getitem__)
     holds = "holds" if times[slowest] <= LIMIT else "MISSED"
     print(f"slowest of {len(KEYS)} keys: {slowest!r} {times[slowest]:.3f} s (at most {LIMIT:g}, {holds})", flush=True)
+
+
+def zoom(tokens: int) -> None:
+    """Prints the step that takes longest from the whole of a long map to its cells, across them, and back."""
+    deeper = ["plus"] * 14
+    keys = ["enter", *deeper, "down", "pagedown", "end", "g", "tab", *["minus"] * 14, "down", "shift+down", "v", "v"]
+    for name, clock in (("processor", time.thread_time), ("clock", time.perf_counter)):
+        runs = [key_times(long_recording(tokens), keys, clock=clock) for _ in range(3)]
+        times = {key: min(run[key] for run in runs) for key in runs[0]}
+        slowest = max(times, key=times.__getitem__)
+        holds = "holds" if times[slowest] <= STEP_LIMIT else "MISSED"
+        told = f"{slowest!r} {times[slowest]:.3f} s, median {median(times.values()):.3f} s"
+        print(f"slowest of {len(keys)} keys at {tokens} tokens, by {name}: {told} (at most {STEP_LIMIT:g}, {holds})")
+
+
+def long_recording(tokens: int) -> Recording:
+    """Twelve causal heads as random factors; the log-sum-exp is that of independent normal scores."""
+    random = np.random.default_rng(0)
+    queries, keys = (random.normal(size=(12, tokens, 64)).astype(np.float32) for _ in range(2))
+    seen = np.log(np.arange(1, tokens + 1)) + 0.5  # the mean of exp(normal) is exp(1/2)
+    text = Tokens.numbered(tokens, "t")
+    maps = FactoredMaps(
+        layer=0,
+        module="layers.0",
+        heads=tuple(range(12)),
+        query_tokens=text,
+        key_tokens=text,
+        scale=1 / 8,
+        queries=queries,
+        keys=keys,
+        key_heads=tuple(range(12)),
+        logsumexp=np.tile(seen.astype(np.float32), (12, 1)),
+        mask=Mask(causal=True),
+    )
+    return Recording(maps=(maps,), model="a test")
 
 
 def _read(terminal: int) -> bytes:

@@ -1,0 +1,145 @@
+"""A block of one head as the cells that are shown of it: each unit its own, or many pooled to one."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.browse_state import View
+from attnviz.browse_units import Units, reduce_units
+from attnviz.maps import BoolArray, FloatArray, LayerMaps, block_edges
+
+BAND = 1_000_000  # cells that are computed at once where a block has no bound
+SAMPLED = 1_000_000  # cells of the queries that stand for the others at first
+FEWEST_SAMPLED = 8  # queries
+Side = tuple[Units, slice]
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A block of one head as it is shown: values and which of them are visible, ``(rows, columns)``."""
+
+    values: FloatArray
+    visible: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One head's maps, and those of the other recording.
+
+    Attributes:
+        maps: the attention call.
+        number: the head's number in it.
+        partner: the call that it differs from; ``None`` where there is no other recording.
+    """
+
+    maps: LayerMaps
+    number: int
+    partner: LayerMaps | None = None
+
+
+def unit_cells(head: Head, view: View, rows: Side, columns: Side) -> Cells:
+    """Every unit of the block a cell: weights to a unit summed over its keys and averaged over its queries."""
+    cells = joined(head.maps, head.number, view.scores, rows, columns)
+    if not view.difference or head.partner is None:
+        return cells
+    theirs = joined(head.partner, head.number, view.scores, rows, columns)
+    return Cells(theirs.values - cells.values, cells.visible | theirs.visible)
+
+
+def joined(maps: LayerMaps, number: int, scores: bool, rows: Side, columns: Side) -> Cells:
+    """Weights of units, or scores, of which a unit of several tokens has none."""
+    (row_units, row_span), (column_units, column_span) = rows, columns
+    window = maps.window((number,), row_units.tokens(row_span), column_units.tokens(column_span))
+    values, visible = (window.scores if scores else window.weights)[0], window.visible
+    if row_units.plain and column_units.plain:
+        return Cells(values, visible)
+
+    def total(cells: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
+        summed = reduce_units(np.add, cells, column_units, column_span, axis=1)
+        return reduce_units(np.add, summed, row_units, row_span, axis=0)
+
+    tall, wide = ((units.stops - units.starts)[span] for units, span in (rows, columns))
+    summed = total(np.where(visible, values, 0))
+    if scores:
+        alone = (tall == 1)[:, None] & (wide == 1)
+        summed = np.where(alone, summed, np.nan)
+    else:
+        summed = summed / tall[:, None]
+    return Cells(summed.astype(np.float32), total(visible.astype(np.int64)) > 0)
+
+
+def pool(cells: Cells, height: int, width: int, mean: bool) -> Cells:
+    """The block in at most ``height`` x ``width`` cells, over the visible of each."""
+    rows, columns = cells.values.shape
+    if rows <= height and columns <= width:
+        return cells
+
+    def over(reduce: np.ufunc, values: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
+        for axis, most in ((1, width), (0, height)):
+            count = values.shape[axis]
+            if count > most:
+                values = np.asarray(reduce.reduceat(values, block_edges(count, most)[:-1], axis=axis))
+        return values
+
+    shown = np.where(cells.visible, cells.values, 0)
+    if not mean:
+        return Cells(over(np.maximum, shown), over(np.logical_or, cells.visible))
+    seen = over(np.add, cells.visible.astype(np.int64))
+    return Cells((over(np.add, shown) / np.maximum(seen, 1)).astype(np.float32), seen > 0)
+
+
+def pooled(heads: list[Head], view: View, queries: slice, keys: slice, height: int, width: int) -> list[Cells]:
+    """The block of each of several heads of one call, in at most ``height`` x ``width`` cells."""
+    if view.scores:
+        return [_mean_scores(head, queries, keys, height, width) for head in heads]
+    shape = (min(height, queries.stop - queries.start), min(width, keys.stop - keys.start))
+    numbers = tuple(head.number for head in heads)
+    overview = heads[0].maps.overview(numbers, *shape, queries, keys)
+    values = overview.mean if view.mean or view.difference else overview.maximum
+    visible = overview.visible
+    if view.difference and heads[0].partner is not None:
+        theirs = heads[0].partner.overview(numbers, *shape, queries, keys)
+        values, visible = theirs.mean - values, visible | theirs.visible
+    return [Cells(block, visible) for block in values]
+
+
+def sampled(head: Head, view: View, queries: slice, keys: slice, height: int, width: int) -> Cells:
+    """The block where each row of cells is one query of its own, or in the longest maps of its neighbour's, exactly."""
+    count = queries.stop - queries.start
+    rows, columns = min(height, count), keys.stop - keys.start
+    few = min(rows, max(FEWEST_SAMPLED, SAMPLED // columns))
+    edges = queries.start + block_edges(count, few)
+    read = [_query(head, view, query, keys) for query in ((edges[:-1] + edges[1:]) // 2).tolist()]
+    lines = Cells(np.concatenate([line.values for line in read]), np.concatenate([line.visible for line in read]))
+    cells = pool(lines, few, width, view.mean or view.difference or view.scores)
+    nearest = np.arange(rows) * few // rows
+    return Cells(cells.values[nearest], cells.visible[nearest])
+
+
+def _query(head: Head, view: View, query: int, keys: slice) -> Cells:
+    """One query's row, ``(1, keys)``."""
+    windows = [
+        maps.window((head.number,), slice(query, query + 1), keys)
+        for maps in (head.maps, head.partner if view.difference else None)
+        if maps is not None
+    ]
+    tables = [(window.scores if view.scores else window.weights)[0] for window in windows]
+    visible = np.logical_or.reduce([window.visible for window in windows])
+    return Cells(tables[1] - tables[0] if len(tables) > 1 else tables[0], visible)
+
+
+def _mean_scores(head: Head, queries: slice, keys: slice, height: int, width: int) -> Cells:
+    """The mean score of each cell's visible pairs, in bands of queries, so that memory stays bounded."""
+    edges = queries.start + block_edges(queries.stop - queries.start, min(height, queries.stop - queries.start))
+    columns = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]
+    total = np.zeros((len(edges) - 1, len(columns)))
+    seen = np.zeros(total.shape, dtype=np.int64)
+    step = max(1, BAND // (keys.stop - keys.start))
+    for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+        for first in range(start, stop, step):
+            window = head.maps.window((head.number,), slice(first, min(first + step, stop)), keys)
+            summed = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
+            total[row] += np.add.reduceat(summed, columns)
+            seen[row] += np.add.reduceat(window.visible.sum(axis=0), columns)
+    return Cells((total / np.maximum(seen, 1)).astype(np.float32), seen > 0)

@@ -1,0 +1,62 @@
+import math
+
+import numpy as np
+
+from attnviz.browse_ranking import Ranking
+from attnviz.browse_state import View
+from attnviz.maps import DenseMaps, Recording
+from attnviz.metrics import METRICS
+from attnviz.tokens import Tokens
+from tests.conftest import HEADS
+
+
+def previous_maps(layer: int, tokens: int = 8) -> DenseMaps:
+    """One head that looks at the token before, and one that looks at the first."""
+    weights = np.zeros((2, tokens, tokens), dtype=np.float32)
+    weights[0, np.arange(tokens), np.maximum(np.arange(tokens) - 1, 0)] = 1
+    weights[1, :, 0] = 1
+    text = Tokens.numbered(tokens)
+    visible = np.tri(tokens, dtype=bool)
+    return DenseMaps(
+        layer=layer,
+        module="",
+        heads=(4, 7),
+        query_tokens=text,
+        key_tokens=text,
+        scores=weights,
+        weights=weights,
+        visible=visible,
+    )
+
+
+def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:
+    maps = previous_maps(0), previous_maps(1)
+    ranking = Ranking([(each, head) for each in maps for head in each.heads])
+    assert ranking.unnamed() == [0, 1]
+    ranking.name([0, 1])
+    assert ranking.patterns[0] == "previous token 1.00"
+    assert ranking.patterns[1].startswith("sink")
+    assert ranking.unnamed() == [2, 3]
+    assert not ranking.numbers
+    ranking.name([2, 3])
+    assert ranking.unnamed() is None
+    assert set(ranking.numbers) == set(METRICS)
+    assert ranking.order(View(order="previous"))[:2] == [0, 2]
+
+
+def test_naming_measures_what_measuring_does(recording: Recording) -> None:
+    heads = [(maps, head) for maps in recording.maps for head in maps.heads]
+    named, measured = Ranking(heads), Ranking(heads)
+    while (group := named.unnamed()) is not None:
+        assert len(group) == HEADS
+        named.name(group)
+    measured.measure("entropy")
+    assert all(math.isclose(named.numbers["entropy"][head], measured.numbers["entropy"][head]) for head in range(6))
+
+
+def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
+    from tests.test_browse_session import LongMaps
+
+    tokens = Tokens.numbered(32_000)
+    maps = LongMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
+    assert Ranking([(maps, 0)]).unnamed() is None
