@@ -1,20 +1,20 @@
 """The numbers of chosen heads as a page carries them: quantized, compressed, and within a budget of bytes."""
 
-import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.cells import HeadCells
-from attnviz.errors import AttnvizError
-from attnviz.maps import LayerMaps, block_edges, pool_weights
+from attnviz.codes import PRECISIONS, Precision, deflated, encode_weights, without_nan
+from attnviz.maps import LayerMaps, Overview, block_edges, pool_weights
+from attnviz.maps_factored import FactoredMaps
+from attnviz.payload_factors import SENTENCE, KeyPool, PackedFactors, factored_bytes, pack_factors, peak_of
 
-ABSENT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
 THUMBNAIL = 48  # cells a side
+BAND = 4_000_000  # cells that are compared at once
 STEPS = 4  # cells of a row on which its log-sum-exp is checked
 SCORES_SAID = "Scores follow from them and each row’s log-sum-exp, and are shown with their error."
 # The least ``high`` times keys: with codes up to 253 and rows that sum to one, the mean square of a row's codes is then
@@ -24,72 +24,24 @@ CLOSE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights ma
 
 
 @dataclass(frozen=True)
-class Precision:
-    """How a page keeps a weight.
-
-    An integer ``code`` of at most ``largest`` stands for the weight ``high · (code / largest)²``, where ``high`` is
-    the head's largest one (or a little more, so that codes stay short): small weights are kept finer than large
-    ones, with an error of at most ``√(weight · high) / largest``. The two codes above stand for a masked cell and
-    for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. As float32, weights and
-    scores are both kept as they are.
-
-    Attributes:
-        dtype: of what is kept for a weight: float32, uint16 or uint8.
-        most_cells: the most cells of a page for which it is chosen.
-        size: bytes that a cell takes in the page at most, with its score, deflated and in base64.
-    """
-
-    dtype: str
-    most_cells: int
-    size: int
-
-    @property
-    def exact(self) -> bool:
-        """Whether the numbers are kept as they are."""
-        return self.dtype == "float32"
-
-    @property
-    def largest(self) -> int:
-        """The code of the weight 1; 0 where there are no codes."""
-        return 0 if self.exact else int(np.iinfo(self.dtype).max) - 2
-
-    @property
-    def sentence(self) -> str:
-        """The precision in one sentence."""
-        if self.exact:
-            return "Weights are kept exactly, as float32."
-        bits = np.dtype(self.dtype).itemsize * 8
-        error, small = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
-        return (
-            f"Weights are kept in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
-            f"{small:g} below 1%."
-        )
-
-
-def rounded_up(number: float) -> float:
-    """The number in two digits, never less than it is."""
-    step = 10.0 ** (np.floor(np.log10(number)) - 1)
-    return float(np.ceil(number / step) * step)
-
-
-PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 3), Precision("uint8", 2**62, 1))
-
-
-@dataclass(frozen=True)
 class Plan:
     """What of the numbers fits a page.
 
     Attributes:
         precision: how a weight is kept.
         block: tokens a cell stands for, each way; 1 where every token has its own.
+        factored: whether queries and keys travel instead of weights.
     """
 
     precision: Precision
     block: int
+    factored: bool = False
 
     @property
     def sentence(self) -> str:
         """What is kept of weights and scores."""
+        if self.factored:
+            return SENTENCE
         if self.block > 1:
             return self.precision.sentence
         scores = "So are scores." if self.precision.exact else SCORES_SAID
@@ -119,18 +71,22 @@ class PackedSide:
     """One head of one recording, packed.
 
     Attributes:
-        content: weights and what goes with them, one after the other, deflated.
+        content: weights and what goes with them, or factors, one after the other, deflated.
         thumbnail: the means and the maxima ``(height, width)`` of its thumbnail, as uint8 codes.
+        thumbnail_highs: what the largest code of the means and of the maxima stands for.
         peak: row and column of the largest weight, and that weight; ``None`` where no cell has one.
         high: what the largest code stands for.
         marks: whether a cell is absent, and whether one is NaN.
+        factors: how the content is read where it is factors.
     """
 
     content: bytes
     thumbnail: bytes
+    thumbnail_highs: tuple[float, float]
     peak: tuple[int, int, float] | None
     high: float
     marks: tuple[bool, bool]
+    factors: PackedFactors | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,21 +105,62 @@ class PackedHead:
 def plan_page(heads: Iterable[HeadCells], budget: int) -> Plan:
     """The finest plan with which the heads fit ``budget`` bytes.
 
-    A cell takes a byte of the budget: six bits when deflated (see FINEST), and a third more in base64.
+    A cell takes a byte of the budget: six bits when deflated (see FINEST), and a quarter more in characters.
     """
     heads = tuple(heads)
+    cells, factors = _all_cells(heads, 1), factored_bytes(heads)
+    if cells > PRECISIONS[0].most_cells and factors is not None and factors <= budget:
+        return Plan(PRECISIONS[0], 1, factored=True)
     block = 1
-    while (cells := sum(_cells(head, block) for head in heads)) > budget:
+    while (cells := _all_cells(heads, block)) > budget:
         block += 1
     if block > 1:
         return Plan(PRECISIONS[-1], block)
     return Plan(next(one for one in PRECISIONS if cells <= min(one.most_cells, budget // one.size)), block)
 
 
-def pack_heads(heads: Iterable[HeadCells], plan: Plan) -> list[PackedHead]:
-    """Each head, packed, in order."""
+def pack_heads(heads: Iterable[HeadCells], plan: Plan) -> tuple[list[PackedHead], list[bytes]]:
+    """Each head, packed, in order; and the keys that heads share."""
+    keys = KeyPool()
+    if plan.factored:
+        return [pack_factored(head, keys) for head in heads], keys.packed
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda head: pack_head(head, plan), heads))
+        return list(pool.map(lambda head: pack_head(head, plan), heads)), keys.packed
+
+
+def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
+    """One head as its factors, packed."""
+    sides = tuple(_factored_side(maps, head, keys) for maps in head.sides.values() if isinstance(maps, FactoredMaps))
+    return PackedHead(sides, _factored_reach(head) if len(sides) > 1 else 0.0)
+
+
+def _factored_side(maps: FactoredMaps, head: HeadCells, keys: KeyPool) -> PackedSide:
+    factors = pack_factors(maps, head, keys)
+    overview = factors.overview
+    high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)
+    return PackedSide(
+        content=factors.content,
+        thumbnail=_codes_of(overview, highs := _highs_of(overview, high)),
+        thumbnail_highs=highs,
+        peak=peak_of(maps, head, overview),
+        high=high,
+        marks=(not maps.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
+        factors=factors,
+    )
+
+
+def _factored_reach(head: HeadCells) -> float:
+    """The largest absolute change, looked for in bands of queries."""
+    step = max(1, BAND // (head.keys.stop - head.keys.start))
+    bands = (slice(row, min(row + step, head.queries.stop)) for row in range(*_ends(head.queries), step))
+    plan = Plan(PRECISIONS[0], 1)
+    return max(
+        _reach([read_exact(maps, replace(head, queries=band), plan) for maps in head.sides.values()]) for band in bands
+    )
+
+
+def _ends(span: slice) -> tuple[int, int]:
+    return span.start, span.stop
 
 
 def pack_head(head: HeadCells, plan: Plan) -> PackedHead:
@@ -200,9 +197,11 @@ def pack_side(cells: Cells, plan: Plan) -> PackedSide:
     second = encode_weights(cells.second, cells.visible, plan.precision, high) if pooled else cells.second
     shown = np.where(cells.visible, cells.weights, np.float32(-1))
     nan = bool(np.isnan(shown.max()))
+    thumbnail = _thumbnail(cells)
     return PackedSide(
         content=deflated((encode_weights(cells.weights, cells.visible, plan.precision, high), second)),
-        thumbnail=_thumbnail(cells, high),
+        thumbnail=_codes_of(thumbnail, highs := _highs_of(thumbnail, high)),
+        thumbnail_highs=highs,
         peak=_peak(shown),
         high=high,
         marks=(not cells.visible.all(), nan),
@@ -213,33 +212,6 @@ def axis_edges(span: slice, block: int) -> NDArray[np.int64]:
     """The token at which each cell of an axis begins, and the end: ``(cells + 1,)``."""
     count = span.stop - span.start
     return np.asarray(span.start + block_edges(count, -(-count // block)))
-
-
-def encode_weights(
-    weights: NDArray[np.float32], visible: NDArray[np.bool_], precision: Precision, high: float = 1.0
-) -> NDArray[Any]:
-    """The weights as the page keeps them, ``(queries, keys)``; the largest code stands for ``high``.
-
-    Raises:
-        AttnvizError: if codes cannot stand for a weight because it is not within 0 to 1.
-    """
-    if precision.exact:
-        return np.asarray(np.where(visible, weights, ABSENT))
-    roots = np.where(visible, weights, np.float32(0))
-    least, most = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN where any is
-    nothing = np.isnan(roots) if np.isnan(most) else None
-    if nothing is not None:
-        roots[nothing] = 0
-        least, most = float(roots.min()), float(roots.max())
-    if least < 0 or most > 1 + 1e-3:
-        raise AttnvizError("weights outside 0 to 1 do not fit a page of this many cells; fewer heads or tokens work")
-    np.sqrt(np.minimum(roots, np.float32(high), out=roots), out=roots)
-    roots *= np.float32(precision.largest / np.sqrt(high))
-    codes = np.rint(roots, out=roots).astype(precision.dtype)
-    if nothing is not None:
-        codes[nothing] = precision.largest + 2
-    np.copyto(codes, precision.largest + 1, where=~visible)
-    return np.asarray(codes)
 
 
 def log_sum_exp(
@@ -257,30 +229,29 @@ def log_sum_exp(
     return np.where(seen & ~wrong.any(axis=-1), lse, np.nan).astype(np.float32)
 
 
-def without_nan(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The values with -1 for NaN; themselves where none is."""
-    return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
-
-
-def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """The arrays' bytes, little-endian; run lengths and Huffman codes are all that noise of few values gains from."""
-    deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
-    parts = [deflate.compress(one.astype(one.dtype.newbyteorder("<"), copy=False).tobytes()) for one in arrays]
-    return b"".join((*parts, deflate.flush()))
-
-
 def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
     """The cells of the thumbnail of a map of so many."""
     return min(height, THUMBNAIL), min(width, THUMBNAIL)
 
 
-def _thumbnail(cells: Cells, high: float) -> bytes:
+def _thumbnail(cells: Cells) -> Overview:
     height, width = thumbnail_shape(*cells.visible.shape)
     means = pool_weights(cells.weights[None], cells.visible, height, width)
     same = cells.largest is cells.weights
     maxima = means if same else pool_weights(cells.largest[None], cells.visible, height, width)
-    pictures = (means.mean[0], maxima.maximum[0])
-    return b"".join(encode_weights(one, means.visible, PRECISIONS[-1], high).tobytes() for one in pictures)
+    return Overview(means.mean, maxima.maximum, means.visible)
+
+
+def _highs_of(overview: Overview, high: float) -> tuple[float, float]:
+    """What the largest codes of means and maxima stand for: means of many weights are far smaller."""
+    largest = float(without_nan(overview.mean[0]).max(initial=0))
+    return (largest if largest > 0 else high), high
+
+
+def _codes_of(overview: Overview, highs: tuple[float, float]) -> bytes:
+    """Its means, then its maxima, as codes."""
+    pictures = zip((overview.mean[0], overview.maximum[0]), highs, strict=True)
+    return b"".join(encode_weights(one, overview.visible, PRECISIONS[-1], high).tobytes() for one, high in pictures)
 
 
 def _peak(shown: NDArray[np.float32]) -> tuple[int, int, float] | None:
@@ -294,6 +265,10 @@ def _reach(sides: list[Cells]) -> float:
     before, after = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
     change = np.abs(after - before)
     return float(change[np.isfinite(change)].max(initial=0))
+
+
+def _all_cells(heads: Iterable[HeadCells], block: int) -> int:
+    return sum(_cells(head, block) for head in heads)
 
 
 def _cells(head: HeadCells, block: int) -> int:

@@ -14,20 +14,25 @@ import numpy as np
 
 from attnviz.captions import head_name
 from attnviz.cells import HeadCells, Numbers
+from attnviz.codes import PRECISIONS, base85
 from attnviz.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
-from attnviz.payload import PRECISIONS, PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
+from attnviz.payload import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
+from attnviz.payload_factors import follows_from_factors
 from attnviz.report import Report, Summary
 from attnviz.styles import find_query
 from attnviz.tokens import Tokens
 
 SCRIPTS = (
+    "factors.js",
     "numbers.js",
+    "factored.js",
     "colors.js",
     "surface.js",
     "stage.js",
     "matrix.js",
+    "zoom.js",
     "arcs.js",
     "words.js",
     "table.js",
@@ -36,8 +41,14 @@ SCRIPTS = (
     "save.js",
     "page.js",
 )
+WORKER = ("factors.js", "worker.js")
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; base-uri 'none'; form-action 'none'"
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:;{worker} "
+    "base-uri 'none'; form-action 'none'"
+)
+LIMITED = (
+    "Zoom ends at these blocks: a page computes single cells of a long recording from queries, keys and rules, "
+    "and this one has none, or a mask or bias that is given cell by cell."
 )
 FEW = 3  # tokens of a block that are all in its label
 SIDES = {"": "", "_a": "A", "_b": "B"}
@@ -52,14 +63,21 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     if report.numbers is None:
         raise AttnvizError(f"there are no heads to show in a {suffix} page; attnviz show and compare have them")
     plan = plan_page(report.numbers.heads, report.look.max_size)
-    heads = pack_heads(report.numbers.heads, plan)
+    heads, keys = pack_heads(report.numbers.heads, plan)
     file.write(_opening(report, report.numbers, plan, heads).encode())
+    if plan.factored:
+        _write_data(file, "worker", "\n".join(_asset(name) for name in WORKER).encode())
+    for number, packed_keys in enumerate(keys):
+        _write_data(file, f"keys-{number}", base85(packed_keys))
     for number, head in enumerate(heads):
         for side, packed in enumerate(head.sides):
-            file.write(b'<script type="text/plain" id="head-%d-%d">' % (number, side))
-            file.write(base64.b64encode(packed.content))
-            file.write(b"</script>\n")
+            _write_data(file, f"head-{number}-{side}", base85(packed.content))
     file.write(b"</body>\n</html>\n")
+
+
+def _write_data(file: IO[bytes], name: str, content: bytes) -> None:
+    """An element that the browser keeps as it is and does not run."""
+    file.write(b'<script type="text/plain" id="%s">%s</script>\n' % (name.encode(), content))
 
 
 def max_cells(look: Look) -> int:
@@ -72,7 +90,9 @@ def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHea
     style, script = _asset("page.css"), "\n".join(_asset(name) for name in SCRIPTS)
     data = _about_page(report, numbers, plan, heads)
     fields = {
-        "policy": POLICY.format(script=_digest(script), style=_digest(style)),
+        "policy": POLICY.format(
+            script=_digest(script), style=_digest(style), worker=" worker-src blob:;" if plan.factored else ""
+        ),
         "title": html.escape(report.title),
         "caption": html.escape(report.caption),
         "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
@@ -101,7 +121,7 @@ def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[Packed
         "absent": absent,
         "nan": nan,
         "nanColor": list(NAN),
-        "palettes": {name: _base64(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
+        "palettes": {name: _text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
         "sequential": sequential,
         "diverging": DIVERGING,
         "high": max((side.peak[2] for side in sides if side.peak), default=0.0) or 1.0,
@@ -110,7 +130,7 @@ def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[Packed
         "texts": texts.described,
         "heads": described,
         "thumbnailLargest": PRECISIONS[-1].largest,
-        "thumbnails": _base64(b"".join(side.thumbnail for side in sides)),
+        "thumbnails": _text85(b"".join(side.thumbnail for side in sides)),
     }
 
 
@@ -178,11 +198,18 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts) -> dict[str, 
         "same": maps.query_tokens.labels == maps.key_tokens.labels and cells.queries == cells.keys,
         "queries": [texts.number(side.query_tokens, cells.queries) for side in cells.sides.values()],
         "keys": [texts.number(side.key_tokens, cells.keys) for side in cells.sides.values()],
-        "thumbnail": thumbnail_shape(rows, columns),
+        "thumbnail": _thumbnail_shape(head, rows, columns),
+        "factors": [side.factors.about for side in head.sides if side.factors],
         "peaks": [side.peak for side in head.sides],
         "highs": [side.high for side in head.sides],
+        "thumbnailHighs": [side.thumbnail_highs for side in head.sides],
         "reach": head.reach,
     }
+
+
+def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ...]:
+    factors = head.sides[0].factors
+    return thumbnail_shape(rows, columns) if factors is None else factors.overview.visible.shape
 
 
 def _remarks(numbers: Numbers, plan: Plan, absent: bool, nan: bool) -> list[str]:
@@ -195,6 +222,8 @@ def _remarks(numbers: Numbers, plan: Plan, absent: bool, nan: bool) -> list[str]
             f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
             "weights; fewer --heads, --queries 10:40 --keys :20, or a larger --max-size shows each token."
         )
+        if not all(follows_from_factors(maps) for maps in head.sides.values()):
+            remarks.append(LIMITED)
     if absent:
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
     if nan:
@@ -219,11 +248,11 @@ def _named(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
 
 
 def _digest(content: str) -> str:
-    return f"sha256-{_base64(hashlib.sha256(content.encode()).digest())}"
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"
 
 
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")
+def _text85(content: bytes) -> str:
+    return base85(content).decode("ascii")
 
 
 def _script_json(value: dict[str, Any]) -> str:

@@ -319,7 +319,9 @@ def test_table_of_a_head_names_its_rows_and_columns_for_a_screen_reader(show: Op
     assert opened.page.locator("tbody th[scope=row]").all_inner_texts() == [f"q{n}" for n in range(5)]
     weight, score = dense(recording).weights[0, 1, 2], dense(recording).scores[0, 1, 2]
     assert opened.text("tbody tr >> nth=1 >> td >> nth=2") == f"{100 * weight:.2f}%\n{score:.4f}".replace("-", "−")
-    assert opened.evaluate("document.querySelector('caption').textContent").startswith("Head 0.0 cross: Attention of")
+    assert opened.evaluate("document.querySelector('caption').textContent").startswith(
+        "Head 0.0 cross: Cross-attention of"
+    )
 
 
 def test_every_control_has_a_name(show: Opener, recording: Recording) -> None:

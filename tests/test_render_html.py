@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnviz.codes import PRECISIONS, Precision, base85, encode_weights
 from attnviz.colors import colormap
 from attnviz.compare import comparison_report
 from attnviz.errors import AttnvizError
 from attnviz.look import Look, parse_bytes
 from attnviz.maps import DenseMaps, Recording
-from attnviz.payload import PRECISIONS, Precision, encode_weights, log_sum_exp, plan_page
+from attnviz.payload import log_sum_exp, plan_page
 from attnviz.render import draw
 from attnviz.render_html import SCRIPTS, _asset
 from attnviz.report import Report, build_report
@@ -94,7 +95,7 @@ class Page(HTMLParser):
     def numbers(self, head: int, side: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Weights and what goes with them (scores, log-sum-exps or maxima), as the page's script decodes them."""
         [found] = [text for attributes, text in self.scripts if attributes.get("id") == f"head-{head}-{side}"]
-        content = zlib.decompress(base64.b64decode(found))
+        content = zlib.decompress(unwritten(found))
         data = self.data
         described = data["heads"][head]
         rows, columns = (len(data["texts"][described[axis][side]]["labels"]) for axis in ("queries", "keys"))
@@ -115,6 +116,11 @@ def decoded(codes: np.ndarray, largest: int, high: float = 1.0) -> np.ndarray:
         return codes
     weights = high * (codes.astype(np.float64) / largest) ** 2
     return np.where(codes == largest + 1, -2, np.where(codes == largest + 2, np.nan, weights))
+
+
+def unwritten(characters: str) -> bytes:
+    """What the page's characters stand for."""
+    return base64.b85decode(characters.replace(",", "<"))
 
 
 def page(report: Report) -> Page:
@@ -234,6 +240,14 @@ def test_stated_precision_holds_for_every_weight() -> None:
         assert f"within {said} percentage points" in precision.sentence
 
 
+@pytest.mark.parametrize("count", range(9))
+def test_characters_are_those_of_b85_and_begin_no_tag(count: int) -> None:
+    content = np.random.default_rng(count).bytes(5000 + count)
+    assert unwritten(base85(content).decode()) == content
+    assert b"<" not in base85(content)
+    assert len(base85(content)) <= 1.25 * len(content) + 1
+
+
 def test_nan_and_masked_have_codes_of_their_own() -> None:
     weights = np.array([[np.nan, 0.25, 0.0, np.nan]], dtype=np.float32)
     visible = np.array([[True, True, True, False]])
@@ -335,7 +349,7 @@ def test_page_says_what_the_report_says(recording: Recording) -> None:
 def test_colours_are_those_of_every_other_picture(recording: Recording) -> None:
     data = page_of(recording).data
     for name in ("viridis", "RdBu_r"):
-        assert base64.b64decode(data["palettes"][name]) == colormap(name).tobytes()
+        assert unwritten(data["palettes"][name]) == colormap(name).tobytes()
     assert data["high"] == max(dense(recording, layer).weights.max() for layer in range(LAYERS))
 
 
@@ -390,9 +404,9 @@ def test_look_says_what_is_shown_first(recording: Recording) -> None:
     look = Look(style="text", query="q3", color_scale="log", limits=(0.0, 0.5), cmap="magma")
     data = page(build_report(recording, ReportOptions(max_cells=0, look=look))).data
     assert (data["view"], data["query"], data["steps"], data["fixed"]) == ("text", 3, "log", [0.0, 0.5])
-    assert base64.b64decode(data["palettes"][data["sequential"]]) == colormap("magma").tobytes()
+    assert unwritten(data["palettes"][data["sequential"]]) == colormap("magma").tobytes()
     with pytest.raises(AttnvizError, match="no query 'nobody'"):
-        page(build_report(recording, ReportOptions(max_cells=0, look=Look(query="nobody"))))
+        page(build_report(recording, ReportOptions(max_cells=0, look=Look(style="text", query="nobody"))))
 
 
 @pytest.mark.parametrize("text", ["50", "big", "-5MB", "50 TB", "1e3MB", ""])

@@ -8,8 +8,13 @@ class ArcsPicture {
   constructor(shown) {
     this.shown = shown;
     this.factor = 1;
-    this.lines = strongestCells(shown.values, MOST_ARCS);
+    this.lines = shown.values ? strongestCells(shown.values, MOST_ARCS).map((cell) => this.lineAt(cell)) : [];
     this.top = 30;
+  }
+
+  lineAt(cell) {
+    const { values, columns } = this.shown;
+    return { query: Math.floor(cell / columns), key: cell % columns, value: values[cell] };
   }
 
   get dimmed() {
@@ -50,12 +55,9 @@ class ArcsPicture {
     });
   }
 
-  drawLine(surface, area, cell, scale, strongest) {
-    const { values, columns } = this.shown;
-    const [query, key] = [Math.floor(cell / columns), cell % columns];
+  drawLine(surface, area, { query, key, value }, scale, strongest) {
     const [start, stop] = [this.height(query, area), this.height(key, area)];
     if (Math.max(start, stop) < 0 || Math.min(start, stop) > area.height) return;
-    const value = values[cell];
     const part = partOf(value, scale);
     const color = theme()[hueOf(value, scale)];
     surface.arc(this.from + 4, start, this.to - 4, stop, color, 0.6 + (WIDEST_ARC - 0.6) * part, strongest * part);
@@ -65,9 +67,9 @@ class ArcsPicture {
     surface.clip(0, this.top, area.width, area.height - this.top, () => {
       for (const mark of [state.pin, state.mark]) {
         if (!mark) continue;
-        const cells = cellsOf(this.shown, mark).filter((cell) => partOf(this.shown.values[cell], this.shown.scale) > 0);
-        const scale = scaleUpTo(Math.max(...cells.map((cell) => Math.abs(this.shown.values[cell])), 0));
-        for (const cell of cells) this.drawLine(surface, area, cell, scale, 1);
+        const lines = linesOfToken(this.shown, mark).filter(({ value }) => partOf(value, this.shown.scale) > 0);
+        const scale = scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0);
+        for (const line of lines) this.drawLine(surface, area, line, scale, 1);
       }
       this.drawColumn(surface, area, "query", this.from, "right");
       this.drawColumn(surface, area, "key", this.to, "left");
@@ -105,6 +107,7 @@ class ArcsPicture {
   }
 
   get note() {
+    if (!this.shown.values) return "Of a text this long the arcs of one token are drawn: point at one, or find it.";
     const all = this.shown.values.length;
     return this.lines.length < MOST_ARCS
       ? "A line is as wide and as strong as its weight. Point at a token for its own lines alone."
@@ -112,12 +115,13 @@ class ArcsPicture {
   }
 }
 
-// The cells in which a token takes part, as a query or as a key.
-function cellsOf(shown, mark) {
-  const { rows, columns } = shown;
-  if (mark.query !== null && mark.key !== null) return [mark.query * columns + mark.key];
-  if (mark.query !== null) return Array.from({ length: columns }, (_, key) => mark.query * columns + key);
-  return Array.from({ length: rows }, (_, query) => query * columns + mark.key);
+// The strongest lines of a token, as a query or as a key.
+function linesOfToken(shown, mark) {
+  if (mark.query !== null && mark.key !== null) return [{ ...mark, value: shown.at(mark.query, mark.key) }];
+  const axis = mark.query !== null ? "query" : "key";
+  const values = shown.line(axis, mark[axis]);
+  const other = { query: "key", key: "query" }[axis];
+  return strongestCells(values, MOST_ARCS).map((place) => ({ [axis]: mark[axis], [other]: place, value: values[place] }));
 }
 
 // The places of the largest values by size, at most so many, strongest first; found by counting, without a sort.

@@ -134,8 +134,9 @@ function drawLegend(scale) {
 }
 
 function legendName(scale) {
-  const pooled = state.head === null ? poolsThumbnails() : page.block > 1;
-  const which = !pooled ? "" : state.head !== null || state.pool === "mean" ? ", mean of a block" : ", largest of a block";
+  const zooming = current?.stage?.picture.pooled; // undefined where nothing is computed
+  const pooled = state.head === null ? poolsThumbnails() : (zooming ?? page.block > 1);
+  const which = !pooled ? "" : (state.head !== null && zooming === undefined) || state.pool === "mean" ? ", mean of a block" : ", largest of a block";
   return `${scale.change ? "change of attention weight, B − A" : "attention weight"}${which}`;
 }
 

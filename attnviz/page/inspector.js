@@ -43,21 +43,16 @@ function cellPart(shown, { query, key }) {
 }
 
 function listPart(shown, axis, place) {
-  const { rows, columns, values, queries, keys } = shown;
+  const { queries, keys } = shown;
   const outward = axis === "query";
-  const [count, others] = outward ? [columns, keys] : [rows, queries];
-  const valueOf = (other) => values[outward ? place * columns + other : other * columns + place];
-  const seen = [];
-  for (let other = 0; other < count; other++) {
-    const value = valueOf(other);
-    if (value !== ABSENT && !Number.isNaN(value)) seen.push([other, value]);
-  }
-  seen.sort((one, two) => Math.abs(two[1]) - Math.abs(one[1]) || one[0] - two[0]);
+  const others = outward ? keys : queries;
+  const values = shown.line(axis, place);
   const name = quoted(outward ? queries : keys, place);
   const verb = shown.scale.change
     ? outward ? `${name} attends differently to` : `${name} is attended to differently by`
     : outward ? `${name} attends to` : `${name} is attended to by`;
-  const rowsShown = seen.slice(0, LIST_LENGTH).map(([other, value]) => {
+  const rowsShown = strongestOf(values, LIST_LENGTH).map((other) => {
+    const value = values[other];
     const mark = outward ? { query: place, key: other } : { query: other, key: place };
     return make("li", {}, listButton(shown, others, other, value, mark));
   });
@@ -65,6 +60,21 @@ function listPart(shown, axis, place) {
     ? make("ul", { className: "list" }, ...rowsShown)
     : make("p", { className: "hint" }, "nothing that is visible");
   return [make("h3", {}, make("bdi", {}, verb)), list];
+}
+
+// The places of the largest values by size, strongest first; of equal ones the first.
+function strongestOf(values, most) {
+  const best = [];
+  for (let place = 0; place < values.length; place++) {
+    const size = Math.abs(values[place]);
+    if (values[place] === ABSENT || Number.isNaN(size)) continue;
+    if (best.length === most && size <= Math.abs(values[best[most - 1]])) continue;
+    let rank = best.length;
+    while (rank && Math.abs(values[best[rank - 1]]) < size) rank--;
+    best.splice(rank, 0, place);
+    if (best.length > most) best.pop();
+  }
+  return best;
 }
 
 function listButton(shown, others, other, value, mark) {

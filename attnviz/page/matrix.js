@@ -2,6 +2,7 @@
 // The matrix: a row for each query, a column for each key, labels that stay while the cells scroll.
 
 const LARGEST_CELL = 72;
+const LEAST_CELL = 0.004;
 const NUMBER_CELL = 38; // from this size on a cell shows its number
 const LABEL_STEP = 13; // pixels that a label needs
 
@@ -18,10 +19,10 @@ class MatrixPicture {
   measure(width, most) {
     const { queries, keys, rows, columns } = this.shown;
     const side = Math.min(150, width * 0.28);
-    this.left = Math.ceil(Math.min(side, longest(queries.labels)) + 14);
+    this.left = Math.ceil(Math.max(Math.min(side, longest(queries.labels)) + 14, textWidth("queries ↓", 11) + 12));
     const forLabels = Math.min(130, longest(keys.labels));
     const room = [(width - this.left - 2) / columns, (most - forLabels - 40) / rows, LARGEST_CELL];
-    const fitting = Math.max(Math.min(...room), 0.05);
+    const fitting = Math.max(Math.min(...room), LEAST_CELL);
     const most_zoom = Math.max(1, 96 / fitting);
     this.factor = Math.min(Math.max(this.factor, 1), most_zoom);
     this.cell = fitting * this.factor;
@@ -73,13 +74,13 @@ class MatrixPicture {
   }
 
   drawNumbers(surface, area) {
-    const { values, columns, scale } = this.shown;
+    const { scale } = this.shown;
     const [firstRow, lastRow] = this.span("query", area);
     const [firstColumn, lastColumn] = this.span("key", area);
     const size = Math.min(15, this.cell * 0.27);
     for (let row = firstRow; row < lastRow; row++) {
       for (let column = firstColumn; column < lastColumn; column++) {
-        const value = values[row * columns + column];
+        const value = this.shown.at(row, column);
         if (value === ABSENT) continue;
         const text = Number.isNaN(value) ? "NaN" : cellText(value, scale);
         const [x, y] = [this.left + (column + 0.5) * this.cell - area.x, this.top + (row + 0.5) * this.cell - area.y];
@@ -93,19 +94,28 @@ class MatrixPicture {
     const faint = { size: 11, color: theme().soft };
     surface.text("keys →", this.left, 9, faint);
     surface.text("queries ↓", this.left - 10, 9, { ...faint, align: "right" });
-    const every = Math.ceil(LABEL_STEP / this.cell);
+    const { every } = this;
     const [firstRow, lastRow] = this.span("query", area);
     surface.clip(0, this.top - 7, this.left, area.height - this.top + 7, () => {
       for (let row = Math.ceil(firstRow / every) * every; row < lastRow; row += every) {
-        this.drawRowLabel(surface, area, row, queries.labels[row], theme().ink);
+        this.drawRowLabel(surface, area, row, this.labelOf(queries, row, every), theme().ink);
       }
     });
     const [firstColumn, lastColumn] = this.span("key", area);
     surface.clip(this.left - 7, 16, area.width - this.left + 7, this.top - 16, () => {
       for (let column = Math.ceil(firstColumn / every) * every; column < lastColumn; column += every) {
-        this.drawColumnLabel(surface, area, column, keys.labels[column], theme().ink);
+        this.drawColumnLabel(surface, area, column, this.labelOf(keys, column, every), theme().ink);
       }
     });
+  }
+
+  // Tokens from one label to the next.
+  get every() {
+    return Math.ceil(LABEL_STEP / this.cell);
+  }
+
+  labelOf(text, place) {
+    return text.labels[place];
   }
 
   get size() {

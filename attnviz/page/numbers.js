@@ -7,11 +7,23 @@ const page = JSON.parse(document.getElementById("page-data").textContent);
 const comparing = page.sides.length > 1;
 const kept = new Map();
 
-function bytesOf(base64) {
-  const characters = atob(base64);
-  const bytes = new Uint8Array(characters.length);
-  for (let place = 0; place < bytes.length; place++) bytes[place] = characters.charCodeAt(place);
-  return bytes;
+// The number that each of 85 characters stands for.
+const DIGITS = new Uint8Array(128);
+"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
+  .split("")
+  .forEach((character, digit) => (DIGITS[character.charCodeAt(0)] = digit));
+
+// Bytes from their characters, four for five; a last group may be shorter.
+function bytesOf(text) {
+  const whole = new DataView(new ArrayBuffer(4 * Math.ceil(text.length / 5)));
+  for (let group = 0; 5 * group < text.length; group++) {
+    let word = 0;
+    for (let place = 5 * group; place < 5 * group + 5; place++) {
+      word = word * 85 + (place < text.length ? DIGITS[text.charCodeAt(place)] : 84);
+    }
+    whole.setUint32(4 * group, word);
+  }
+  return new Uint8Array(whole.buffer, 0, Math.floor((4 * text.length) / 5));
 }
 
 function inflate(bytes) {
@@ -54,6 +66,15 @@ class Side {
     else this.sums = new Float32Array(buffer.slice(stop), 0, rows);
   }
 
+  weight(row, column) {
+    return this.weights[row * this.columns + column];
+  }
+
+  // The weights of a query's row, or of a key's column.
+  line(axis, place) {
+    return lineOf(this.weights, this.columns, axis, place);
+  }
+
   // The score of a cell as {value, error}, as {below} where only a bound is known, or null where none is.
   score(row, column) {
     const weight = this.weights[row * this.columns + column];
@@ -73,10 +94,15 @@ function documentRead() {
   return new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
 }
 
-async function readSide(number, side) {
-  const id = `head-${number}-${side}`;
+// What an element with so deflated content holds.
+async function contentOf(id) {
   if (!document.getElementById(id)?.nextSibling) await documentRead();
-  const buffer = await inflate(bytesOf(document.getElementById(id).textContent));
+  return inflate(bytesOf(document.getElementById(id).textContent));
+}
+
+async function readSide(number, side) {
+  if (page.heads[number].factors.length) return readFactors(number, side);
+  const buffer = await contentOf(`head-${number}-${side}`);
   return new Side(buffer, textOf(number, "query").labels.length, textOf(number, "key").labels.length, page.heads[number].highs[side]);
 }
 
@@ -88,6 +114,11 @@ function loadHead(number) {
   kept.set(number, loading);
   if (kept.size > HEADS_KEPT) kept.delete(kept.keys().next().value);
   return loading;
+}
+
+function lineOf(values, columns, axis, place) {
+  if (axis === "query") return values.subarray(place * columns, (place + 1) * columns);
+  return Float32Array.from({ length: values.length / columns }, (_, row) => values[row * columns + place]);
 }
 
 function changeOf(before, after) {
@@ -116,17 +147,17 @@ function readThumbnails() {
   return page.heads.map((head) => {
     const cells = head.thumbnail[0] * head.thumbnail[1];
     return page.sides.map((_, side) => {
-      const table = weightsOfCodes(page.thumbnailLargest, head.highs[side]);
-      const mean = decode(codes.subarray(place, place + cells), table);
-      const largest = decode(codes.subarray(place + cells, place + 2 * cells), table);
+      const tables = head.thumbnailHighs[side].map((high) => weightsOfCodes(page.thumbnailLargest, high));
+      const mean = decode(codes.subarray(place, place + cells), tables[0]);
+      const largest = decode(codes.subarray(place + cells, place + 2 * cells), tables[1]);
       place += 2 * cells;
       return { mean, largest };
     });
   });
 }
 
-// A weight in percent, with no more digits than it was kept with.
-function weightText(weight, signed = false) {
+// A weight in percent, with no more digits than it was kept with, or than its error leaves it.
+function weightText(weight, signed = false, known = null) {
   if (weight === ABSENT) return "masked";
   if (Number.isNaN(weight)) return "NaN";
   const percent = 100 * weight;
@@ -134,7 +165,7 @@ function weightText(weight, signed = false) {
   const { largest } = page.precision;
   const high = Math.max(...(state.head === null ? [1] : page.heads[state.head].highs));
   if (percent === 0 && largest && !signed) return `< ${Number((100 * high * (0.5 / largest) ** 2).toPrecision(1))}%`;
-  const error = largest ? (100 * Math.sqrt(Math.abs(weight) * high)) / largest : Math.min(0.01, percent / 100 || 0.01);
+  const error = known !== null ? Math.max(100 * known, 1e-6) : largest ? (100 * Math.sqrt(Math.abs(weight) * high)) / largest : Math.min(0.01, percent / 100 || 0.01);
   const digits = Math.min(6, Math.max(0, Math.round(-Math.log10(Math.abs(error) || 1e-4))));
   return `${sign}${Math.abs(percent).toFixed(percent === 0 ? 0 : digits)}%`;
 }

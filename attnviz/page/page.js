@@ -27,7 +27,8 @@ function manyTokens() {
 
 // The scale of what is shown now, and whether a palette shows it.
 function shownScale() {
-  return state.head === null ? thumbnailScale(0) : scaleOf(state.head);
+  if (state.head === null) return thumbnailScale(0);
+  return current?.stage?.picture.scale ?? scaleOf(state.head);
 }
 
 function hasPalette() {
@@ -43,12 +44,24 @@ function headTitle(number) {
 function showHead(number, sides) {
   const side = state.side === "B" ? 1 : 0;
   const [queries, keys] = [textOf(number, "query", side), textOf(number, "key", side)];
-  const change = comparing ? changeOf(sides[0].weights, sides[1].weights) : null;
+  const dense = !page.heads[number].factors.length;
+  const change = comparing && dense ? changeOf(sides[0].weights, sides[1].weights) : null;
+  const changed = state.side === "change";
+  const changeAt = (row, column) => shownWeight(sides[1].weight(row, column)) - shownWeight(sides[0].weight(row, column));
   return {
     number,
     sides,
     change,
-    values: state.side === "change" ? change : sides[side].weights,
+    changeAt,
+    values: dense ? (changed ? change : sides[side].weights) : null, // all of them; null where they are computed
+    at: (row, column) => {
+      const hidden = sides.every((one) => one.weight(row, column) === ABSENT);
+      return !changed ? sides[side].weight(row, column) : hidden ? ABSENT : changeAt(row, column);
+    },
+    line: (axis, place) => {
+      if (changed) return changeOf(sides[0].line(axis, place), sides[1].line(axis, place));
+      return sides[side].line(axis, place);
+    },
     rows: queries.labels.length,
     columns: keys.labels.length,
     queries,
@@ -80,6 +93,7 @@ async function draw() {
   shown = showHead(number, sides);
   one("head-title").textContent = headTitle(number);
   drawView();
+  drawLegend(shownScale());
 }
 
 function drawView() {
@@ -93,10 +107,21 @@ function drawView() {
 }
 
 function stageView(parent, label) {
-  const picture = state.view === "arcs" ? new ArcsPicture(shown) : new MatrixPicture(shown);
-  const stage = new Stage(parent, picture, label);
+  const before = current?.stage;
+  const stage = new Stage(parent, pictureOf(shown), label, before?.keptFor(shown) ? before : null);
+  const { picture } = stage;
   if (picture.note) parent.append(make("p", { className: "note" }, picture.note));
   return { stage, drawOver: () => stage.drawOver(), reveal: (mark) => stage.reveal(mark), fit: () => stage.fit() };
+}
+
+function pictureOf(shown) {
+  if (state.view === "arcs") return new ArcsPicture(shown);
+  if (shown.values) return new MatrixPicture(shown);
+  return new ZoomPicture(shown, () => {
+    if (current?.stage?.picture.shown !== shown) return;
+    current.stage.draw();
+    drawLegend(shownScale());
+  });
 }
 
 function drawMarks() {
@@ -176,7 +201,8 @@ function drawButtons() {
   const open = state.head !== null;
   const sides = [["A", "A"], ["B", "B"], ["change", "B − A"]];
   choices("sides", comparing ? sides : [], state.side, (side) => set("side", side));
-  const pools = poolsThumbnails() && !open ? [["mean", "Mean"], ["largest", "Largest"]] : [];
+  const zooms = open && state.view === "matrix" && page.heads[state.head].factors.length;
+  const pools = poolsThumbnails() && (!open || zooms) ? [["mean", "Mean"], ["largest", "Largest"]] : [];
   choices("pools", pools, state.pool, (pool) => set("pool", pool));
   const limits = page.heads.length > 1 && (hasPalette() || state.view === "arcs") ? [["page", page.fixed ? "Given limits" : "Shared colours"], ["head", "Per head"]] : [];
   choices("limits", limits, state.limits, (value) => set("limits", value));

@@ -1,14 +1,16 @@
 "use strict";
 // A stage: a part of a large picture that scrolls by itself, drawn only where it is seen, and zooms.
 
+const DRAG = 5; // pixels from which a press that moves is a drag
 const BELOW = 86; // pixels left for the legend under it
 
 // What is drawn on it has: measure(width, height) giving {width, height}, draw(surface, area), drawOver(surface,
 // area), pointAt(x, y, area) giving a mark or null, placeOf(mark) giving {x, y, width, height}, zoomBy(factor) giving
 // how far the content grew, and `fixed`, {left, top}: what stays in place while the rest scrolls.
 class Stage {
-  constructor(parent, picture, label) {
+  constructor(parent, picture, label, before = null) {
     this.picture = picture;
+    this.view = state.view;
     this.canvases = ["stage-base", "stage-over"].map((className) => make("canvas", { className, ariaHidden: "true" }));
     this.viewport = make("div", { className: "stage-view" }, ...this.canvases);
     this.space = make("div", { className: "stage-space" }, this.viewport);
@@ -19,7 +21,21 @@ class Stage {
     parent.append(this.element, this.tip);
     this.element.addEventListener("scroll", () => this.request());
     this.listen();
+    if (before) picture.factor = before.picture.factor;
     this.fit();
+    if (before) this.scrollTo(before.last);
+  }
+
+  // Whether another head, or the same in other colours, is seen at the place and zoom of this one.
+  keptFor({ queries, keys }) {
+    const { shown } = this.picture;
+    return this.picture.factor !== 1 && shown.queries === queries && shown.keys === keys && state.view === this.view;
+  }
+
+  scrollTo({ x, y }) {
+    this.element.scrollLeft = x;
+    this.element.scrollTop = y;
+    this.draw();
   }
 
   // Takes the size that there is, and the picture's at its present zoom.
@@ -54,11 +70,12 @@ class Stage {
     if (this.requested) return;
     this.requested = requestAnimationFrame(() => {
       this.requested = 0;
-      this.draw();
+      if (this.element.isConnected) this.draw();
     });
   }
 
   draw() {
+    this.last = this.area;
     const context = this.canvases[0].getContext("2d");
     context.clearRect(0, 0, this.width, this.height);
     this.picture.draw(new CanvasSurface(context), this.area);
@@ -72,16 +89,26 @@ class Stage {
     this.picture.drawOver(new CanvasSurface(context), this.area);
   }
 
-  zoom(factor, x = this.width / 2, y = this.height / 2) {
+  // Zooms around a place: that of the cell in question where it is seen, else the middle.
+  zoom(factor, x = null, y = null) {
+    if (x === null) return this.zoom(factor, ...this.centre());
     const { left, top } = this.picture.fixed;
     const [inX, inY] = [Math.max(0, x - left), Math.max(0, y - top)];
     const before = this.area;
     const grown = this.picture.zoomBy(factor);
     this.fit();
     const now = this.picture.fixed;
-    this.element.scrollLeft = (before.x + inX) * grown - Math.max(0, x - now.left);
-    this.element.scrollTop = (before.y + inY) * grown - Math.max(0, y - now.top);
-    this.draw();
+    const place = { x: (before.x + inX) * grown - Math.max(0, x - now.left), y: (before.y + inY) * grown - Math.max(0, y - now.top) };
+    this.scrollTo(place);
+  }
+
+  centre() {
+    const mark = state.mark ?? state.pin;
+    const { left, top } = this.picture.fixed;
+    const { x, y, width, height } = mark ? this.picture.placeOf(mark) : {};
+    const [across, down] = [x + width / 2 - this.area.x, y + height / 2 - this.area.y];
+    const seen = mark && across > left && across < this.width && down > top && down < this.height;
+    return seen ? [across, down] : [this.width / 2, this.height / 2];
   }
 
   // Scrolls as little as shows what is marked.
@@ -116,7 +143,9 @@ class Stage {
       if (event.pointerType !== "touch") pointTo(this.picture.pointAt(...at(event), this.area), ...at(event));
     });
     over.addEventListener("pointerleave", () => pointTo(null));
+    this.listenToDrag(over);
     over.addEventListener("click", (event) => {
+      if (this.dragged) return;
       pin(this.picture.pointAt(...at(event), this.area));
       this.element.focus({ preventScroll: true });
     });
@@ -131,6 +160,24 @@ class Stage {
       { passive: false },
     );
     this.listenToPinch(at);
+  }
+
+  // A mouse that is pressed and moved takes the picture along.
+  listenToDrag(over) {
+    let from = null;
+    over.addEventListener("pointerdown", ({ pointerType, button, clientX, clientY }) => {
+      this.dragged = false;
+      from = pointerType === "mouse" && !button ? { clientX, clientY, ...this.area } : null;
+    });
+    over.addEventListener("pointermove", ({ buttons, clientX, clientY, pointerId }) => {
+      if (!from || !buttons) return;
+      const [x, y] = [from.clientX - clientX, from.clientY - clientY];
+      if (!this.dragged && Math.hypot(x, y) < DRAG) return;
+      if (!this.dragged) over.setPointerCapture(pointerId);
+      this.dragged = true;
+      this.element.scrollTo(from.x + x, from.y + y);
+    });
+    over.addEventListener("pointerup", () => (from = null));
   }
 
   listenToPinch(at) {

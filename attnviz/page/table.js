@@ -13,8 +13,8 @@ class TableView {
   }
 
   draw() {
-    const whole = this.shown.values.length <= MOST_TABLE_CELLS;
-    const scroll = make("div", { className: "scroll", tabIndex: 0 }, whole ? this.whole() : this.oneQuery());
+    const { whole } = this;
+    const scroll = make("div", { className: "scroll", tabIndex: 0 }, whole ? this.everyQuery() : this.oneQuery());
     scroll.setAttribute("role", "region");
     scroll.setAttribute("aria-label", "Table of the head’s numbers");
     const note = "Each cell: the weight, and under it the score.";
@@ -22,7 +22,11 @@ class TableView {
     if (whole && page.block === 1 && !this.shown.scale.change) this.element.append(make("p", { className: "note" }, note));
   }
 
-  whole() {
+  get whole() {
+    return this.shown.rows * this.shown.columns <= MOST_TABLE_CELLS;
+  }
+
+  everyQuery() {
     const { queries, keys, rows, columns } = this.shown;
     const head = make("tr", {}, headed("query \\ key", "col"), ...keys.labels.map((label) => headed(label, "col")));
     const body = [];
@@ -35,8 +39,8 @@ class TableView {
   }
 
   wholeCell(row, column) {
-    const { values, columns, scale } = this.shown;
-    const value = values[row * columns + column];
+    const { scale } = this.shown;
+    const value = this.shown.at(row, column);
     const cell = make("td", { className: value === ABSENT ? "absent" : "" }, weightText(value, scale.change));
     const score = scale.change ? null : this.shown.score(row, column);
     if (value !== ABSENT && score) cell.append(document.createElement("br"), make("small", {}, scoreText(score)));
@@ -81,7 +85,7 @@ class TableView {
 
   drawOver() {}
   reveal(mark) {
-    if (mark.query === null || this.shown.values.length <= MOST_TABLE_CELLS) return;
+    if (mark.query === null || this.whole) return;
     this.query = mark.query;
     this.draw();
   }
@@ -90,19 +94,18 @@ class TableView {
 
 // The numbers that a cell has, each with its name and how it is written.
 function quantitiesOf(shown) {
-  const { columns } = shown;
   const weights = shown.sides.map((side, number) => ({
     name: comparing ? `weight ${page.sides[number]}` : page.block > 1 ? "mean weight" : "weight",
-    text: (row, column) => weightText(side.weights[row * columns + column]),
+    text: (row, column) => weightText(side.weight(row, column), false, side.weightError?.(row, column)),
   }));
   const rest = shown.sides.map((side, number) => ({
     name: (page.block > 1 ? "largest weight" : "score") + (comparing ? ` ${page.sides[number]}` : ""),
     text: (row, column) => {
-      if (side.weights[row * columns + column] === ABSENT) return "masked";
-      return page.block > 1 ? weightText(side.maxima[row * columns + column]) : scoreText(side.score(row, column));
+      if (side.weight(row, column) === ABSENT) return "masked";
+      return page.block > 1 ? weightText(side.maxima[row * shown.columns + column]) : scoreText(side.score(row, column));
     },
   }));
-  const change = { name: "change", text: (row, column) => weightText(shown.change[row * columns + column], true) };
+  const change = { name: "change", text: (row, column) => weightText(shown.changeAt(row, column), true) };
   return comparing ? [...weights, change, ...rest] : [...weights, ...rest];
 }
 

@@ -93,12 +93,9 @@ class WordsView {
   }
 
   shadesOf(mark) {
-    const { values, rows, columns } = this.shown;
-    if (mark.query !== null) {
-      return { [this.shown.same ? "both" : "key"]: values.subarray(mark.query * columns, (mark.query + 1) * columns) };
-    }
-    const column = Float32Array.from({ length: rows }, (_, query) => values[query * columns + mark.key]);
-    return { [this.shown.same ? "both" : "query"]: column };
+    const axis = mark.query !== null ? "query" : "key";
+    const shaded = this.shown.same ? "both" : { query: "key", key: "query" }[axis];
+    return { [shaded]: this.shown.line(axis, mark[axis]) };
   }
 
   shade(token, value, scale) {
@@ -126,6 +123,7 @@ class WordsView {
 
 // What each key gets from the queries that see it, on average.
 function averageOfKeys({ values, rows, columns }) {
+  if (!values) return new Float32Array(columns).fill(ABSENT);
   const totals = new Float32Array(columns);
   const counts = new Uint32Array(columns);
   for (let place = 0; place < rows * columns; place++) {

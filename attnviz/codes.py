@@ -1,0 +1,118 @@
+"""Numbers as a page carries them: weights as codes or as they are, deflated, and written in characters."""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import AttnvizError
+
+ABSENT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
+DIGITS = np.frombuffer(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", dtype=np.uint8
+)  # of Python's base64.b85encode, with a comma for "<", so that no tag and no comment can begin
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a page keeps a weight.
+
+    An integer ``code`` of at most ``largest`` stands for the weight ``high · (code / largest)²``, where ``high`` is
+    the head's largest one (or a little more, so that codes stay short): small weights are kept finer than large
+    ones, with an error of at most ``√(weight · high) / largest``. The two codes above stand for a masked cell and
+    for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. As float32, weights and
+    scores are both kept as they are.
+
+    Attributes:
+        dtype: of what is kept for a weight: float32, uint16 or uint8.
+        most_cells: the most cells of a page for which it is chosen.
+        size: bytes that a cell takes in the page at most, with its score, deflated and in base64.
+    """
+
+    dtype: str
+    most_cells: int
+    size: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether the numbers are kept as they are."""
+        return self.dtype == "float32"
+
+    @property
+    def largest(self) -> int:
+        """The code of the weight 1; 0 where there are no codes."""
+        return 0 if self.exact else int(np.iinfo(self.dtype).max) - 2
+
+    @property
+    def sentence(self) -> str:
+        """The precision in one sentence."""
+        if self.exact:
+            return "Weights are kept exactly, as float32."
+        bits = np.dtype(self.dtype).itemsize * 8
+        error, small = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
+        return (
+            f"Weights are kept in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
+            f"{small:g} below 1%."
+        )
+
+
+def rounded_up(number: float) -> float:
+    """The number in two digits, never less than it is."""
+    step = 10.0 ** (np.floor(np.log10(number)) - 1)
+    return float(np.ceil(number / step) * step)
+
+
+PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 3), Precision("uint8", 2**62, 1))
+
+
+def encode_weights(
+    weights: NDArray[np.float32], visible: NDArray[np.bool_], precision: Precision, high: float = 1.0
+) -> NDArray[Any]:
+    """The weights as the page keeps them, ``(queries, keys)``; the largest code stands for ``high``.
+
+    Raises:
+        AttnvizError: if codes cannot stand for a weight because it is not within 0 to 1.
+    """
+    if precision.exact:
+        return np.asarray(np.where(visible, weights, ABSENT))
+    roots = np.where(visible, weights, np.float32(0))
+    least, most = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN where any is
+    nothing = np.isnan(roots) if np.isnan(most) else None
+    if nothing is not None:
+        roots[nothing] = 0
+        least, most = float(roots.min()), float(roots.max())
+    if least < 0 or most > 1 + 1e-3:
+        raise AttnvizError("weights outside 0 to 1 do not fit a page of this many cells; fewer heads or tokens work")
+    np.sqrt(np.minimum(roots, np.float32(high), out=roots), out=roots)
+    roots *= np.float32(precision.largest / np.sqrt(high))
+    codes = np.rint(roots, out=roots).astype(precision.dtype)
+    if nothing is not None:
+        codes[nothing] = precision.largest + 2
+    np.copyto(codes, precision.largest + 1, where=~visible)
+    return np.asarray(codes)
+
+
+def without_nan(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The values with -1 for NaN; themselves where none is."""
+    return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
+
+
+def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
+    """The arrays' bytes, little-endian; run lengths and Huffman codes are all that noise of few values gains from."""
+    deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
+    parts = [deflate.compress(one.astype(one.dtype.newbyteorder("<"), copy=False).tobytes()) for one in arrays]
+    return b"".join((*parts, deflate.flush()))
+
+
+def base85(content: bytes) -> bytes:
+    """The bytes in characters, five for four, as ``base64.b85encode`` writes them but for the comma."""
+    missing = -len(content) % 4
+    words = np.frombuffer(content + bytes(missing), dtype=">u4").astype(np.uint32)
+    places = np.empty((len(words), 5), dtype=np.uint8)
+    for place in range(4, -1, -1):
+        words, places[:, place] = np.divmod(words, np.uint32(85))
+    characters = DIGITS[places].tobytes()
+    return characters[: len(characters) - missing]

@@ -1,0 +1,139 @@
+"use strict";
+// Cells from queries and keys: what the page and its worker both compute, by the same rules as attnviz itself.
+
+const ROWS = 4; // queries that are computed at once
+const HIDDEN = -2; // stands for a masked cell
+
+// Numbers of 16 bits, by their codes: sign, five bits of exponent, ten of fraction.
+const HALVES = Float32Array.from({ length: 65_536 }, (_, code) => {
+  const [sign, exponent, fraction] = [code >> 15 ? -1 : 1, (code >> 10) & 31, code & 1023];
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+});
+
+// Numbers of 16 bits from their high bytes, then their low ones.
+function readHalves(bytes, start, count) {
+  const numbers = new Float32Array(count);
+  const low = start + count;
+  for (let place = 0; place < count; place++) numbers[place] = HALVES[(bytes[start + place] << 8) | bytes[low + place]];
+  return numbers;
+}
+
+// Of one head of one recording: queries and keys, row after row, `unit` that their products are multiplied by, `sums`
+// (each row's log-sum-exp), `relative` (by key - query), `byKey` and `real` (by key), `softcap`, and the mask's rule.
+class Factors {
+  constructor(given) {
+    Object.assign(this, given);
+    this.rows = this.queries.length / this.features;
+    this.columns = this.keys.length / this.features;
+  }
+
+  // The run of keys that causal, window and chunk leave a query.
+  spanOf(row) {
+    const { causal, window, chunk, firstQuery, firstKey } = this.mask;
+    const place = row + firstQuery;
+    let [start, stop] = [0, Infinity];
+    if (causal) stop = place + 1;
+    if (window !== null) [start, stop] = [Math.max(start, place - window + 1), Math.min(stop, place + window)];
+    if (chunk !== null) {
+      const first = Math.floor(place / chunk) * chunk;
+      [start, stop] = [Math.max(start, first), Math.min(stop, first + chunk)];
+    }
+    const within = (key) => Math.min(this.columns, Math.max(0, key - firstKey));
+    return [within(start), within(stop)];
+  }
+
+  sees(row, column) {
+    const [start, stop] = this.spanOf(row);
+    const allowed = (column >= start && column < stop) || column + this.mask.firstKey < this.mask.prefix;
+    return allowed && (!this.real || this.real[column] > 0);
+  }
+
+  score(row, column) {
+    return this.scoreOf(this.product(row, column) * this.unit, row, column);
+  }
+
+  product(row, column) {
+    const { queries, keys, features } = this;
+    let total = 0;
+    let [query, key] = [row * features, column * features];
+    for (const stop = query + features; query < stop; ) total += queries[query++] * keys[key++];
+    return total;
+  }
+
+  scoreOf(product, row, column) {
+    const { softcap, relative, byKey } = this;
+    let score = softcap === null ? product : softcap * Math.tanh(product / softcap);
+    if (relative) score += relative[column - row + this.rows - 1];
+    if (byKey) score += byKey[column];
+    return score;
+  }
+
+  // The most by which the score may differ for the rounding of queries and keys.
+  errorOf(row, column) {
+    const { queries, keys, features } = this;
+    let size = 0;
+    for (let place = 0; place < features; place++) size += Math.abs(queries[row * features + place] * keys[column * features + place]);
+    return size * Math.abs(this.unit) * this.rounding;
+  }
+
+  weight(row, column) {
+    return this.sees(row, column) ? Math.min(1, Math.exp(this.score(row, column) - this.sums[row])) : HIDDEN;
+  }
+
+  // The weights of a query, and of the next three where there are so many, for the keys from start to stop into `out`,
+  // ROWS rows of them: a key that is read once for four queries takes half the time.
+  fillRows(row, start, stop, out) {
+    const width = stop - start;
+    const rows = Array.from({ length: ROWS }, (_, more) => Math.min(row + more, this.rows - 1));
+    const spans = rows.map((each) => this.spanOf(each));
+    const prefix = this.mask.prefix - this.mask.firstKey;
+    const first = prefix > 0 ? start : Math.max(start, Math.min(...spans.map(([begin]) => begin)));
+    const last = Math.min(stop, Math.max(prefix, ...spans.map(([, end]) => end)));
+    out.fill(HIDDEN);
+    this.fillProducts(rows[0], rows.at(-1), start, first, last, out);
+    rows.forEach((each, more) => {
+      const [begin, end] = spans[more];
+      for (let column = first; column < last; column++) {
+        const seen = ((column >= begin && column < end) || column < prefix) && (!this.real || this.real[column] > 0);
+        const place = more * width + column - start;
+        out[place] = seen ? Math.min(1, Math.exp(this.scoreOf(out[place], each, column) - this.sums[each])) : HIDDEN;
+      }
+    });
+    return out;
+  }
+
+  // The products of four queries (fewer at the end of the text: the last again) with the keys from first to last.
+  fillProducts(row, lastRow, start, first, last, out) {
+    const { queries, keys, features, unit } = this;
+    const width = out.length / ROWS;
+    const [one, two, three, four] = [0, 1, 2, 3].map((more) => Math.min(row + more, lastRow) * features);
+    for (let column = first; column < last; column++) {
+      const key = column * features;
+      let sum1 = 0;
+      let sum2 = 0;
+      let sum3 = 0;
+      let sum4 = 0;
+      for (let place = 0; place < features; place++) {
+        const number = keys[key + place];
+        sum1 += queries[one + place] * number;
+        sum2 += queries[two + place] * number;
+        sum3 += queries[three + place] * number;
+        sum4 += queries[four + place] * number;
+      }
+      const place = column - start;
+      out[place] = sum1 * unit;
+      out[place + width] = sum2 * unit;
+      out[place + 2 * width] = sum3 * unit;
+      out[place + 3 * width] = sum4 * unit;
+    }
+  }
+
+  row(row) {
+    return Float32Array.from({ length: this.columns }, (_, column) => this.weight(row, column));
+  }
+
+  column(column) {
+    return Float32Array.from({ length: this.rows }, (_, row) => this.weight(row, column));
+  }
+}

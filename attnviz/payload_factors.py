@@ -1,0 +1,168 @@
+"""The queries and keys of long maps as a page carries them: float16, from which the reader's browser computes cells."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.cells import HeadCells
+from attnviz.codes import deflated
+from attnviz.maps import FloatArray, LayerMaps, Overview
+from attnviz.maps_factored import FactoredMaps
+
+HALF = 2.0**-10 + 2.0**-22  # how far a product of two numbers rounded to float16 may be from their own, of its size
+HIGHEST = 15  # the largest number of a head is kept below 2 to this, well within float16
+COARSEST, FINEST_PIXELS = 0.015, 512  # bytes of an overview to those of the factors, and its most pixels a side
+SIZE = 1.1  # bytes of a page for one of float16 factors, about: deflated, then five characters for four bytes
+SENTENCE = (
+    "Weights and scores are computed in the browser from queries and keys in float16, and are shown with their error."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedFactors:
+    """What cells of one head of one recording are computed from.
+
+    Attributes:
+        content: the queries, the log-sum-exps and what else belongs to the head alone, deflated.
+        keys: which of the page's keys it reads.
+        about: how the content is read and what rules the cells follow, as JSON values.
+        overview: mean and maximum ``(height, width)`` over the whole, for a first look.
+    """
+
+    content: bytes
+    keys: int
+    about: dict[str, Any]
+    overview: Overview
+
+
+class KeyPool:
+    """The keys of a page, each packed once however many heads read it."""
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[int, int, int, int], int] = {}
+        self.packed: list[bytes] = []
+        self.exponents: list[int] = []
+        self.exact: list[bool] = []
+
+    def place(self, maps: FactoredMaps, head: HeadCells) -> int:
+        """The number of the keys that a head reads."""
+        key_head = maps.key_heads[maps.heads.index(head.head)]
+        name = (id(maps), key_head, head.keys.start, head.keys.stop)
+        if name not in self.places:
+            half, exponent, exact = halved(np.asarray(maps.keys[key_head, head.keys]))
+            self.places[name] = len(self.packed)
+            self.packed.append(deflated(planes(half)))
+            self.exponents.append(exponent)
+            self.exact.append(exact)
+        return self.places[name]
+
+
+def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
+    """About how many bytes of a page the heads' factors take; ``None`` where not all cells follow from factors."""
+    total, seen = 0.0, set()
+    for head in heads:
+        for maps in head.sides.values():
+            if not follows_from_factors(maps):
+                return None
+            assert isinstance(maps, FactoredMaps)
+            queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
+            features = maps.queries.shape[-1]
+            key = (id(maps), maps.key_heads[maps.heads.index(head.head)])
+            total += 2 * features * (queries + (0 if key in seen else keys)) + 8 * queries
+            seen.add(key)
+    return math.ceil(SIZE * (1 + 2 * COARSEST) * total)
+
+
+def follows_from_factors(maps: LayerMaps) -> bool:
+    """Whether any cell can be computed in a page: not where a mask or a bias was given cell by cell."""
+    return isinstance(maps, FactoredMaps) and maps.mask.explicit is None and maps.bias.explicit is None
+
+
+def pack_factors(maps: FactoredMaps, head: HeadCells, keys: KeyPool) -> PackedFactors:
+    """One head of one recording."""
+    place = maps.heads.index(head.head)
+    half, exponent, exact = halved(np.asarray(maps.queries[place, head.queries]))
+    number = keys.place(maps, head)
+    parts = {
+        "sums": np.asarray(maps.logsumexp[place, head.queries], dtype=np.float32),
+        "relative": _relative(maps, place, head),
+        "byKey": None if maps.bias.by_key is None else maps.bias.by_key[place, head.keys],
+        "real": None if maps.mask.padding is None else maps.mask.padding[head.keys].astype(np.float32),
+    }
+    given = {name: part for name, part in parts.items() if part is not None}
+    features = int(maps.queries.shape[-1])
+    about = {
+        "features": features,
+        "unit": float(maps.scale or 0) * 2.0 ** (exponent + keys.exponents[number]),
+        "rounding": 0.0 if exact and keys.exact[number] else HALF,
+        "softcap": maps.softcap,
+        "parts": {name: len(part) for name, part in given.items()},
+        "mask": _about_mask(maps, head),
+        "keys": number,
+    }
+    side = overview_side(head, features)
+    overview = maps.overview((head.head,), *side, head.queries, head.keys)
+    return PackedFactors(deflated((*planes(half), *given.values())), number, about, overview)
+
+
+def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
+    """The numbers over a power of two that brings them into float16's range; its exponent; whether none was rounded."""
+    largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
+    exponent = math.frexp(largest)[1] - HIGHEST if largest else 0
+    scaled = np.ldexp(numbers, -exponent)
+    half = scaled.astype(np.float16)
+    return half, exponent, bool(np.array_equal(half.astype(np.float32), scaled, equal_nan=True))
+
+
+def planes(half: NDArray[np.float16]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """All high bytes, then all low ones: signs and exponents are few, and deflate when they are together."""
+    pairs = np.ascontiguousarray(half, dtype="<f2").view(np.uint8).reshape(-1, 2)
+    return np.ascontiguousarray(pairs[:, 1]), np.ascontiguousarray(pairs[:, 0])
+
+
+def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
+    """Pixels of the overview that travels with a head, down and across: a small part of its factors' bytes."""
+    queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
+    side = min(FINEST_PIXELS, max(48, int(math.sqrt(COARSEST * 2 * features * (queries + keys)))))
+    return min(side, queries), min(side, keys)
+
+
+def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
+    """Row and column of the largest weight, and that weight: looked for in the pixel that has it."""
+    largest = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
+    if largest.max() < 0:
+        return None
+    pixel = np.unravel_index(int(largest.argmax()), largest.shape)
+    rows, columns = (
+        _span_of_pixel(span, int(place), count)
+        for span, place, count in zip((head.queries, head.keys), pixel, largest.shape, strict=True)
+    )
+    window = maps.window((head.head,), rows, columns)
+    cells = np.where(window.visible & ~np.isnan(window.weights[0]), window.weights[0], np.float32(-1))
+    row, column = np.unravel_index(int(cells.argmax()), cells.shape)
+    place = (rows.start - head.queries.start + int(row), columns.start - head.keys.start + int(column))
+    return (*place, float(cells[row, column]))
+
+
+def _span_of_pixel(span: slice, place: int, count: int) -> slice:
+    tokens = span.stop - span.start
+    return slice(span.start + place * tokens // count, span.start + (place + 1) * tokens // count)
+
+
+def _relative(maps: FactoredMaps, place: int, head: HeadCells) -> FloatArray | None:
+    """The bias of each distance key − query within the page, from the last query's first key on."""
+    if maps.bias.relative is None:
+        return None
+    first = maps.bias.origin + head.keys.start - (head.queries.stop - 1)
+    return maps.bias.relative[place, first : maps.bias.origin + head.keys.stop - head.queries.start]
+
+
+def _about_mask(maps: FactoredMaps, head: HeadCells) -> dict[str, Any]:
+    """The rule, for rows and columns counted from the page's first."""
+    mask = maps.mask
+    rules = {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
+    return rules | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start}

@@ -1,0 +1,237 @@
+"""Long texts in the page: its numbers are those of Python's windows, whatever rule a score follows, at every zoom."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.bias import Bias
+from attnviz.compare import comparison_report
+from attnviz.maps import Recording
+from attnviz.maps_factored import FactoredMaps
+from attnviz.masks import Mask
+from attnviz.render import draw
+from attnviz.report import build_report
+from attnviz.report_options import ReportOptions
+from attnviz.selection import Selection
+from attnviz.tokens import Tokens
+
+from .test_maps_factored import factored, softmax
+from .test_page_browser import CHROMIUM, Opened, Opener, browser, report_of  # noqa: F401
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
+QUERIES, KEYS, FEATURES = 530, 610, 16
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Opener]:  # noqa: F811
+    opener = Opener(browser, tmp_path)
+    yield opener
+    for opened in opener.opened:
+        opened.page.context.close()
+        assert opened.wrong == []
+
+
+def long_maps(
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    softcap: float | None = None,
+    sink: Any = None,
+    queries: int = QUERIES,
+    keys: int = KEYS,
+    seed: int = 3,
+) -> FactoredMaps:
+    """Three heads on two key heads; enough cells that a page does not take them one by one."""
+    random = np.random.default_rng(seed)
+    mask, bias, key_heads = mask or Mask(), bias or Bias(), (0, 1, 0)
+    rows = random.normal(size=(3, queries, FEATURES)).astype(np.float32) * 3
+    columns = random.normal(size=(2, keys, FEATURES)).astype(np.float32)
+    scores = np.einsum("hqf,hkf->hqk", rows, columns[list(key_heads)]).astype(np.float64) * 0.25
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
+    whole = slice(0, queries), slice(0, keys)
+    _, logsumexp = softmax(scores + bias.block([0, 1, 2], *whole), mask.visible(*whole), sink)
+    return FactoredMaps(
+        layer=4, module="layers.4", heads=(0, 2, 5), kind="cross", scale=0.25,
+        query_tokens=Tokens.numbered(queries), key_tokens=Tokens.numbered(keys),
+        queries=rows, keys=columns, key_heads=key_heads,
+        logsumexp=logsumexp, mask=mask, bias=bias, softcap=softcap, sink=sink,
+    )  # fmt: skip
+
+
+PADDING = np.arange(KEYS) % 7 != 3
+RULES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "causal with earlier keys": {"mask": Mask(causal=True, offset=KEYS - QUERIES)},
+    "window, prefix and padding": {"mask": Mask(causal=True, window=90, prefix=5, padding=PADDING)},
+    "chunks": {"mask": Mask(chunk=64)},
+    "soft cap and sink": {"softcap": 4.0, "sink": np.array([0.5, 2.0, -1.0], dtype=np.float32)},
+    "slopes": {"bias": Bias.alibi(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)},
+    "a bias for each key": {"bias": Bias(by_key=np.random.default_rng(0).normal(size=(3, KEYS)).astype(np.float32))},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_cells_computed_in_the_page_are_those_of_python_to_the_error_said(show: Opener, rule: str) -> None:
+    maps = long_maps(**RULES[rule])
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    opened.open_head(2)
+    rows, columns = slice(400, 404), slice(3, 610, 6)
+    window = maps.window((5,), slice(400, 404), slice(0, KEYS))
+    weights = np.where(window.visible, window.weights[0], -2)[:, columns]
+    found = cells(opened, rows, columns)
+    assert found["weights"] == pytest.approx(weights, abs=float(np.nanmax(found["weight_errors"])) + 1e-6)
+    visible = window.visible[:, columns]
+    assert np.array_equal(found["weights"] == -2, ~visible)
+    misses = np.abs(found["scores"] - window.scores[0][:, columns])[visible]
+    assert np.all(misses <= found["errors"][visible] + 1e-5)
+    assert np.all(np.abs(found["weights"] - weights)[visible] <= found["weight_errors"][visible] + 1e-6)
+    assert found["errors"][visible].max() < 0.02
+
+
+def cells(opened: Opened, rows: slice, columns: slice) -> dict[str, np.ndarray]:
+    """What the page says of some cells."""
+    said = opened.evaluate(
+        f"(() => {{ const [side] = shown.sides; const all = []; for (let q = {rows.start}; q < {rows.stop}; q++)"
+        f" for (let k = {columns.start}; k < {columns.stop}; k += {columns.step}) {{ const score = side.score(q, k);"
+        " all.push([side.weight(q, k), score?.value ?? 0, score?.error ?? 0, score ? side.weightError(q, k) : 0]); }"
+        " return all; })()"
+    )
+    table = np.array(said, dtype=np.float64).reshape(rows.stop - rows.start, -1, 4)
+    return dict(zip(("weights", "scores", "errors", "weight_errors"), np.moveaxis(table, -1, 0), strict=True))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_part_that_the_worker_pools_is_the_overview_of_python(show: Opener, rule: str) -> None:
+    maps = long_maps(**RULES[rule])
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    opened.open_head(1)
+    overview = maps.overview((2,), 50, 37, slice(10, 523), slice(100, 600))
+    found = part(opened, top=10, bottom=523, left=100, right=600, height=50, width=37)
+    for name, values in (("mean", overview.mean), ("largest", overview.maximum)):
+        expected = np.where(overview.visible, values[0], -2)
+        assert found[name] == pytest.approx(expected, rel=0.02, abs=1e-4), name
+        assert np.array_equal(found[name] == -2, ~overview.visible), name
+
+
+def part(opened: Opened, **asked: int) -> dict[str, np.ndarray]:
+    """What the worker answers, its bands joined."""
+    said = opened.evaluate(
+        "new Promise((done) => { const bands = []; theComputer().ask(shown.sides, " + str(asked) + ", (band) => {"
+        " bands.push(band); if (band.last === " + str(asked["height"]) + ") done(['mean', 'largest'].map((name) =>"
+        " bands.flatMap(({ pooled }) => Array.from(pooled[0][name])))); }); })"
+    )
+    shape = asked["height"], asked["width"]
+    return {name: np.array(each).reshape(shape) for name, each in zip(("mean", "largest"), said, strict=True)}
+
+
+def test_zoom_by_keys_goes_from_the_whole_to_single_cells_with_their_numbers(show: Opener) -> None:
+    maps = long_maps(queries=2100, keys=2300)
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    opened.open_head(0)
+    opened.until("current.stage.picture.whole")
+    assert opened.evaluate("current.stage.picture.pooled")
+    assert "mean of a block" in opened.text("#legend")
+    opened.evaluate("pin({query: 1500, key: 700}); current.stage.element.focus()")
+    for _ in range(30):
+        opened.press("+")
+    opened.evaluate("current.reveal(state.pin)")
+    opened.until("current.stage.picture.whole && !current.stage.picture.pooled")
+    assert "block" not in opened.text("#legend")
+    opened.page.mouse.move(*opened.middle_of_cell(1500, 700) - scroll_of(opened))
+    opened.page.wait_for_selector(".tip:visible")
+    window = maps.window((0,), slice(1500, 1501), slice(700, 701))
+    tip = opened.text(".tip").replace("−", "-")
+    assert tip.startswith("1500 → 700\nweight ")
+    score, error = (float(number) for number in tip.split("score ")[1].split(" ± "))
+    assert score == pytest.approx(window.scores[0, 0, 0], abs=error)
+    assert float(tip.split("weight ")[1].split("%")[0]) / 100 == pytest.approx(
+        window.weights[0, 0, 0], rel=0.05, abs=1e-7
+    )
+
+
+def scroll_of(opened: Opened) -> np.ndarray:
+    return np.array(opened.evaluate("[current.stage.element.scrollLeft, current.stage.element.scrollTop]"))
+
+
+def test_token_of_a_long_text_lists_what_it_attends_to_strongest_first(show: Opener) -> None:
+    maps = long_maps(mask=Mask(causal=True))
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    opened.open_head(1)
+    opened.evaluate("pin({query: 333, key: null})")
+    listed = opened.page.locator(".inspector ul >> nth=0").locator("bdi").all_inner_texts()
+    weights = maps.window((2,), slice(333, 334), slice(0, KEYS)).weights[0, 0]
+    assert [int(key) for key in listed] == np.argsort(-weights)[:8].tolist()
+    for view in ("arcs", "text", "table"):
+        opened.open_head(1, view)
+        opened.until("current !== null")
+
+
+def test_drag_moves_the_picture_and_chooses_nothing(show: Opener) -> None:
+    opened = show(report_of(Recording(maps=(long_maps(),), model="a test")))
+    opened.open_head(0)
+    for _ in range(6):
+        opened.press("+")
+    before = scroll_of(opened)
+    opened.page.mouse.move(600, 500)
+    opened.page.mouse.down()
+    opened.page.mouse.move(540, 460, steps=4)
+    opened.page.mouse.up()
+    assert (scroll_of(opened) - before).tolist() == pytest.approx([60, 40], abs=1)
+    assert opened.evaluate("state.pin") is None
+
+
+def test_comparison_of_long_texts_shows_their_difference(show: Opener) -> None:
+    a, b = (Recording(maps=(long_maps(seed=seed),), model="a test") for seed in (3, 4))
+    opened = show(comparison_report(a, b, "another seed", ReportOptions(max_cells=0)))
+    opened.open_head(0)
+    opened.until("current.stage.picture.whole")
+    before, after = (one.maps[0].window((0,), slice(9, 10), slice(11, 12)).weights[0, 0, 0] for one in (a, b))
+    assert opened.evaluate("shown.at(9, 11)") == pytest.approx(after - before, abs=1e-3)
+
+
+def test_page_of_factors_is_about_as_large_as_they_are(show: Opener) -> None:
+    maps = long_maps(queries=6000, keys=6000)
+    size = len(draw(report_of(Recording(maps=(maps,), model="a test")), ".html"))
+    fixed = len(draw(report_of(Recording(maps=(factored(),), model="a test")), ".html"))
+    factors = 2 * (maps.queries.shape[0] + maps.keys.shape[0]) * 6000 * FEATURES
+    labels = 3 * 6000 * 8
+    assert size - fixed - labels - 4 * 3 * 6000 <= 1.2 * factors
+
+
+def test_bias_given_cell_by_cell_is_pooled_and_said(show: Opener) -> None:
+    explicit = np.random.default_rng(2).normal(size=(3, QUERIES, KEYS)).astype(np.float32)
+    maps = long_maps(bias=Bias(explicit=explicit))
+    report = report_of(Recording(maps=(maps,), model="a test"))
+    report = replace(report, look=replace(report.look, max_size=200_000))
+    opened = show(report)
+    opened.open_head(0)
+    assert opened.evaluate("page.block") > 1
+    assert "bias that is given cell by cell" in opened.text(".remarks")
+
+
+def test_small_window_of_a_long_text_travels_as_exact_numbers(show: Opener) -> None:
+    maps = long_maps()
+    recording = Recording(maps=(maps,), model="a test")
+    selection = Selection.parse(heads="2", queries="5:55", keys="7:67")
+    opened = show(build_report(recording, ReportOptions(max_cells=0, selection=selection)))
+    opened.until("current !== null")
+    window = maps.window((2,), slice(5, 55), slice(7, 67))
+    assert opened.evaluate("page.heads[0].factors.length") == 0
+    assert opened.evaluate("shown.at(3, 4)") == pytest.approx(window.weights[0, 3, 4])
+
+
+def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
+    slopes = Bias.alibi(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)
+    maps = long_maps(mask=Mask(causal=True, window=200, prefix=40, padding=PADDING), bias=slopes)
+    selection = Selection.parse(heads="5", queries="25:530", keys="11:610")
+    recording = Recording(maps=(maps,), model="a test")
+    opened = show(build_report(recording, ReportOptions(max_cells=0, selection=selection)))
+    opened.until("current !== null")
+    window = maps.window((5,), slice(400, 404), slice(11, 610))
+    found = cells(opened, slice(375, 379), slice(0, 599, 1))
+    expected = np.where(window.visible, window.weights[0], -2)
+    assert found["weights"] == pytest.approx(expected, rel=0.02, abs=1e-6)
