@@ -69,9 +69,10 @@ def _all_cross(recording: Recording) -> bool:
     return all(maps.kind == "cross" for maps in recording.maps)
 
 
-def part_title(panels: Sequence[Panel]) -> str:
-    """The panels of a part of a report, named."""
-    titles = [panel.title for panel in panels]
+def part_title(panels: Sequence[Panel], style: str) -> str:
+    """The panels of a part of a report, named; several texts by their heads alone."""
+    by_head = style == "text" and len(panels) > 1
+    titles = list(dict.fromkeys(panel.group if by_head else panel.title for panel in panels))
     if len(titles) > MOST_NAMED:
         return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
     if len(titles) > 1 and all(title.startswith("head ") for title in titles):
@@ -83,11 +84,11 @@ def part_title(panels: Sequence[Panel]) -> str:
 def part_caption(panels: Sequence[Panel], style: str) -> str:
     """The panels of a part of a report in one sentence."""
     if style == "text":
-        return f"{part_title(panels)}{strongest_key(panels)}."
+        return f"{part_title(panels, style)}{strongest_key(panels)}."
     rows, columns = (axis.edges[-1] - axis.edges[0] for axis in (panels[0].rows, panels[0].columns))
     sides = SIDES.get(style, ROWS_COLUMNS)
     spans = f"{rows} {panels[0].rows.name} ({sides[0]}) over {columns} {panels[0].columns.name} ({sides[1]})"
-    return f"{part_title(panels)}: {spans}{strongest(panels)}."
+    return f"{part_title(panels, style)}: {spans}{strongest(panels)}."
 
 
 def heads_caption(recording: Recording, heads: Sequence[HeadCells], panels: Sequence[Panel], style: str = "map") -> str:

@@ -28,7 +28,7 @@ TITLE, TEXT, SMALL = 54, 30, 24
 NUMBER_SHARE = 0.2  # of a thumbnail
 WHOLE = 0.8  # cells are cut to whole pixels where that leaves so much of them
 UNNUMBERED = "Heads are too small to be numbered here; a larger --size numbers them."
-NUMBER = (8, 30)  # the smallest and largest letters of a head's number
+NUMBER = (11, 30)  # the smallest and largest letters of a head's number
 
 
 @dataclass(frozen=True, eq=False)

@@ -145,14 +145,14 @@ def _add_picture_slide(deck: "Presentation", part: Report, caption: str) -> None
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
-    slide = _add_slide(deck, part, part_title(part.panels), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    slide = _add_slide(deck, part, part_title(part.panels, part.style), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
     remarks = _fitted(" ".join(part.remarks), inner, MOST_REMARKS, REMARK)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture(part, size), *box)
     said = part_caption(part.panels, part.style)
-    picture.name = _clean(part_title(part.panels))
+    picture.name = _clean(part_title(part.panels, part.style))
     described: Any = picture._element.nvPicPr
     described.cNvPr.set("descr", _clean(said))
     if remarks.lines:

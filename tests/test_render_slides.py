@@ -204,3 +204,8 @@ def test_a_style_is_a_picture_on_each_slide_and_said_in_words(recording: Recordi
         "text": "Head 1.2: “q4” (4) attends to; the largest",
     }
     assert said.startswith(words[style])
+
+
+def test_several_texts_on_a_slide_are_named_by_their_heads(recording: Recording) -> None:
+    [_, both] = slides(deck(recording, heads="1.2,0.1", style="text", per_slide=2))
+    assert both.shapes.title.text == "Heads 1.2, 0.1"
