@@ -85,6 +85,10 @@ class LayerMaps(ABC):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """The block of the given heads (by their own numbers), exactly."""
 
+    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+        """Whether each cell of the block is visible, ``(queries, keys)``."""
+        return self.window(self.heads[:1], queries, keys).visible
+
     @abstractmethod
     def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
         """The weights of the given block, pooled to ``height`` x ``width`` pixels."""

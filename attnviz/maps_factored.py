@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.bias import Bias
 from attnviz.errors import AttnvizError
-from attnviz.maps import FloatArray, LayerMaps, Overview, Window
+from attnviz.maps import BoolArray, FloatArray, LayerMaps, Overview, Window
 from attnviz.masks import Mask
 from attnviz.pooling import pixel_axes, pool
 
@@ -87,6 +87,10 @@ class FactoredMaps(LayerMaps):
         both = [self._head_window(place, queries, keys) for place in held]
         scores, weights = (np.stack(each).astype(np.float32) for each in zip(*both, strict=True))
         return Window(scores=scores, weights=np.where(visible, weights, np.float32(0)), visible=visible)
+
+    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+        """The block by the mask's rules, without a weight computed for it."""
+        return self.mask.visible(_bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens)))
 
     def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
         """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers."""

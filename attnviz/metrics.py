@@ -84,48 +84,48 @@ class HeadNumbers:
 
 def entropy(rows: Rows) -> FloatArray:
     """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948, section 6)."""
-    return where(rows.choices > 0, rows.entropy)
+    return where(rows.grid.choices > 0, rows.entropy)
 
 
 def relative_entropy(rows: Rows) -> FloatArray:
     """Entropy over log2 of the visible keys, 0 (one key) to 1 (uniform); absent where one key is visible."""
-    most = np.log2(np.maximum(rows.choices, 2))
-    return where(rows.choices > 1, rows.entropy / most)
+    most = np.log2(np.maximum(rows.grid.choices, 2))
+    return where(rows.grid.choices > 1, rows.entropy / most)
 
 
 def peak(rows: Rows) -> FloatArray:
     """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019, section 4)."""
-    return where(rows.choices > 0, rows.weights.max(axis=-1))
+    return where(rows.grid.choices > 0, rows.weights.max(axis=-1))
 
 
 def first(rows: Rows) -> FloatArray:
     """Weight on the first token that is not padding, a share (the attention sink of Xiao et al. 2023, section 3)."""
-    return weight_at(rows, np.full(len(rows.queries), np.argmax(rows.seen)))
+    return weight_at(rows, np.full(len(rows.grid.queries), np.argmax(rows.grid.seen)))
 
 
 def special(rows: Rows) -> FloatArray:
     """Weight on tokens that the tokenizer added, such as [SEP], a share (Clark et al. 2019, section 3.2)."""
-    return mass(rows, np.broadcast_to(rows.key_tokens.special, rows.visible.shape))
+    return mass(rows, np.broadcast_to(rows.grid.key_tokens.special, rows.grid.visible.shape))
 
 
 def itself(rows: Rows) -> FloatArray:
     """Weight on the query's own token, a share; absent between two texts."""
-    return absent(rows) if rows.cross else weight_at(rows, rows.positions)
+    return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions)
 
 
 def previous(rows: Rows) -> FloatArray:
     """Weight on the token before the query, a share; absent for the first token, and between two texts."""
-    return absent(rows) if rows.cross else weight_at(rows, rows.positions - 1)
+    return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions - 1)
 
 
 def following(rows: Rows) -> FloatArray:
     """Weight on the token after the query, a share; absent where a causal mask hides it, and between two texts."""
-    return absent(rows) if rows.cross else weight_at(rows, rows.positions + 1)
+    return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions + 1)
 
 
 def duplicate(rows: Rows) -> FloatArray:
     """Weight on earlier copies of the query's token, a share (Wang et al. 2022, section 3); absent without one."""
-    return absent(rows) if rows.cross else mass(rows, rows.copies)
+    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.copies)
 
 
 def induction(rows: Rows) -> FloatArray:
@@ -133,29 +133,29 @@ def induction(rows: Rows) -> FloatArray:
 
     A token counts only before the query itself; absent for a query without such a token, and between two texts.
     """
-    if rows.cross:
+    if rows.grid.cross:
         return absent(rows)
-    after = np.zeros_like(rows.copies)
-    after[:, 1:] = rows.copies[:, :-1]
-    return mass(rows, after & (rows.distances > 0))
+    after = np.zeros_like(rows.grid.copies)
+    after[:, 1:] = rows.grid.copies[:, :-1]
+    return mass(rows, after & (rows.grid.distances > 0))
 
 
 def distance(rows: Rows) -> FloatArray:
     """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019, equation 3); not between texts."""
-    return absent(rows) if rows.cross else where(rows.choices > 0, weighted(rows, rows.distances))
+    return absent(rows) if rows.grid.cross else where(rows.grid.choices > 0, weighted(rows, rows.grid.distances))
 
 
 def distance_spread(rows: Rows) -> FloatArray:
     """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
-    if rows.cross:
+    if rows.grid.cross:
         return absent(rows)
-    variance = weighted(rows, rows.distances**2) - weighted(rows, rows.distances) ** 2
-    return where(rows.choices > 0, np.sqrt(np.maximum(variance, 0)))
+    variance = weighted(rows, rows.grid.distances**2) - weighted(rows, rows.grid.distances) ** 2
+    return where(rows.grid.choices > 0, np.sqrt(np.maximum(variance, 0)))
 
 
 def locality(rows: Rows) -> FloatArray:
     """Weight within `NEAR` tokens to either side and on the query itself, a share; absent between two texts."""
-    return absent(rows) if rows.cross else mass(rows, rows.distances <= NEAR)
+    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.distances <= NEAR)
 
 
 def block(rows: Rows) -> FloatArray:
@@ -163,20 +163,20 @@ def block(rows: Rows) -> FloatArray:
 
     Special tokens belong to no sentence; absent for them, for a text of one sentence, and between two texts.
     """
-    sentences = sentences_of(rows.key_tokens)
-    if rows.cross or sentences.max(initial=0) < 1:
+    sentences = sentences_of(rows.grid.key_tokens)
+    if rows.grid.cross or sentences.max(initial=0) < 1:
         return absent(rows)
-    own = sentences_of(rows.query_tokens)[rows.queries, None]
+    own = sentences_of(rows.grid.query_tokens)[rows.grid.queries, None]
     return where(own[:, 0] >= 0, mass(rows, sentences == own))
 
 
 def pair(rows: Rows) -> FloatArray:
     """Weight on the other text of a pair, special tokens left out, a share; absent without a pair."""
-    segments, own = rows.key_tokens.segments, rows.query_tokens.segments[rows.queries, None]
-    other = (segments != own) & ~rows.key_tokens.special
-    if rows.cross or segments.max(initial=0) < 1:
+    segments, own = rows.grid.key_tokens.segments, rows.grid.query_tokens.segments[rows.grid.queries, None]
+    other = (segments != own) & ~rows.grid.key_tokens.special
+    if rows.grid.cross or segments.max(initial=0) < 1:
         return absent(rows)
-    return where(~rows.query_tokens.special[rows.queries], mass(rows, other))
+    return where(~rows.grid.query_tokens.special[rows.grid.queries], mass(rows, other))
 
 
 def hidden(rows: Rows) -> FloatArray:
@@ -184,8 +184,8 @@ def hidden(rows: Rows) -> FloatArray:
 
     Absent for a query with no later key hidden, between two texts, and where scores of hidden keys were not kept.
     """
-    later = ~rows.visible & rows.seen & (np.arange(len(rows.key_tokens)) > rows.positions[:, None])
-    if rows.cross or not later.any():
+    later = ~rows.grid.visible & rows.grid.seen & (np.arange(len(rows.grid.key_tokens)) > rows.grid.positions[:, None])
+    if rows.grid.cross or not later.any():
         return absent(rows)
     best = rows.weights.argmax(axis=-1)[:, :, None]
     best_weight = np.take_along_axis(rows.weights, best, axis=-1)
@@ -195,7 +195,7 @@ def hidden(rows: Rows) -> FloatArray:
         beyond = np.einsum("hqk,qk->hq", powers, later.astype(np.float32), dtype=np.float64)
     kept = (np.isfinite(rows.scores) | ~later).all(axis=-1) & np.isfinite(total[:, :, 0])
     share = np.where(kept, 1 - 1 / (1 + beyond), np.nan)
-    return where(later.any(axis=-1) & (rows.choices > 0), share)
+    return where(later.any(axis=-1) & (rows.grid.choices > 0), share)
 
 
 def sink(columns: Columns) -> FloatArray:
@@ -287,21 +287,18 @@ def measure(maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS)) -> list[He
 
 def measure_queries(maps: LayerMaps, names: tuple[str, ...]) -> tuple[dict[str, FloatArray], Columns, BoolArray]:
     """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
-    functions = {name: METRICS[name].rows for name in names}
-    parts: dict[str, list[FloatArray]] = {name: [] for name, function in functions.items() if function}
+    functions = {name: function for name in names if (function := METRICS[name].rows)}
+    shape = len(maps.heads), len(maps.query_tokens)
+    numbers = {name: np.full(shape, np.nan) for name in functions}
     received = np.zeros((len(maps.heads), len(maps.key_tokens)))
-    chosen: list[BoolArray] = []
-    seen = np.zeros(len(maps.key_tokens), dtype=bool)
+    chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     for rows in blocks_of_rows(maps):
         for name, function in functions.items():
-            if function:
-                parts[name].append(function(rows))
-        chosen.append(rows.choices > 1)
-        received += np.einsum("hqk,q->hk", rows.weights, chosen[-1].astype(np.float64))
-        seen = rows.seen
-    whole = np.concatenate(chosen)
-    columns = Columns(received / max(1, int(whole.sum())), seen)
-    return {name: np.concatenate(blocks, axis=-1) for name, blocks in parts.items()}, columns, whole
+            numbers[name][rows.places, rows.grid.queries] = function(rows)
+        choice = rows.grid.choices > 1
+        received[rows.places] += np.einsum("hqk,q->hk", rows.weights, choice.astype(np.float64))
+        chosen[rows.grid.queries], seen = choice, rows.grid.seen
+    return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
 
 
 def _mean(numbers: FloatArray, chosen: BoolArray) -> FloatArray:

@@ -168,8 +168,7 @@ def _weights(maps: LayerMaps, head: int) -> FloatArray:
 
 
 def _visible(maps: LayerMaps) -> NDArray[np.bool_]:
-    everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
-    return maps.window(maps.heads[:1], *everything).visible
+    return maps.visibility(slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
 
 
 def _refuse_unlike(heads: list[tuple[LayerMaps, int]]) -> None:

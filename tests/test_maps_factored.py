@@ -27,7 +27,7 @@ def dense_of(maps: FactoredMaps) -> DenseMaps:
     scores = scores + maps.bias.block(list(range(len(maps.heads))), *whole)
     visible = maps.mask.visible(*whole)
     return DenseMaps(
-        layer=maps.layer, module=maps.module, heads=maps.heads,
+        layer=maps.layer, module=maps.module, heads=maps.heads, kind=maps.kind,
         query_tokens=maps.query_tokens, key_tokens=maps.key_tokens,
         scores=scores.astype(np.float32), weights=softmax(scores, visible, maps.sink)[0], visible=visible,
     )  # fmt: skip

@@ -10,16 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz import rows
+from attnviz.bias import Bias
 from attnviz.errors import AttnvizError
 from attnviz.files import load
 from attnviz.maps import DenseMaps
 from attnviz.maps_factored import FactoredMaps
+from attnviz.masks import Mask
 from attnviz.metrics import METRICS, entropy, find_metric, induction, measure, measure_queries
 from attnviz.rows import blocks_of_rows, entropy_bits, sentences_of
 from attnviz.selection import Selection
 from attnviz.source import ModelSettings, open_source
 from attnviz.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
+from tests.test_maps_factored import dense_of, factored
 
 NAN = np.nan
 WORDS = "a b a c a"
@@ -214,9 +217,34 @@ def test_blocks_of_queries_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     maps = dense_maps(causal=True)
     whole = measure(maps)
     monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * HEADS * KEYS)
+    monkeypatch.setattr(rows, "FEWEST_ROWS", 1)
     assert len(list(blocks_of_rows(maps))) == 3
     for one, other in zip(whole, measure(maps), strict=True):
         np.testing.assert_allclose(list(one.values.values()), list(other.values.values()))
+
+
+def test_groups_of_heads_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = dense_maps(causal=True)
+    whole = measure(maps)
+    monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * 3 * KEYS)
+    monkeypatch.setattr(rows, "FEWEST_ROWS", 3)
+    assert [(block.places.start, block.grid.start) for block in blocks_of_rows(maps)] == [
+        (0, 0),
+        (2, 0),
+        (0, 3),
+        (2, 3),
+    ]
+    for one, other in zip(whole, measure(maps), strict=True):
+        np.testing.assert_allclose(list(one.values.values()), list(other.values.values()))
+
+
+def test_blocks_do_not_grow_with_the_tokens() -> None:
+    maps = replace(
+        factored(), queries=np.zeros((4, 5000, 6), dtype=np.float32), keys=np.zeros((2, 5000, 6), dtype=np.float32),
+        logsumexp=np.zeros((4, 5000), dtype=np.float32), query_tokens=Tokens.numbered(5000),
+        key_tokens=Tokens.numbered(5000), bias=Bias(),
+    )  # fmt: skip
+    assert next(blocks_of_rows(maps)).weights.size <= rows.BLOCK_CELLS
 
 
 def test_rows_sum_up_in_float64() -> None:
@@ -272,3 +300,27 @@ def test_maps_kept_as_factors_have_the_metrics_of_whole_maps(options: dict[str, 
             for numbers, own in zip(measure(maps), measure(expected), strict=True):
                 assert numbers.sink == own.sink
                 assert numbers.values == pytest.approx(own.values, abs=1e-5, nan_ok=True)
+
+
+MASKS = {
+    "causal": Mask(causal=True, offset=20),
+    "a window": Mask(causal=True, window=9, offset=20),
+    "padding": Mask(causal=True, offset=20, padding=np.arange(90) > 4),
+    "rows that see nothing": Mask(causal=True, padding=np.arange(90) > 30),
+    "cells": Mask(explicit=np.random.default_rng(3).random((70, 90)) > 0.4),
+}
+
+
+@pytest.mark.parametrize("kind", ["self", "cross"])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("cells", [2**18, 2**12])
+def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
+    mask: Mask, kind: Any, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "BLOCK_CELLS", cells)
+    ids = np.random.default_rng(1).integers(0, 9, 90)
+    keys, queries = (replace(Tokens.numbered(count), ids=ids[-count:].copy()) for count in (90, 70))
+    maps = replace(factored(mask), kind=kind, query_tokens=queries, key_tokens=keys)
+    for numbers, own in zip(measure(maps), measure(dense_of(maps)), strict=True):
+        assert numbers.values == pytest.approx(own.values, abs=1e-5, nan_ok=True)
+        assert np.isnan(numbers.values["induction"]) == (kind == "cross")
