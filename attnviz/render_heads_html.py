@@ -1,0 +1,108 @@
+"""The atlas as one page: a coloured table of layers by heads for each metric, and the table of all heads.
+
+The page needs no script and asks for nothing: its cells are text, coloured by classes of its one style sheet.
+"""
+
+import base64
+import hashlib
+import html
+import math
+from typing import IO
+
+from attnviz.colors import colormap, ink_on
+from attnviz.heads import HeadRow, HeadTable
+from attnviz.metrics import METRICS
+from attnviz.panels import Panel
+from attnviz.report import Report
+
+SHADES = 64  # classes of colours
+POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
+STYLE = """:root { color-scheme: light dark; --paper: #fff; --ink: #1d2027; --dim: #5c6370; --line: #d9dce3 }
+@media (prefers-color-scheme: dark) { :root { --paper: #14161b; --ink: #e7e9ee; --dim: #9aa1ad; --line: #343944 } }
+body { margin: 1.5rem auto; padding: 0 1rem; max-width: 90rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.45 system-ui, sans-serif }
+h1 { font-size: 1.3rem } h2 { font-size: 1rem; margin: 0 } p { margin: .3rem 0; max-width: 60rem }
+.dim, figcaption { color: var(--dim) }
+.atlas { display: flex; flex-wrap: wrap; gap: 1.6rem; margin: 1.5rem 0 } .atlas figure { margin: 0; max-width: 100% }
+.wide { overflow-x: auto } table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums }
+th { font-weight: normal; color: var(--dim) } td, th { padding: 2px 6px; text-align: right }
+.atlas td { min-width: 2.2em; border: 1px solid var(--paper) }
+.heads td { border-top: 1px solid var(--line) } .heads :is(td, th):nth-child(-n+2) { text-align: left }
+.heads td:nth-child(2) { white-space: nowrap }
+"""
+
+
+def write_atlas(report: Report, table: HeadTable, file: IO[bytes]) -> None:
+    """Writes the page; the same report gives the same bytes."""
+    style = STYLE + _shades(report.panels[0].scale.colormap if report.panels else "viridis")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    rows = {(row.layer, row.head): row for row in table.rows}
+    lines = (
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(style=f"sha256-{digest}")}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html.escape(report.title)}</title><style>{style}</style></head><body>",
+        f"<h1>{html.escape(report.title)}</h1><p>{html.escape(report.caption)}</p>",
+        *(f'<p class="dim">{html.escape(remark)}</p>' for remark in report.remarks),
+        '<div class="atlas">',
+        *(_figure(panel, rows) for panel in report.panels),
+        "</div>",
+        _all_heads(table),
+        "</body></html>\n",
+    )
+    file.write("\n".join(lines).encode())
+
+
+def _shades(name: str) -> str:
+    """A class for each of the colours, with the ink that is legible on it."""
+    paper = colormap(name)[[round(shade * 255 / (SHADES - 1)) for shade in range(SHADES)]]
+    pairs = enumerate(zip(paper.tolist(), ink_on(paper).tolist(), strict=True))
+    return "".join(f".c{shade} {{ background: {_hex(back)}; color: {_hex(ink)} }}\n" for shade, (back, ink) in pairs)
+
+
+def _hex(rgb: list[int]) -> str:
+    return f"#{bytes(rgb).hex()}"
+
+
+def _figure(panel: Panel, rows: dict[tuple[int, int], HeadRow]) -> str:
+    """One metric: a row a layer, a column a head, the number and the head's pattern to be pointed at."""
+    metric = METRICS[panel.title]
+    ends = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
+    said = f"{metric.meaning}; {metric.unit}, coloured from {ends}"
+    header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
+    shades = panel.scale.fraction(panel.values) * (SHADES - 1)
+    body = []
+    for place, layer in enumerate(panel.rows.labels):
+        cells = []
+        for column, head in enumerate(panel.columns.labels):
+            value, shade = float(panel.values[place, column]), float(shades[place, column])
+            row = rows.get((int(layer.split()[0]), int(head)))
+            cells.append(_cell(panel, f"{layer.replace(' ', '.')}.{head}", value, shade, row))
+        body.append(f"<tr><th>{html.escape(layer)}</th>{''.join(cells)}</tr>")
+    return (
+        f"<figure><h2>{html.escape(panel.title)}</h2><figcaption>{html.escape(said)}</figcaption>"
+        f'<div class="wide"><table><tr><th>layer\\head</th>{header}</tr>{"".join(body)}</table></div></figure>'
+    )
+
+
+def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | None) -> str:
+    if math.isnan(value):
+        return "<td></td>"
+    number = panel.quantity.cell(value)
+    pattern = f" ({row.pattern})" if row and row.pattern else ""
+    title = html.escape(f"head {name}: {panel.title} {number}{pattern}")
+    return f'<td class="c{round(shade)}" title="{title}">{number}</td>'
+
+
+def _all_heads(table: HeadTable) -> str:
+    """Every number of every head, in the order asked for."""
+    names = [metric.name for metric in table.metrics]
+    header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
+    body = []
+    for row in table.rows:
+        numbers = (row.values[name] for name in names)
+        name = row.name if row.kind == "self" else f"{row.name} {row.kind}"
+        cells = (name, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
+        body.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+    return f'<div class="wide"><table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'
