@@ -1,11 +1,12 @@
-"""attnviz as a library: a recording drawn as any file, as a matplotlib figure, or as a page in a notebook."""
+"""attnviz as a library: a recording on the terminal, as any file, a matplotlib figure, or a page in a notebook."""
 
 import html
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from attnviz.errors import AttnvizError, known_names
-from attnviz.look import Look
+from attnviz.look import Look, on_terminal
 from attnviz.maps import Recording
 from attnviz.render import ONE_PAGE, RENDERERS, STYLED, TERMINAL, max_cells, thumbnail_cells
 from attnviz.render import draw as draw_report
@@ -36,6 +37,19 @@ def draw(recording: Recording, suffix: str, **options: Any) -> bytes:
         AttnvizError: for an unknown suffix or option, or one that the recording cannot give.
     """
     return draw_report(_report(recording, suffix, options), suffix)
+
+
+def show(recording: Recording, **options: Any) -> None:
+    """Prints what ``attnviz show RECORDING`` prints, in as many columns and colours as the terminal has.
+
+    Args:
+        recording: what is drawn.
+        options: as those of ``draw``.
+
+    Raises:
+        AttnvizError: for an unknown option, or one that the recording cannot give.
+    """
+    print(draw_report(_report(recording, TERMINAL, options, on_terminal), TERMINAL).decode(), end="")
 
 
 def figure(recording: Recording, **options: Any) -> "Figure":
@@ -95,7 +109,9 @@ def report_options(
     )
 
 
-def _report(recording: Recording, suffix: str, options: dict[str, Any]) -> Report:
+def _report(
+    recording: Recording, suffix: str, options: dict[str, Any], fitted: Callable[[Look], Look] = lambda look: look
+) -> Report:
     grouped = tuple(field.name for field in fields(Grouping))
     known = (*SELECTED, *grouped, *CHOSEN, *(field.name for field in fields(Look)))
     unknown = [name for name in options if name not in known]
@@ -105,4 +121,4 @@ def _report(recording: Recording, suffix: str, options: dict[str, Any]) -> Repor
     grouping = Grouping(**{name: options.pop(name) for name in grouped if name in options})
     chosen = {name: options.pop(name) for name in CHOSEN if name in options}
     recording = regroup(recording, selection, grouping, chosen.get("table"))
-    return build_report(recording, report_options(suffix, selection, Look.parse(**options), **chosen))
+    return build_report(recording, report_options(suffix, selection, fitted(Look.parse(**options)), **chosen))

@@ -24,7 +24,7 @@ def text_title(recording: Recording) -> str:
     from attnviz.tokens import visible_label
 
     texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
-    words = " · ".join(" ".join(texts[item].split()) for item in sorted(texts))
+    words = " · ".join(filter(None, (" ".join(texts[item].split()) for item in sorted(texts))))
     shown = " ".join(visible_label(word) for word in words.split(" "))
     return (shown if len(shown) <= LONGEST_TITLE else f"{shown[: LONGEST_TITLE - 1].rstrip()}…") or recording.model
 

@@ -16,7 +16,6 @@ from attnviz.cli_output import (
     explained_suffix,
     is_table,
     medium,
-    on_terminal,
     one_line,
     recording_path,
     refuse_output,
@@ -191,6 +190,7 @@ def explain(
     settings, drawn_look, (layer, number) = model_settings(input, model), report_look(look), parse_head(head)
     numbers = compute(read_input(input), settings, layer)
     from attnviz.explain import explain as tell
+    from attnviz.look import on_terminal
     from attnviz.render_explain import room
     from attnviz.render_explain import write as write_explanation
 
@@ -280,6 +280,7 @@ def report_options(
 ) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
     from attnviz import api
+    from attnviz.look import on_terminal
 
     look = on_terminal(look) if output.output is None else look
     return api.report_options(medium(output), selection, look, table, **vars(rank or Rank()))

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -11,7 +10,6 @@ from attnviz.errors import AttnvizError
 from attnviz.options import Output
 
 if TYPE_CHECKING:
-    from attnviz.look import Look
     from attnviz.report import Report
 
 
@@ -88,21 +86,6 @@ def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
     with atomic_file(output.output, output.force) as file:
         write_to(file)
     write(f"{output.output}\n".encode(errors="surrogateescape"))
-
-
-def on_terminal(look: "Look") -> "Look":
-    """The look on this terminal: its width and colours, and ASCII where it cannot write more."""
-    from rich.console import Console
-
-    console = Console()
-    colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
-    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
-    return replace(
-        look,
-        width=max(console.width, 20),
-        colors=0 if console.no_color or look.ascii else colors,
-        ascii=look.ascii or encoding != "utf8",
-    )
 
 
 def write(content: bytes) -> None:

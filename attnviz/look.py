@@ -1,7 +1,8 @@
 """How a report is drawn: the page or the screen, not what is on it."""
 
 import re
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from attnviz.errors import AttnvizError, known_names
@@ -181,3 +182,18 @@ def parse_bytes(text: str) -> int:
     if count < SMALLEST_PAGE:
         raise AttnvizError(f"--max-size {text!r} is less than any page takes; {SMALLEST_PAGE // 1000}kB or more works")
     return count
+
+
+def on_terminal(look: Look) -> Look:
+    """The look on the terminal of standard output: its width and colours, and ASCII where it cannot write more."""
+    from rich.console import Console
+
+    console = Console()
+    colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    return replace(
+        look,
+        width=max(console.width, 20),
+        colors=0 if console.no_color or look.ascii else colors,
+        ascii=look.ascii or encoding != "utf8",
+    )

@@ -185,6 +185,14 @@ class Recording:
         """
         _library("attnviz.files").save(self, Path(path), force)
 
+    def show(self, **options: Any) -> None:
+        """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.
+
+        Raises:
+            AttnvizError: for an unknown option, or one that the recording cannot give.
+        """
+        _library("attnviz.api").show(self, **options)
+
     def figure(self, **options: Any) -> "Figure":
         """The chosen heads as a matplotlib figure to go on with; the options are those of ``attnviz.draw``.
 

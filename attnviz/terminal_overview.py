@@ -25,8 +25,11 @@ def thumbnails(report: Report) -> Iterator[Line]:
     """The panels of each group side by side, evenly over as few bands as the width allows."""
     side = max(len(panel.columns.labels) for panel in report.panels)
     most = max(1, (report.look.width + 1) // (max(side, SMALLEST) + 1))
-    for _, group in groupby(report.panels, lambda panel: panel.group):
+    alike = len({panel.title for panel in report.panels}) < len(report.panels)
+    for name, group in groupby(report.panels, lambda panel: panel.group):
         panels = list(group)
+        if alike:
+            yield [Span(fit(name, report.look.width).rstrip(), style="bold")]
         across = -(-len(panels) // -(-len(panels) // most))
         for start in range(0, len(panels), across):
             yield from _thumbnail_band(panels[start : start + across], report.look)

@@ -52,6 +52,19 @@ def test_json_on_standard_output_is_what_draw_gives(
     assert json.loads(capfdbinary.readouterr().out)["heads"][0]["change"]["variation_max"] == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"heads": "1.2", "table": "both"}], ids=["all", "one"])
+def test_show_prints_what_the_command_line_prints(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object]
+) -> None:
+    recording.save(tmp_path / "run.safetensors")
+    assert main(["show", str(tmp_path / "run.safetensors"), *arguments(options)]) == 0
+    printed = capsys.readouterr().out
+    recording.show(**options)
+    assert capsys.readouterr().out == printed
+    with pytest.raises(AttnvizError, match="9; there are 0-2"):
+        recording.show(heads="9")
+
+
 def test_figure_is_one_to_go_on_with(recording: Recording) -> None:
     figure = recording.figure(heads="0.1", title="Mine", size="8x6")
     assert figure.get_size_inches().tolist() == [8, 6]

@@ -98,3 +98,12 @@ def test_thumbnails_of_another_size_keep_their_columns() -> None:
     look = Look(width=80)
     lines = report_lines(build_report(mixed, ReportOptions(thumbnail=11, look=look)))
     assert max(sum(len(span.text) for span in line) for line in lines) <= 80
+
+
+def test_texts_of_a_batch_are_told_apart_and_their_title_is_the_model() -> None:
+    recording = many_heads(layers=1)
+    batch = replace(recording, maps=tuple(replace(recording.maps[0], item=item) for item in range(2)))
+    report = build_report(batch, ReportOptions(thumbnail=11, look=Look(width=80)))
+    lines = draw(report, TERMINAL).decode().splitlines()
+    assert lines[0] == "a test"
+    assert [line for line in lines if line.startswith("layer")] == ["layer 0, text 0", "layer 0, text 1"]
