@@ -14,6 +14,7 @@ from torch import Tensor
 
 NEVER = -9000.0  # a mask written with finite numbers uses -1e4, -1e9, ...: no score is that low
 ALMOST_NEVER = -1000.0
+AGREEMENT, HALF_AGREEMENT = 1e-4, 1e-2  # differences of weights that rounding in float32, or in a half, explains
 SAMPLED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spread
 
 
@@ -179,10 +180,12 @@ class SoftmaxCall(AttentionCall):
     Attributes:
         before: ``(batch, heads, queries, keys)``, what went into the softmax: scores with the mask already in them.
         after: ``(batch, heads, queries, keys)``, what came out.
+        factors: what it may have been computed from, where that was given beside it.
     """
 
     before: Tensor
     after: Tensor
+    factors: FactoredCall | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -199,6 +202,15 @@ class SoftmaxCall(AttentionCall):
             return CallMaps(scores.float(), weights.float(), ~hidden.all(1))
         scores = scores.float().masked_fill_(hidden, float("nan"))
         return CallMaps(scores, weights.float().masked_fill_(hidden, 0), ~hidden.all(1))
+
+    def known_factors(self, heads: Sequence[int]) -> FactoredCall | None:
+        """Its factors, if they give the weights of at most 32 queries that the model had."""
+        if self.factors is None or self.factors.shape != self.shape:
+            return None
+        rows = slice(None, None, -(-self.shape[2] // SAMPLED_QUERIES))
+        ours, real = (call.weights(heads, rows).float() for call in (self.factors, self))
+        allowed = AGREEMENT if self.after.dtype in (torch.float32, torch.float64) else HALF_AGREEMENT
+        return self.factors if bool(((ours - real).abs() < allowed).all()) else None
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""

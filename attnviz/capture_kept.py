@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.capture_calls import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture_calls import AttentionCall, FactoredCall, SoftmaxCall, pick_heads
 from attnviz.capture_rules import Rules, rules_of
 from attnviz.capture_sites import Attention, Site
 from attnviz.devices import available_memory
@@ -58,17 +58,18 @@ def keep(
     held = [head - (site.head or 0) for head in heads]
     batch, _, queries, keys = call.shape
     wanted = queries * keys > LARGEST_DENSE if dense is None else not dense
-    can = isinstance(call, FactoredCall) and wanted and site.head is None
-    rules = rules_of(call, held) if can and isinstance(call, FactoredCall) else None
+    known = call if wanted and site.head is None else None
+    factors = known.known_factors(held) if isinstance(known, SoftmaxCall) else known
+    rules = rules_of(factors, held) if isinstance(factors, FactoredCall) else None
     factored = rules is not None
-    _refuse_size(call, len(held), factored, site)
-    fields = _whole(call, held, site) if rules is None else _factors(cast("FactoredCall", call), held, site, rules)
+    _refuse_size(factors if factored and factors else call, len(held), factored, site)
+    fields = _whole(call, held, site) if rules is None else _factors(cast("FactoredCall", factors), held, site, rules)
     return Kept(
         site=site,
         attention=attention,
         heads=heads,
         shape=(batch, len(heads), queries, keys),
-        scale=getattr(call, "scale", None),
+        scale=getattr(factors if factored else call, "scale", None),
         fidelity=call.fidelity(held),
         dense=not factored,
         fields=fields,

@@ -3,17 +3,18 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture_calls import AttentionCall, FactoredCall
+from attnviz.capture_calls import AttentionCall, FactoredCall, SoftmaxCall
 from attnviz.capture_sites import Place
 from attnviz.capture_torch import AttentionMode, replaced
 
-SHOWN = ("eager", "sdpa")  # implementations that torch's functions make up
+SHOWN = "sdpa"  # the implementation that torch shows with all that it is given
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def interface_heard(mode: AttentionMode) -> Iterator[None]:
 
     def get_interface(name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
         function: Callable[..., Any] = found(name, default)
-        return function if name is None or name in SHOWN else partial(_call, mode, function)
+        return function if name == SHOWN else partial(_call, mode, function)
 
     table.get_interface = get_interface
     try:
@@ -56,10 +57,21 @@ def _call(
         given = function(module, queries, keys, values, mask, **options)
         mode.flush()
     build = partial(_factored_call, module, queries, keys, values, mask, given, options)
-    whole = (mode.places.place(module), build, queries.shape, False)
     with torch._C.DisableTorchFunction():  # what the listener computes is no call of the model's
-        mode.listener.hears(*(shown.calls[0] if len(shown.calls) == 1 else whole))
+        if len(shown.calls) == 1:
+            place, build_shown, shape, single = shown.calls[0]
+            mode.listener.hears(place, partial(_with_factors, build_shown, build), shape, single)
+        else:
+            mode.listener.hears(mode.places.place(module), build, queries.shape, False)
     return given
+
+
+def _with_factors(
+    build_shown: Callable[[], AttentionCall | None], build: Callable[[], FactoredCall]
+) -> AttentionCall | None:
+    """The call that torch showed; a softmax beside what may be its factors."""
+    call = build_shown()
+    return replace(call, factors=build()) if isinstance(call, SoftmaxCall) else call
 
 
 class _Shown:
@@ -77,6 +89,8 @@ def _factored_call(
 ) -> FactoredCall:
     """The call by its factors; position hides cells only where no mask says which are hidden."""
     visible, by_position = _mask_of(mask, queries, keys)
+    if visible is not None:
+        visible = visible[..., : keys.shape[2]]
     scale = options.get("scaling")
     causal = options.get("is_causal")
     output = given[0].transpose(1, 2)  # (batch, queries, heads, features) -> (batch, heads, queries, features)

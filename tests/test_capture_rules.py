@@ -10,7 +10,7 @@ from torch import Tensor
 
 import attnviz
 from attnviz.bias import Bias
-from attnviz.capture_calls import FactoredCall
+from attnviz.capture_calls import FactoredCall, SoftmaxCall
 from attnviz.capture_kept import keep, maps_of
 from attnviz.capture_rules import mask_of, rules_of
 from attnviz.capture_sites import Site
@@ -154,6 +154,24 @@ MODELS: dict[str, tuple[str, Any]] = {
 }
 
 
+GROUPED: dict[str, Any] = {
+    **SMALL, "hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
+    "head_dim": 6, "sliding_window": 9,
+}  # fmt: skip
+MODELS |= {
+    "gemma2": (
+        "",
+        lambda: transformers.Gemma2Model(transformers.Gemma2Config(**GROUPED, attn_logit_softcapping=0.5)),
+    ),
+    "gpt-oss": (
+        "",
+        lambda: transformers.GptOssModel(
+            transformers.GptOssConfig(**GROUPED, num_local_experts=2, num_experts_per_tok=1)
+        ),
+    ),
+}
+
+
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_long_recordings_of_real_architectures_hold_no_square(name: str) -> None:
@@ -172,8 +190,22 @@ def test_long_recordings_of_real_architectures_hold_no_square(name: str) -> None
         assert factored.mask.explicit is None
         assert factored.bias.explicit is None
         assert bool(factored.bias) == bool(kept_as)
+        assert (factored.softcap == 0.5, factored.sink is not None) == (name == "gemma2", name == "gpt-oss")
         weights, expected = (maps.window(maps.heads, slice(0, 64), slice(0, 64)).weights for maps in (factored, dense))
         np.testing.assert_allclose(weights, expected, atol=3e-5)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_softmax_is_kept_as_factors_only_where_they_give_its_weights(right: bool) -> None:
+    torch.manual_seed(0)
+    factors = FactoredCall(queries=torch.randn(1, 2, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=0.4)
+    before = factors.maps((0, 1)).scores + (0 if right else torch.randn(KEYS))
+    call = SoftmaxCall(before=before, after=before.softmax(-1), factors=factors)
+    kept = keep(Site(0, None, "layers.0", "self", "layers"), "encoder", (0, 1), call, False)
+    assert kept.dense != right
+    maps = maps_of([kept], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
+    weights = maps.window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
+    np.testing.assert_allclose(weights, before.softmax(-1)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("whole", [True, False])
