@@ -19,8 +19,8 @@ cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("attnviz.streaming").streaming.TILE, "cpu", (16, 24))
-    monkeypatch.setattr("attnviz.streaming.LONGEST", 5)
+    monkeypatch.setitem(__import__("attnviz.streaming_plan").streaming_plan.TILE, "cpu", (16, 24))
+    monkeypatch.setattr("attnviz.streaming_plan.LONGEST", 5)
 
 
 def numbers_of(maps: DenseMaps, offset: int) -> dict[str, NDArray[np.float64]]:

@@ -1,0 +1,49 @@
+"""What the maps of one attention call are computed from, as tensors on the device where it is."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnviz.bias import Bias
+from attnviz.maps import FloatArray
+from attnviz.maps_factored import FactoredMaps
+from attnviz.masks import Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Queries, keys and the rules that turn them into weights.
+
+    Attributes:
+        queries: ``(heads, queries, features)``.
+        keys: ``(key heads, keys, features)``.
+        key_heads: ``(heads,)``, which of the key heads each head reads.
+        scale: what q·k is multiplied by.
+        mask: which cells are visible.
+        bias: what is added to the scores.
+        softcap: the soft limit of the scores; ``None`` for none.
+        sink: ``(heads,)``, a score beside every row that is no key; ``None`` for none.
+    """
+
+    queries: Tensor
+    keys: Tensor
+    key_heads: tuple[int, ...]
+    scale: float
+    mask: Mask = field(default_factory=Mask)
+    bias: Bias = field(default_factory=Bias)
+    softcap: float | None = None
+    sink: FloatArray | None = None
+
+    @classmethod
+    def of(cls, maps: FactoredMaps) -> "Factors":
+        """The factors that maps hold, in main memory."""
+        queries, keys = (torch.from_numpy(np.array(array[:], dtype=np.float32)) for array in (maps.queries, maps.keys))
+        scale = maps.scale or 0.0
+        return cls(queries, keys, maps.key_heads, scale, maps.mask, maps.bias, maps.softcap, maps.sink)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is computed in: float32, or float64 where the queries are."""
+        return torch.float64 if self.queries.dtype == torch.float64 else torch.float32
