@@ -142,10 +142,11 @@ def _join(plan: Plan, found: list[Found]) -> Streamed:
     """The heads' findings as numpy arrays."""
     rows, columns = (axis.edges[:: axis.parts] for axis in (plan.row_axis, plan.column_axis))
     counts = plan.factors.mask.counts(rows, columns)
-    mean = np.stack([_numpy(one.total) for one in found]) / np.maximum(counts, 1)
+    mean = np.stack([_numpy(one.total) for one in found])
+    mean /= np.maximum(counts, 1).astype(np.float32)
     maximum = np.stack([_numpy(one.highest) for one in found])
     return Streamed(
-        overview=Overview(mean=mean.astype(np.float32), maximum=maximum, visible=counts > 0),
+        overview=Overview(mean=mean, maximum=maximum, visible=counts > 0),
         logsumexp=np.stack([_numpy(one.logsumexp) for one in found]),
         numbers={name: np.stack([_numpy(one.numbers[name]) for one in found]) for name in sorted(plan.numbers)},
     )

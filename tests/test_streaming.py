@@ -1,5 +1,7 @@
 """One pass over tiles finds what the dense computation holds, for every rule, at ragged edges, and in hard numbers."""
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -113,6 +115,37 @@ def test_progress_counts_bands_and_an_interrupt_in_it_ends_the_pass() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         stream(Factors.of(factored()), 7, 9, progress=interrupt)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_heads_on_two_threads_are_those_of_one_and_leave_torch_its_threads() -> None:
+    factors, seen = Factors.of(factored(**CASES["padding"])), []
+    found = stream(factors, 7, 9, numbers=NUMBERS, progress=lambda done, count: seen.append((done, count)))
+    assert torch.get_num_threads() == 2
+    assert seen == [(done, len(seen)) for done in range(1, len(seen) + 1)]
+    torch.set_num_threads(1)
+    alone = stream(factors, 7, 9, numbers=NUMBERS)
+    np.testing.assert_array_equal(found.overview.mean, alone.overview.mean)
+    np.testing.assert_array_equal(found.numbers["distance"], alone.numbers["distance"])
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_interrupt_ends_every_worker() -> None:
+    def interrupt(done: int, count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream(Factors.of(factored()), 7, 9, progress=interrupt)
+    assert torch.get_num_threads() == 2
+    assert threading.active_count() == 1
 
 
 def test_refuses_an_unknown_number() -> None:
