@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib.util import find_spec
+from typing import TextIO
 
 from attnviz.errors import AttnvizError
 from attnviz.look import Look
@@ -38,12 +39,22 @@ def browse(recording: Recording, other: Recording | None, selection: Selection, 
 
     session = Session(recording, other, selection)
     _take_keys_from_terminal()
-    with first_sight(session, look.ascii):
+    ascii = look.ascii or not can_draw(sys.stderr)
+    with first_sight(session, ascii):
         from attnviz.browse_app import Browser
 
-        browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), look.ascii)
+        browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()
     return browser.return_code or 0
+
+
+def can_draw(terminal: TextIO) -> bool:
+    """Whether the terminal's encoding has the blocks that thumbnails are drawn with."""
+    try:
+        "▀".encode(terminal.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _take_keys_from_terminal() -> None:

@@ -66,8 +66,9 @@ class Canvas(Widget):
         return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
 
     def on_mount(self) -> None:
-        """Takes the keys."""
+        """Takes the keys, and draws everything again when the process goes on after Ctrl-Z."""
         self.focus()
+        self.app.app_resume_signal.subscribe(self, lambda app: self.app.refresh(repaint=True, layout=True))
 
     def on_resize(self) -> None:
         """Draws for the new size."""
@@ -154,6 +155,8 @@ class Canvas(Widget):
             self.type(event)
         elif event.key in ("q", "ctrl+c"):
             self.app.exit(0)
+        elif event.key == "ctrl+z":
+            self.app.action_suspend_process()
         else:
             self.go(press(self.here, self.state, event.key))
 

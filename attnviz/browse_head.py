@@ -47,7 +47,7 @@ def place_status(screen: Screen, state: State) -> Line:
     text = ""
     if shown.queries.pooled or shown.keys.pooled:
         sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (shown.queries, shown.keys))
-        text = " a cell is {} x {} tokens; + zooms in".format(*sides)
+        text = " a cell is {} x {} tokens (+ zooms in)".format(*sides)
     if state.zoom:
         axes = (shown.queries, units[0]), (shown.keys, units[1])
         parts = [f"{axis.start}–{axis.stop - 1} of {len(all_units)}" for axis, all_units in axes]

@@ -10,8 +10,9 @@ from attnviz.browse_cells import Cells
 from attnviz.browse_find import metrics_meant
 from attnviz.browse_head import draw_head, place_status
 from attnviz.browse_keys import BINDINGS
-from attnviz.browse_layout import Tiles, tiles
+from attnviz.browse_layout import Tiles, map_of, tiles
 from attnviz.browse_pixels import legend, pixel_lines
+from attnviz.browse_refined import Refined
 from attnviz.browse_screen import Screen
 from attnviz.browse_state import SMALLEST, State
 from attnviz.browse_units import harmless
@@ -24,7 +25,7 @@ HINTS = {
     True: "arrows move   +/- zoom   g strongest   Tab next head   v l w t look   / finds   s saves   Esc back   ? keys",
 }
 SHORTEST_PATTERN = 9  # columns of a tile in which what the head does can be told
-ASCII_FOR = str.maketrans({"▸": ">", "▾": "v", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "…": "~", "│": "|"})
+ASCII_FOR = str.maketrans("▸▾·−–“”␣…│░▒▓█", '>v.--""_~|-+#@')
 
 
 def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
@@ -137,31 +138,46 @@ def described(screen: Screen, state: State) -> str:
 
 
 def _status(screen: Screen, state: State) -> Line:
+    wanted = screen.session.wanted
     if state.message:
         return [Span(f" {state.message}", style="bold")]
     if state.opened:
-        return [*place_status(screen, state), Span(preview(screen), style="bold")]
-    session, grid = screen.session, tiles(screen.session, state, screen.size)
-    maps, _ = session.heads[state.head]
-    row, _ = grid.place(state.head)
-    rows = f"row {row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown else ""
-    kind = "" if maps.kind == "self" else "cross-attention, "
-    pattern = session.ranking.patterns.get(state.head, "")
-    does = f"{pattern}; " if pattern else ""
-    text = f" head {session.names[state.head]}: {does}{kind}{len(maps.query_tokens)} x {len(maps.key_tokens)} tokens"
-    bar = legend(session.quantity(state.view), overview_scale(screen, state, grid), screen.colors, 12)
+        shown = map_of(screen.session, state, screen.size, screen.colors)
+        on_map = [block for block in wanted if (block.queries, block.keys) == (shown.queries.span, shown.keys.span)]
+        return [Span(preview(on_map), style="bold"), *place_status(screen, state)]
+    grid = tiles(screen.session, state, screen.size)
+    bar = legend(screen.session.quantity(state.view), overview_scale(screen, state, grid), screen.colors, 12)
     if state.view.own:
         bar = [Span("each its own scale")]
-    return [Span(f"{text}  {rows}  "), *bar, Span(preview(screen), style="bold")]
+    room = screen.size.width - sum(cell_len(span.text) for span in bar)
+    text = _told(screen, state, grid, preview(wanted), room)
+    return [Span(preview(wanted), style="bold"), Span(text), *bar]
 
 
-def preview(screen: Screen) -> str:
-    """How much of what is on the screen is still of a few queries; empty where all of it is whole."""
-    wanted = screen.session.wanted
+def _told(screen: Screen, state: State, grid: Tiles, before: str, room: int) -> str:
+    """The chosen head, what it does, its size and its row, as far as there is room."""
+    session = screen.session
+    maps, _ = session.heads[state.head]
+    row, _ = grid.place(state.head)
+    parts = [
+        session.ranking.patterns.get(state.head, ""),
+        "cross-attention" if maps.kind == "cross" else "",
+        f"{len(maps.query_tokens)} x {len(maps.key_tokens)} tokens",
+        f"row {row + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown else "",
+    ]
+    parts = [part for part in parts if part]
+    name = f" head {session.names[state.head]}"
+    while parts and len(before) + len(name) + len("; ".join(parts)) + 4 > room:
+        parts.pop()
+    return f"{name}{': ' if parts else ''}{'; '.join(parts)}  "
+
+
+def preview(wanted: list[Refined]) -> str:
+    """How much of what is wanted is still of a few queries; empty where all of it is whole."""
     if not wanted:
         return ""
     share = sum(block.share for block in wanted) / len(wanted)
-    return f"  preview: 1 query in {max(block.queries_a_row for block in wanted)}, {share:.0%} refined"
+    return f" preview: 1 query in {max(block.queries_a_row for block in wanted)}, {share:.0%} refined "
 
 
 def _hints(screen: Screen, state: State) -> Line:

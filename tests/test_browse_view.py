@@ -1,0 +1,100 @@
+from dataclasses import replace
+
+import pytest
+
+from attnviz.browse_keys import press
+from attnviz.browse_layout import tiles
+from attnviz.browse_refined import MOST_AT_ONCE
+from attnviz.browse_screen import Screen, first_state
+from attnviz.browse_session import Session
+from attnviz.browse_state import Size
+from attnviz.browse_view import draw_screen
+from attnviz.maps import Recording
+from attnviz.terminal_lines import Line
+from tests.test_browse_ranking import previous_maps
+
+OVERVIEW = """\
+ 4 heads  weights                                    a test
+>0.4     0.7
+@.       @.
+.@@.     @...
+...@@.   @.....
+.....@@. @.......
+1.4      1.7
+@.       @.
+.@@.     @...
+...@@.   @.....
+.....@@. @.......
+
+ head 0.4: previous token 1.00  0% ..---++###@@ 100%
+ arrows move   Enter opens   o sorts   ? keys   q quits"""
+
+HEAD = """\
+ head 0.4: previous token 1.00  weights              a test
+       v 0                       | query 2 2
+     0 @                         | key 0 0
+     1 @.                        | weight 0.00%
+     2>+@.                       | score  0.0000
+     3 ..@.                      |
+     4 ...@.                     | strongest keys
+     5 ....@.                    | 1          100.0% @@@@@@
+     6 .....@@.                  | 0% ..--++##@@ 100%
+ 0 1 2 3 4 5 6 7
+
+
+ a cell is 2 x 1 tokens (+ zooms in)
+ arrows move   +/- zoom   g strongest   Esc back   ? keys"""
+
+SORTED = """\
+ 4 heads  weights · by previous                      a test
+▸0.4 1.00      1.4 1.00       0.7 0.14       1.7 0.14"""
+
+
+@pytest.fixture
+def screen() -> Screen:
+    """Two calls of a head that looks at the previous token and one that looks at the first, measured and pooled."""
+    session = Session(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
+    screen = Screen(session, Size(60, 14), colors=0)
+    while (group := session.ranking.unnamed()) is not None:
+        session.ranking.name(group)
+    state = first_state(screen)
+    pixels = tiles(session, state, screen.size).pixels
+    while session.compute_thumbnails(list(range(4)), state.view, pixels):
+        pass
+    return screen
+
+
+def text(lines: list[Line]) -> str:
+    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
+
+
+def test_overview_says_what_the_chosen_head_does(screen: Screen) -> None:
+    assert text(draw_screen(screen, first_state(screen), ascii=True)) == OVERVIEW
+
+
+def test_head_shows_its_map_the_row_of_the_cursor_and_the_text(screen: Screen) -> None:
+    state = first_state(screen)
+    for key in ("enter", "down", "down"):
+        state = press(screen, state, key)
+    assert text(draw_screen(screen, state, ascii=True)) == HEAD
+
+
+def test_sorted_heads_have_their_number_beside_their_name(screen: Screen) -> None:
+    state = press(screen, first_state(screen), "slash")
+    assert "what to sort by: induction previous" in text(draw_screen(screen, state))
+    state = replace(state, prompt=None, view=replace(state.view, order="previous"))
+    assert text(draw_screen(screen, state)).startswith(SORTED)
+
+
+def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
+    from tests.bench.browse import long_recording
+
+    screen = Screen(Session(long_recording(1100)), Size(80, 24), colors=0)
+    assert MOST_AT_ONCE < 1100**2
+    state = press(screen, first_state(screen), "enter")
+    assert " preview: 1 query in 65, 0% refined " in text(draw_screen(screen, state))
+    [block] = screen.session.wanted
+    while not block.finished:
+        block.advance()
+    screen.session.wanted = []
+    assert "preview" not in text(draw_screen(screen, state))
