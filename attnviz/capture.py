@@ -13,7 +13,7 @@ from attnviz.capture_kept import Kept, keep, maps_of
 from attnviz.capture_sites import Attention, Numbering, Place, Places, Site, check_attention
 from attnviz.capture_torch import AttentionMode, fused_kernels_allowed
 from attnviz.capture_transformers import interface_heard
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, number_ranges
 from attnviz.maps import LayerMaps, Recording
 from attnviz.selection import Selection, refuse_missing
 from attnviz.tokens import Tokens, visible_label
@@ -148,7 +148,7 @@ class Capture:
             model=type(self.model).__name__,
             settings={"dtype": dtype},
             version=__version__,
-            remarks=self._left_out(),
+            remarks=(*self._left_out(), *self._uneven()),
         )
 
     def _count_run(self, module: nn.Module, inputs: object) -> None:
@@ -224,6 +224,16 @@ class Capture:
         module, shape = next(reversed(odd.items()))
         count = f"{len(odd)} modules compute" if len(odd) > 1 else "one module computes"
         return (f"Left out: {count} no softmax over queries x keys, such as {module} with {tuple(shape)}.",)
+
+    def _uneven(self) -> tuple[str, ...]:
+        """A sentence where cells that one head does not see are drawn, since others of its layer do."""
+        layers = sorted({kept.site.layer for kept in self.kept if kept.is_uneven})
+        if not layers:
+            return ()
+        return (
+            f"Heads of layer {number_ranges(layers)} see different cells: one that is hidden from a head alone has "
+            "the weight 0 in it, and its score may be unknown.",
+        )
 
     def _by_layer(self) -> Iterator[list[Kept]]:
         """The kept calls, those of one layer together where each of its heads is a module."""

@@ -25,11 +25,13 @@ class CallMaps(NamedTuple):
         scores: ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where hidden and not known.
         weights: ``(batch, heads, queries, keys)``, after the softmax; 0 where hidden.
         visible: ``(batch, queries, keys)``, whether any of the heads may look.
+        uneven: whether some of the heads may not look where others may.
     """
 
     scores: Tensor
     weights: Tensor
     visible: Tensor
+    uneven: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,7 +127,8 @@ class FactoredCall(AttentionCall):
         batch, _, queries, keys = self.shape
         if visible is None:
             return CallMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(batch, queries, keys))
-        return CallMaps(scores, weights, visible.any(1).expand(batch, queries, keys))
+        seen = visible.any(1)
+        return CallMaps(scores, weights, seen.expand(batch, queries, keys), _is_uneven(visible, seen))
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""
@@ -201,7 +204,8 @@ class SoftmaxCall(AttentionCall):
         if not hidden.any():
             return CallMaps(scores.float(), weights.float(), ~hidden.all(1))
         scores = scores.float().masked_fill_(hidden, float("nan"))
-        return CallMaps(scores, weights.float().masked_fill_(hidden, 0), ~hidden.all(1))
+        seen = ~hidden.all(1)
+        return CallMaps(scores, weights.float().masked_fill_(hidden, 0), seen, _is_uneven(~hidden, seen))
 
     def known_factors(self, heads: Sequence[int]) -> FactoredCall | None:
         """Its factors, if they give the weights of at most 32 queries that the model had."""
@@ -216,6 +220,11 @@ class SoftmaxCall(AttentionCall):
         """The weights of these heads and queries."""
         hidden = hidden_cells(self.before[:, list(heads), queries])
         return self.after[:, list(heads), queries].masked_fill(hidden, 0)
+
+
+def _is_uneven(visible: Tensor, seen: Tensor) -> bool:
+    """Whether a cell that any head sees is hidden from another, ``(batch, heads, queries, keys)``."""
+    return visible.shape[1] > 1 and bool((visible.all(1) != seen).any())
 
 
 def hidden_cells(scores: Tensor) -> Tensor:

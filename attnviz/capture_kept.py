@@ -34,7 +34,7 @@ class Kept:
         scale: what q·k was multiplied by, if known.
         fidelity: one a text of the batch.
         dense: whether the maps are held whole.
-        fields: one a text of the batch: the arrays that ``DenseMaps`` or ``FactoredMaps`` takes.
+        fields: one a text of the batch: what ``DenseMaps`` or ``FactoredMaps`` takes, and of whole maps ``uneven``.
     """
 
     site: Site
@@ -45,6 +45,11 @@ class Kept:
     fidelity: list[float | None]
     dense: bool
     fields: list[dict[str, Any]]
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some of the heads may not look where others of the layer may."""
+        return any(text.get("uneven", False) for text in self.fields)
 
 
 def keep(
@@ -102,7 +107,10 @@ def _whole(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, 
     _refuse_infinite(maps.weights.sum(), site)
     scores, weights = _numbers(maps.scores), _numbers(maps.weights)
     visible = np.ascontiguousarray(np.broadcast_to(maps.visible.cpu().numpy(), (len(scores), *scores.shape[2:])))
-    return [{"scores": scores[item], "weights": weights[item], "visible": visible[item]} for item in range(len(scores))]
+    return [
+        {"scores": scores[item], "weights": weights[item], "visible": visible[item], "uneven": maps.uneven}
+        for item in range(len(scores))
+    ]
 
 
 def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules]) -> list[dict[str, Any]]:

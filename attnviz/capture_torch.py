@@ -4,7 +4,6 @@ While the mode is active torch shows it each of its functions. Scaled dot-produc
 say what they attend to; of attention written by hand the softmax does, if a matrix product then uses what came out.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,15 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attnviz.capture_calls import AttentionCall, FactoredCall, SoftmaxCall
+from attnviz.capture_arguments import (
+    bind_dot_product,
+    bind_pair,
+    dot_product_call,
+    fused_call,
+    is_single,
+    softmax_call,
+)
+from attnviz.capture_calls import AttentionCall
 from attnviz.capture_sites import Place, Places
 from attnviz.kernels import dot_product
 
@@ -98,7 +105,7 @@ class AttentionMode(TorchFunctionMode):
 
     def on_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
         """``scaled_dot_product_attention``."""
-        given = _bind_dot_product(*args, **kwargs)
+        given = bind_dot_product(*args, **kwargs)
         output, logsumexp = dot_product(func, given)
         self.flush()
         place = self.places.nearest(self.cross)
@@ -107,9 +114,9 @@ class AttentionMode(TorchFunctionMode):
             queries = given["query"]
             self.listener.hears(
                 place,
-                lambda: _dot_product_call(given, output, logsumexp, heads),
+                lambda: dot_product_call(given, output, logsumexp, heads),
                 queries.shape,
-                _is_single(queries, heads),
+                is_single(queries, heads),
             )
         return output
 
@@ -146,7 +153,7 @@ class AttentionMode(TorchFunctionMode):
 
     def on_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
         """``multi_head_attention_forward``: the functions that it calls are shown to this mode as well."""
-        query, key = _bind_pair(*args, **kwargs)
+        query, key = bind_pair(*args, **kwargs)
         with replaced(functional, "has_torch_function", lambda tensors: False):
             self.cross = query is not key
             try:
@@ -166,7 +173,7 @@ class AttentionMode(TorchFunctionMode):
         if place is not None:
             self.listener.hears(
                 place,
-                lambda: _fused_call((source,) * 3, heads, weight, bias, norm, mask, mask_type),
+                lambda: fused_call((source,) * 3, heads, weight, bias, norm, mask, mask_type),
                 weight.shape,
                 False,
             )
@@ -181,7 +188,7 @@ class AttentionMode(TorchFunctionMode):
         mask, mask_type = args[9], args[12] if len(args) > 12 else kwargs.get("mask_type")
         if place is not None:
             self.listener.hears(
-                place, lambda: _fused_call(args[:3], heads, weight, bias, None, mask, mask_type), weight.shape, False
+                place, lambda: fused_call(args[:3], heads, weight, bias, None, mask, mask_type), weight.shape, False
             )
         return output
 
@@ -190,9 +197,9 @@ class AttentionMode(TorchFunctionMode):
         after = pending.after
         self.listener.hears(
             pending.place,
-            lambda: _softmax_call(pending.before[..., :keys], after[..., :keys], values, output, heads),
+            lambda: softmax_call(pending.before[..., :keys], after[..., :keys], values, output, heads),
             after.shape,
-            _is_single(after, heads),
+            is_single(after, heads),
         )
 
 
@@ -225,140 +232,6 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, kept)
-
-
-def by_heads(tensor: Tensor, heads: int | None) -> Tensor | None:
-    """The tensor as ``(batch, heads, tokens, ...)``, or ``None`` where it cannot be read so.
-
-    Two axes are one head of one text; three are heads of one text or of a batch where the module says how many
-    heads it has and they divide the first axis, else a batch of one head.
-    """
-    if tensor.dim() == 4:
-        return tensor
-    if tensor.dim() == 3:
-        return tensor[:, None] if _is_single(tensor, heads) else tensor.reshape(-1, heads or 1, *tensor.shape[1:])
-    return tensor[None, None] if tensor.dim() == 2 else None
-
-
-def _is_single(tensor: Tensor, heads: int | None) -> bool:
-    """Whether the tensor has no axis of heads."""
-    return tensor.dim() < 3 or (tensor.dim() == 3 and (heads is None or heads == 1 or tensor.shape[0] % heads != 0))
-
-
-def _dot_product_call(
-    given: Options, output: Tensor, logsumexp: Tensor | None, heads: int | None
-) -> FactoredCall | None:
-    queries, keys, values, real = (
-        by_heads(tensor, heads) for tensor in (given["query"], given["key"], given["value"], output)
-    )
-    mask = given["attn_mask"]
-    if queries is None or keys is None or queries.is_nested:
-        return None
-    if mask is not None:
-        mask = by_heads(mask, heads)
-        if mask is None:
-            return None
-    if heads is not None and queries.shape[1] != heads and queries.shape[1] * queries.shape[2] == heads:
-        queries = queries.reshape(len(queries), heads, 1, -1)
-        real = None if real is None else real.reshape(len(real), heads, 1, -1)
-        logsumexp = None
-        mask = mask if mask is None or mask.shape[1] == 1 else mask.reshape(len(mask), heads, 1, -1)
-    scale = given["scale"]
-    return FactoredCall(
-        queries=queries,
-        keys=keys,
-        values=values,
-        output=None if given["dropout_p"] > 0 else real,
-        scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
-        mask=mask,
-        causal=given["is_causal"],
-        logsumexp=logsumexp,
-    )
-
-
-def _softmax_call(
-    before: Tensor, after: Tensor, values: Tensor | None, output: Tensor | None, heads: int | None
-) -> SoftmaxCall | None:
-    scores, weights = by_heads(before, heads), by_heads(after, heads)
-    if scores is None or weights is None or (after.dim() == 4 and heads not in (None, after.shape[1])):
-        return None
-    return SoftmaxCall(
-        before=scores,
-        after=weights,
-        values=None if values is None else by_heads(values, heads),
-        output=None if output is None else by_heads(output, heads),
-    )
-
-
-def _fused_call(
-    tokens: tuple[Tensor, Tensor, Tensor],
-    heads: int,
-    weight: Tensor,
-    bias: Tensor | None,
-    norm: tuple[float, Tensor, Tensor] | None,
-    mask: Tensor | None,
-    mask_type: int | None,
-) -> FactoredCall:
-    """The attention of a fused kernel: its projections are worked out again."""
-    padded, real = _padded(tokens[0])
-    sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
-    if norm is not None:
-        sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
-    biases = [None] * 3 if bias is None else list(bias.chunk(3))
-    queries, keys, values = (
-        _split_heads(functional.linear(source, part, offset), heads)
-        for source, part, offset in zip(sources, weight.chunk(3), biases, strict=True)
-    )
-    visible = _fused_mask(mask, mask_type)
-    if real is not None:
-        visible = real[:, None, :, None] & real[:, None, None, :]
-    return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
-
-
-def _split_heads(features: Tensor, heads: int) -> Tensor:
-    """``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
-    batch, tokens, _ = features.shape
-    return features.reshape(batch, tokens, heads, -1).transpose(1, 2)
-
-
-def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
-    """What is visible under the mask of a fused kernel, ``(batch, heads, queries, keys)``; anything but 0 hides."""
-    if mask is None:
-        return None
-    visible = mask == 0
-    if mask_type == 1:
-        return visible[:, None, None, :]
-    return visible[None, None] if visible.dim() == 2 else visible
-
-
-def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-    """A nested batch as one tensor and which of its tokens are real, ``(batch, tokens)``; others as they are."""
-    if not tokens.is_nested:
-        return tokens, None
-    lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
-    padded = torch.nested.to_padded_tensor(tokens, 0.0)
-    return padded, torch.arange(padded.shape[1], device=tokens.device) < lengths[:, None]
-
-
-def _bind_dot_product(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Options:
-    """The arguments of torch's function by name."""
-    given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
-    gqa = {"enable_gqa": True} if enable_gqa else {}  # a word that older versions of torch do not know
-    return given | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
-
-
-def _bind_pair(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
-    return query, key
 
 
 def _is_overridden(tensors: Any) -> bool:

@@ -498,3 +498,46 @@ def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, mo
         assert np.array_equal(one.visible, other.visible)
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
         np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+
+
+class Windows(nn.Module):
+    """Heads that look 0, 1, 2 and 3 tokens around."""
+
+    num_heads = HEADS
+
+    def forward(self, x: Tensor, by_hand: bool) -> Tensor:
+        features = x.reshape(*x.shape[:2], HEADS, -1).transpose(1, 2)
+        positions = torch.arange(x.shape[1])
+        visible = (positions[:, None] - positions).abs() <= torch.arange(HEADS)[:, None, None]
+        scores = features @ features.transpose(-1, -2)
+        output: Tensor = (
+            scores.masked_fill(~visible, float("-inf")).softmax(-1) @ features
+            if by_hand
+            else functional.scaled_dot_product_attention(features, features, features, visible[None])
+        )
+        return output
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_heads_that_see_different_cells_are_said(by_hand: bool) -> None:
+    model, x = Windows(), torch.randn(1, 7, WIDTH)
+    with attnviz.record(model) as recording:
+        model(x, by_hand)
+    assert recording.remarks[0].startswith("Heads of layer 0 see different cells")
+    distance = np.abs(np.arange(7)[:, None] - np.arange(7))
+    maps = maps_of(recording)
+    assert np.array_equal(maps.visible, distance <= 3)
+    assert not maps.weights[1, distance > 1].any()
+    with attnviz.record(model, heads=[2]) as alone:
+        model(x, by_hand)
+    assert alone.remarks == ()
+    assert np.array_equal(maps_of(alone).visible, distance <= 2)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_scores_that_are_no_numbers_are_refused_with_their_layer(by_hand: bool) -> None:
+    second = Nano(by_hand)
+    second.c_attn.bias.data[0] = float("nan")
+    model = nn.Sequential(Nano(), second)
+    with pytest.raises(AttnvizError, match=r"scores of layer 1 \(1\) are not finite"), attnviz.record(model):
+        model(torch.randn(1, 5, WIDTH))

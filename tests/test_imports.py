@@ -17,7 +17,8 @@ softmax attention kernels streaming_factors streaming_plan streaming_head stream
 panels report_options scales captions chosen styles report
 words atlas combined steps worked explain compare source
 figure_* terminal_*
-capture_calls capture_sites capture_rules capture_kept capture_torch capture_transformers capture source_* render_*
+capture_calls capture_sites capture_rules capture_kept
+capture_arguments capture_torch capture_transformers capture source_* render_*
 training
 render browse*
 api

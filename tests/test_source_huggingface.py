@@ -414,3 +414,11 @@ def test_model_that_reads_characters_needs_no_vocabulary(tmp_path: Path) -> None
     tokenizer: Any = transformers.CanineTokenizer
     tokenizer().save_pretrained(tmp_path)
     assert len(recorded("life is short", str(tmp_path)).maps) > 1
+
+
+def test_device_map_without_accelerate_is_refused_before_anything_is_loaded(
+    bert: str, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.setattr("attnviz.source_huggingface_files.find_spec", lambda name: None if name == "accelerate" else 1)
+    assert main(["show", "the cat", "--model", bert, "--device-map", "auto"]) == 1
+    assert "accelerate is not installed; pip install" in capsys.readouterr().err

@@ -1,0 +1,147 @@
+"""What torch's attention functions were given, read as attention calls with an axis of heads."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnviz.capture_calls import FactoredCall, SoftmaxCall
+
+
+def by_heads(tensor: Tensor, heads: int | None) -> Tensor | None:
+    """The tensor as ``(batch, heads, tokens, ...)``, or ``None`` where it cannot be read so.
+
+    Two axes are one head of one text; three are heads of one text or of a batch where the module says how many
+    heads it has and they divide the first axis, else a batch of one head.
+    """
+    if tensor.dim() == 4:
+        return tensor
+    if tensor.dim() == 3:
+        return tensor[:, None] if is_single(tensor, heads) else tensor.reshape(-1, heads or 1, *tensor.shape[1:])
+    return tensor[None, None] if tensor.dim() == 2 else None
+
+
+def is_single(tensor: Tensor, heads: int | None) -> bool:
+    """Whether the tensor has no axis of heads."""
+    return tensor.dim() < 3 or (tensor.dim() == 3 and (heads is None or heads == 1 or tensor.shape[0] % heads != 0))
+
+
+def dot_product_call(
+    given: dict[str, Any], output: Tensor, logsumexp: Tensor | None, heads: int | None
+) -> FactoredCall | None:
+    """The call of ``scaled_dot_product_attention``, ``None`` where it has no axes of heads, queries and keys."""
+    queries, keys, values, real = (
+        by_heads(tensor, heads) for tensor in (given["query"], given["key"], given["value"], output)
+    )
+    mask = given["attn_mask"]
+    if queries is None or keys is None or queries.is_nested:
+        return None
+    if mask is not None:
+        mask = by_heads(mask, heads)
+        if mask is None:
+            return None
+    if heads is not None and queries.shape[1] != heads and queries.shape[1] * queries.shape[2] == heads:
+        queries = queries.reshape(len(queries), heads, 1, -1)
+        real = None if real is None else real.reshape(len(real), heads, 1, -1)
+        logsumexp = None
+        mask = mask if mask is None or mask.shape[1] == 1 else mask.reshape(len(mask), heads, 1, -1)
+    scale = given["scale"]
+    return FactoredCall(
+        queries=queries,
+        keys=keys,
+        values=values,
+        output=None if given["dropout_p"] > 0 else real,
+        scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
+        mask=mask,
+        causal=given["is_causal"],
+        logsumexp=logsumexp,
+    )
+
+
+def softmax_call(
+    before: Tensor, after: Tensor, values: Tensor | None, output: Tensor | None, heads: int | None
+) -> SoftmaxCall | None:
+    """The call of a softmax, ``None`` where it has no axes of heads, queries and keys."""
+    scores, weights = by_heads(before, heads), by_heads(after, heads)
+    if scores is None or weights is None or (after.dim() == 4 and heads not in (None, after.shape[1])):
+        return None
+    return SoftmaxCall(
+        before=scores,
+        after=weights,
+        values=None if values is None else by_heads(values, heads),
+        output=None if output is None else by_heads(output, heads),
+    )
+
+
+def fused_call(
+    tokens: tuple[Tensor, Tensor, Tensor],
+    heads: int,
+    weight: Tensor,
+    bias: Tensor | None,
+    norm: tuple[float, Tensor, Tensor] | None,
+    mask: Tensor | None,
+    mask_type: int | None,
+) -> FactoredCall:
+    """The attention of a fused kernel: its projections are worked out again."""
+    padded, real = _padded(tokens[0])
+    sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
+    if norm is not None:
+        sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
+    biases = [None] * 3 if bias is None else list(bias.chunk(3))
+    queries, keys, values = (
+        _split_heads(functional.linear(source, part, offset), heads)
+        for source, part, offset in zip(sources, weight.chunk(3), biases, strict=True)
+    )
+    visible = _fused_mask(mask, mask_type)
+    if real is not None:
+        visible = real[:, None, :, None] & real[:, None, None, :]
+    return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
+
+
+def _split_heads(features: Tensor, heads: int) -> Tensor:
+    """``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
+    batch, tokens, _ = features.shape
+    return features.reshape(batch, tokens, heads, -1).transpose(1, 2)
+
+
+def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
+    """What is visible under the mask of a fused kernel, ``(batch, heads, queries, keys)``; anything but 0 hides."""
+    if mask is None:
+        return None
+    visible = mask == 0
+    if mask_type == 1:
+        return visible[:, None, None, :]
+    return visible[None, None] if visible.dim() == 2 else visible
+
+
+def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+    """A nested batch as one tensor and which of its tokens are real, ``(batch, tokens)``; others as they are."""
+    if not tokens.is_nested:
+        return tokens, None
+    lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
+    padded = torch.nested.to_padded_tensor(tokens, 0.0)
+    return padded, torch.arange(padded.shape[1], device=tokens.device) < lengths[:, None]
+
+
+def bind_dot_product(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> dict[str, Any]:
+    """The arguments of torch's function by name."""
+    given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
+    gqa = {"enable_gqa": True} if enable_gqa else {}  # a word that older versions of torch do not know
+    return given | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
+
+
+def bind_pair(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    """Queries and keys of ``multi_head_attention_forward``."""
+    return query, key
