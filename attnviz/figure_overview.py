@@ -92,7 +92,7 @@ def draw_overview(report: Report) -> bytes:
 
 def palette(report: Report) -> ByteArray:
     """The colours that the pixels of a sheet name, ``(256, 3)``."""
-    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEMES[report.look.theme].items()}
+    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEMES[report.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
     chosen = np.rint(np.linspace(0, 255, LEVELS)).astype(np.intp)
     colors[:LEVELS] = colormap(report.panels[0].scale.colormap)[chosen]

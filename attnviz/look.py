@@ -24,7 +24,7 @@ class Look:
     """How a report is drawn: the page or the screen, not what is on it.
 
     Attributes:
-        theme: ``light`` or ``dark``.
+        theme: ``light`` or ``dark``; ``None`` for what the medium has: light, or as the reader's system.
         size: width and height of a figure in inches; ``None`` lets the content choose.
         dpi: pixels an inch of a figure.
         per_slide: heads on one slide of a deck.
@@ -45,7 +45,7 @@ class Look:
         transparent: leave a figure without a background.
     """
 
-    theme: str = "light"
+    theme: str | None = None
     size: tuple[float, float] | None = None
     dpi: int = 200
     per_slide: int = 1
@@ -72,7 +72,7 @@ class Look:
             ("color_scale", COLOR_SCALES),
             ("pool", POOLS),
         ):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in (*known, *((None,) if name == "theme" else ())):
                 said = name.replace("_", "-")
                 raise AttnvizError(f"unknown {said} {getattr(self, name)!r}; {known_names(known)} works")
         if self.query is not None and self.style != "text":
@@ -81,6 +81,11 @@ class Look:
             raise AttnvizError(f"--font-size {self.font_size:g} is out of range; 3 to 144 points work")
         if not 1 <= self.per_slide <= 64:
             raise AttnvizError(f"--per-slide {self.per_slide} is out of range; 1 to 64 works")
+
+    @property
+    def paper(self) -> str:
+        """``light`` or ``dark``, for a medium that is one of them."""
+        return self.theme or THEMES[0]
 
     @classmethod
     def parse(

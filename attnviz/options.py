@@ -144,7 +144,9 @@ class Look:
     """How it is drawn."""
 
     ascii: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only, without colour.")] = False
-    theme: Annotated[str, Option(help="light or dark, for figures.")] = "light"
+    theme: Annotated[
+        str | None, Option(help="light or dark; else figures are light, and a page as its reader's system.")
+    ] = None
     size: Annotated[
         str | None, Option(help="Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.", show_default=False)
     ] = None

@@ -88,7 +88,7 @@ def _draw(report: Report, layout: Layout, vector: bool) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    theme = THEMES[report.look.theme]
+    theme = THEMES[report.look.paper]
     drawn = Figure(figsize=(layout.width, layout.height), dpi=report.look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     vectors = vector and sum(panel.values.size for panel in report.panels) <= MOST_VECTORS
@@ -112,7 +112,7 @@ def _draw_overview(report: Report) -> "Figure":
 
     from attnviz.figure_overview import arrange_sheet, palette
 
-    theme, sheet, dpi = THEMES[report.look.theme], arrange_sheet(report), report.look.dpi
+    theme, sheet, dpi = THEMES[report.look.paper], arrange_sheet(report), report.look.dpi
     high, wide = sheet.pixels.shape
     drawn = Figure(figsize=(wide / dpi, high / dpi), dpi=dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
@@ -134,7 +134,7 @@ def _draw_styled(report: Report, ruler: Ruler) -> "Figure":
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
-    theme, layout = THEMES[report.look.theme], arrange_styled(report, ruler)
+    theme, layout = THEMES[report.look.paper], arrange_styled(report, ruler)
     drawn = Figure(figsize=(layout.width, layout.height), dpi=report.look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     for strokes in layout.strokes:

@@ -92,7 +92,7 @@ def max_cells(look: Look) -> int:
 
 def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
-    style, script = _asset("page.css"), "\n".join(_asset(name) for name in SCRIPTS)
+    style, script = _style(report.look), "\n".join(_asset(name) for name in SCRIPTS)
     data = _about_page(report, numbers, plan, heads)
     fields = {
         "policy": POLICY.format(
@@ -102,11 +102,21 @@ def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHea
         "caption": html.escape(report.caption),
         "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
         "summary": _summary(report.summary) if report.summary else "",
+        "scheme": report.look.theme or "light dark",
         "style": style,
         "data": _script_json(data),
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], _asset("page.html"))
+
+
+def _style(look: Look) -> str:
+    """The page's style: as the reader's system is, or as the look says."""
+    style = _asset("page.css")
+    if look.theme is None:
+        return style
+    condition = "all" if look.theme == "dark" else "not all"
+    return style.replace("(prefers-color-scheme: dark)", condition).replace("light dark;", f"{look.theme};")
 
 
 def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> dict[str, Any]:

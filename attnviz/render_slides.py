@@ -274,7 +274,7 @@ def _color(report: Report, name: str) -> "RGBColor":
     """A colour of the report's theme."""
     from pptx.dml.color import RGBColor
 
-    return RGBColor(*bytes.fromhex(THEMES[report.look.theme][name][1:]))  # type: ignore[no-untyped-call]
+    return RGBColor(*bytes.fromhex(THEMES[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]
 
 
 def _clean(text: str) -> str:

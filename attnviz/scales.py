@@ -61,7 +61,7 @@ def _shown(panels: list[Panel]) -> FloatArray:
 
 def _usual_colormap(look: Look) -> str:
     """The default colours: a text has those beside its paper, but in a terminal, whose paper is not known."""
-    return OF_TEXT[look.theme] if look.style == "text" and not look.colors else SEQUENTIAL
+    return OF_TEXT[look.paper] if look.style == "text" and not look.colors else SEQUENTIAL
 
 
 def _on_its_own(panel: Panel, look: Look) -> Panel:

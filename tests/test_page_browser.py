@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from attnviz.compare import comparison_report
+from attnviz.look import Look
 from attnviz.maps import Recording
 from attnviz.render import draw
 from attnviz.report import Report, build_report
@@ -333,6 +334,15 @@ def test_every_control_has_a_name(show: Opener, recording: Recording) -> None:
             ".filter((it) => !(it.ariaLabel || it.textContent.trim() || it.labels?.length)).map((it) => it.outerHTML)"
         )
         assert nameless == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_theme_that_was_asked_for_goes_before_the_readers(show: Opener, recording: Recording, theme: str) -> None:
+    report = build_report(recording, ReportOptions(max_cells=0, look=Look(theme=theme)))
+    opened = show(report, color_scheme={"light": "dark", "dark": "light"}[theme])
+    channel = int(opened.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"))
+    assert (channel > 128) is (theme == "light")
+    assert opened.evaluate("getComputedStyle(document.documentElement).colorScheme") == theme
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

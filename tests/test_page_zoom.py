@@ -1,5 +1,6 @@
 """Long texts in the page: its numbers are those of Python's windows, whatever rule a score follows, at every zoom."""
 
+import html
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -235,3 +236,22 @@ def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
     found = cells(opened, slice(375, 379), slice(0, 599, 1))
     expected = np.where(window.visible, window.weights[0], -2)
     assert found["weights"] == pytest.approx(expected, rel=0.02, abs=1e-6)
+
+
+def test_page_in_a_notebooks_frame_computes_its_cells(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+    inner = html.escape(draw(report_of(Recording(maps=(long_maps(),), model="a test")), ".html").decode(), quote=True)
+    path = tmp_path / "notebook.html"
+    path.write_text(f'<iframe sandbox="allow-scripts allow-downloads" srcdoc="{inner}" width=1000 height=700></iframe>')
+    opened = Opened(browser.new_context(viewport={"width": 1100, "height": 800}).new_page())
+    opened.page.on("console", lambda message: opened.wrong.append(message.text))
+    opened.page.on("pageerror", lambda error: opened.wrong.append(str(error)))
+    opened.page.goto(path.as_uri())
+    frame = opened.page.frames[1]
+    frame.evaluate("openHead(0, 'matrix')")
+    for _ in range(500):
+        if frame.evaluate("Boolean(current?.stage?.picture.whole)"):
+            break
+        opened.page.wait_for_timeout(10)
+    assert frame.evaluate("current.stage.picture.whole")
+    assert opened.wrong == []
+    opened.page.context.close()
