@@ -2,6 +2,7 @@
 // The overview: layers down, heads across, each head a thumbnail that opens it.
 
 const LARGEST_THUMB = 168;
+const LEAST_NAMED = 32; // pixels of a thumbnail that has room for its name
 const thumbnails = readThumbnails();
 
 function groupsOf() {
@@ -130,6 +131,7 @@ function sizeThumbnails() {
     const inHeight = Math.floor((window.innerHeight - 330) / Number(grid.dataset.layers)) - gap;
     const compact = state.head !== null;
     const side = Math.max(compact ? 5 : 16, Math.min(LARGEST_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, 44)));
+    grid.classList.toggle("tiny", side < LEAST_NAMED);
     grid.style.setProperty("--thumb", `${side}px`);
     grid.style.setProperty("--gap", `${gap}px`);
   }

@@ -11,6 +11,8 @@ class WordsView {
     this.note = make("p", { className: "note" });
     this.axes = shown.same ? ["both"] : ["query", "key"];
     this.tokens = {};
+    this.chosen = [];
+    this.shades = new Map(); // of each token, as it is now
     this.element.append(...(shown.same ? [this.directions] : []), this.note);
     for (const axis of this.axes) this.element.append(this.paragraph(axis));
     parent.append(this.element);
@@ -79,13 +81,15 @@ class WordsView {
       this.tokens[axis].forEach((token, place) => this.shade(token, values ? values[place] : 0, scale));
     }
     const chosen = mark ? this.nameOf(mark) : null;
-    const what = !chosen ? "how much each token is attended to on average" : mark.query !== null ? `what ${chosen} attends to` : `what attends to ${chosen}`;
+    const all = this.shown.values ? "how much each token is attended to on average" : "nothing";
+    const what = !chosen ? all : mark.query !== null ? `what ${chosen} attends to` : `what attends to ${chosen}`;
     const more = chosen ? "" : " Point at a token for what it attends to; click to keep it.";
-    this.note.textContent = `Shaded: ${what}; the darkest is ${weightText(largest)}.${more}`;
-    for (const [axis, tokens] of Object.entries(this.tokens)) {
-      const places = axis === "both" ? [mark?.query ?? mark?.key] : [mark?.[axis]];
-      tokens.forEach((token, place) => token.classList.toggle("chosen", places.includes(place)));
-    }
+    const darkest = chosen || this.shown.values ? `; the darkest is ${weightText(largest)}` : "";
+    this.note.textContent = `Shaded: ${what}${darkest}.${more}`;
+    for (const token of this.chosen) token.classList.remove("chosen");
+    const places = this.axes.map((axis) => (axis === "both" ? (mark?.query ?? mark?.key) : mark?.[axis]));
+    this.chosen = this.axes.map((axis, number) => this.tokens[axis][places[number]]).filter(Boolean);
+    for (const token of this.chosen) token.classList.add("chosen");
   }
 
   nameOf(mark) {
@@ -101,10 +105,10 @@ class WordsView {
   shade(token, value, scale) {
     const part = partOf(value, scale);
     const opacity = Math.round(78 * part) / 100;
+    const shade = value === ABSENT || Number.isNaN(value) ? value : value < 0 ? -opacity : opacity;
+    if (Object.is(this.shades.get(token), shade)) return;
+    this.shades.set(token, shade);
     const color = opacity ? faded(theme()[hueOf(value, scale)], opacity) : "";
-    const shade = `${color}${value === ABSENT ? " absent" : ""}${Number.isNaN(value) ? " nan" : ""}`;
-    if (token.dataset.shade === shade) return;
-    token.dataset.shade = shade;
     token.style.backgroundColor = color;
     token.style.color = part > 0.55 ? "var(--paper)" : "";
     token.classList.toggle("absent", value === ABSENT);
@@ -123,7 +127,7 @@ class WordsView {
 
 // What each key gets from the queries that see it, on average.
 function averageOfKeys({ values, rows, columns }) {
-  if (!values) return new Float32Array(columns).fill(ABSENT);
+  if (!values) return new Float32Array(columns); // too many to take the mean of
   const totals = new Float32Array(columns);
   const counts = new Uint32Array(columns);
   for (let place = 0; place < rows * columns; place++) {
