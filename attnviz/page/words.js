@@ -108,9 +108,9 @@ class WordsView {
     const shade = value === ABSENT || Number.isNaN(value) ? value : value < 0 ? -opacity : opacity;
     if (Object.is(this.shades.get(token), shade)) return;
     this.shades.set(token, shade);
-    const color = opacity ? faded(theme()[hueOf(value, scale)], opacity) : "";
-    token.style.backgroundColor = color;
-    token.style.color = part > 0.55 ? "var(--paper)" : "";
+    const hue = theme()[hueOf(value, scale)];
+    token.style.backgroundColor = opacity ? faded(hue, opacity) : "";
+    token.style.color = opacity > 0.2 ? inkOn(mixed(theme().paper, hue, opacity)) : "";
     token.classList.toggle("absent", value === ABSENT);
     token.classList.toggle("nan", Number.isNaN(value));
   }
@@ -138,9 +138,20 @@ function averageOfKeys({ values, rows, columns }) {
   return totals.map((total, key) => (counts[key] ? total / counts[key] : ABSENT));
 }
 
+// Red, green and blue of a colour written #rrggbb.
+function partsOf(color) {
+  return [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
+}
+
+// What is seen of a colour over another.
+function mixed(under, over, opacity) {
+  const above = partsOf(over);
+  return partsOf(under).map((part, place) => part + (above[place] - part) * opacity);
+}
+
 // A colour written #rrggbb, as much of it as the opacity says.
 function faded(color, opacity) {
-  const parts = [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
+  const parts = partsOf(color);
   return `rgba(${parts.join(", ")}, ${opacity.toFixed(3)})`;
 }
 
