@@ -88,7 +88,7 @@ class ZoomPicture extends MatrixPicture {
     const [width, height] = [right - x, bottom - y];
     if (x + width < 0 || y + height < 0 || x > area.width || y > area.height) return;
     surface.rect(x, y, width, height, theme().absent);
-    surface.image(this.paint(band, scale), x, y, width, height);
+    surface.image(this.paint(band, scale), x, y, width, height, true);
   }
 
   // Painted once for each scale.

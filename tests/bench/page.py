@@ -96,7 +96,7 @@ def show_long_text(path: Path) -> None:
 
     maps = _long_maps()
     path.write_bytes(draw(Recording(maps=(maps,), model="random factors"), ".html"))
-    factors = 2 * (np.size(maps.queries) + np.size(maps.keys))
+    factors = 2 * (np.prod(maps.queries.shape) + np.prod(maps.keys.shape))
     say(f"page of {LONG} tokens to its factors in float16", path.stat().st_size / factors, LIMITS["factors"])
     if chromium is None or not _installed("playwright"):
         return
