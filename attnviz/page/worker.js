@@ -33,6 +33,7 @@ class Pool {
   constructor(side, part) {
     Object.assign(this, part, { side, sent: 0, done: 0, mean: [], largest: [] });
     this.weights = new Float32Array(ROWS * (this.right - this.left));
+    this.single = this.width === this.right - this.left && this.height === this.bottom - this.top; // a pixel a cell
     this.edges = Int32Array.from({ length: this.width + 1 }, (_, pixel) => Math.floor((pixel * (this.right - this.left)) / this.width));
     this.begin();
   }
@@ -49,9 +50,16 @@ class Pool {
     this.side.fillRows(row, this.left, this.right, this.weights);
     const columns = this.right - this.left;
     for (let more = 0; more < ROWS && row + more < this.bottom; more++) {
-      this.addLine(this.weights, more * columns);
-      if (row + more + 1 === this.next) this.finish();
+      if (this.single) this.keepLine(this.weights.slice(more * columns, (more + 1) * columns));
+      else this.addLine(this.weights, more * columns);
+      if (!this.single && row + more + 1 === this.next) this.finish();
     }
+  }
+
+  keepLine(weights) {
+    this.mean.push(weights);
+    this.largest.push(weights);
+    this.done++;
   }
 
   addLine(weights, start) {
@@ -68,7 +76,9 @@ class Pool {
   }
 
   finish() {
-    this.mean.push(Float32Array.from(this.totals, (total, pixel) => (this.counts[pixel] ? total / this.counts[pixel] : HIDDEN)));
+    const mean = new Float32Array(this.width).fill(HIDDEN);
+    for (let pixel = 0; pixel < this.width; pixel++) if (this.counts[pixel]) mean[pixel] = this.totals[pixel] / this.counts[pixel];
+    this.mean.push(mean);
     this.largest.push(this.highest);
     this.done++;
     this.begin();
