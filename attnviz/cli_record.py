@@ -35,14 +35,19 @@ def record_batch(texts: list[str], settings: "ModelSettings", selection: Selecti
 
 
 def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation":
-    """Every number of one layer of the seeded model over a text."""
+    """Every number of one layer of a built-in model over a text."""
     from attnviz.source import ModelSettings
-    from attnviz.source_seeded import SeededSource
 
     if isinstance(text, Path):
         raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
+    if settings.model == "trained":
+        from attnviz.source_trained import TrainedSource
+
+        return TrainedSource(settings).compute(text, layer)
     if settings.model != ModelSettings.model:
-        raise AttnvizError("explain works with the seeded model; leave --model out")
+        raise AttnvizError("explain works with the seeded model and with --model trained")
+    from attnviz.source_seeded import SeededSource
+
     return SeededSource(settings).compute(text, layer)
 
 

@@ -4,20 +4,19 @@ After Vaswani et al. 2017, "Attention Is All You Need": sections 3.2.1 (scores t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from attnviz.colors import ColorScale
+from attnviz.composition import COMPOSITION, tell_composition
 from attnviz.errors import AttnvizError, known_names
 from attnviz.look import Look
-from attnviz.maps import FloatArray
 from attnviz.selection import refuse_missing
-from attnviz.steps import Computation, Explanation, Step, Table, cut_table, shape
+from attnviz.steps import Computation, Explanation, Step, cut_table, shape
+from attnviz.teller import Teller
 from attnviz.tokens import visible_label
 from attnviz.worked import (
     join_heads,
-    raw_scores,
     variance_table,
     work_projection,
     work_renormalizing,
@@ -26,44 +25,8 @@ from attnviz.worked import (
     work_weight,
 )
 
-
-@dataclass(frozen=True, eq=False)
-class Teller:
-    """One head of a computation, and how wide its tables may be.
-
-    Attributes:
-        numbers: the computation.
-        head: the head that is told.
-        room: characters of a line.
-    """
-
-    numbers: Computation
-    head: int
-    room: int
-
-    @property
-    def width(self) -> int:
-        """The width of a query and a key in each head."""
-        return int(self.numbers.queries.shape[2])
-
-    @property
-    def raw(self) -> FloatArray:
-        """The dot products before the scale, ``(queries, keys)``."""
-        return raw_scores(self.numbers, self.head)
-
-    def features(self, title: str, values: FloatArray, rows: tuple[str, ...], first: int = 0) -> Table:
-        """The table of vectors of features, one a token, its columns numbered from ``first``."""
-        columns = tuple(str(first + column) for column in range(values.shape[1]))
-        return cut_table(title, values, rows, columns, self.room)
-
-    def cells(self, title: str, values: FloatArray, *, masked: bool = False, low: float | None = None) -> Table:
-        """The table of queries by keys, coloured; with a mask, hidden cells are absent."""
-        visible = self.numbers.visible if masked else np.ones_like(self.numbers.visible)
-        shown = values[visible] if visible.any() else np.zeros(1)
-        low, high = float(shown.min()) if low is None else low, float(shown.max())
-        scale = ColorScale(low, high if high > low else low + 1)
-        rows, columns = self.numbers.tokens.labels, self.numbers.key_tokens.labels
-        return cut_table(title, values, rows, columns, self.room, visible=visible, scale=scale)
+UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
+TRAINED = "Trained to go on with segments of random bytes that are said again, and on no language."
 
 
 def explain(
@@ -84,15 +47,21 @@ def explain(
     refuse_missing((head,), tuple(range(len(numbers.queries))), f"head in layer {numbers.layer}:")
     if step is not None and step not in STEPS:
         raise AttnvizError(f"unknown step {step!r}; {known_names(STEPS)} works")
+    if step == COMPOSITION and not numbers.parts:
+        raise AttnvizError(f"--step {COMPOSITION} needs heads before this one; --model trained --head 1.1 has them")
     teller = Teller(numbers, head, room)
-    told = [replace(tell(teller), name=name) for name, tell in STEPS.items() if step in (None, name)]
+    told = [
+        replace(tell(teller), name=name)
+        for name, tell in STEPS.items()
+        if step in (None, name) and (name != COMPOSITION or numbers.parts)
+    ]
     words = " ".join(visible_label(word) for word in numbers.tokens.text.split())
     look = look or Look()
     return Explanation(
         title=look.title or words,
         head=f"{numbers.layer}.{head}",
         steps=tuple(told),
-        remarks=(f"Untrained: random weights from seed {numbers.seed}; the numbers say nothing about language.",),
+        remarks=(TRAINED if numbers.seed is None else UNTRAINED.format(numbers.seed),),
         look=look,
     )
 
@@ -127,13 +96,17 @@ def tell_embedding(at: Teller) -> Step:
     tables = [at.features("X", numbers.features, numbers.tokens.labels)]
     if numbers.cross:
         tables.append(at.features("X of the context", numbers.context_features, numbers.key_tokens.labels))
+    places = " + positions" if numbers.positions else ""
+    placed = " Sines and cosines that tell its position are added." if places else ""
     added = f" To it, the layers before layer {numbers.layer} have added their outputs."
     return Step(
         title="Embeddings",
         sentence=f"Each id picks its row of the embedding matrix E: the {features} features by which the model knows "
-        f"that token.{'' if first else added}",
-        formula="X = E[ids]" + ("" if first else " + outputs of the layers before"),
-        latex=r"X = E[\text{ids}]" + ("" if first else r" + \text{outputs of the layers before}"),
+        f"that token.{placed}{'' if first else added}",
+        formula=f"X = E[ids]{places}" + ("" if first else " + outputs of the layers before"),
+        latex=r"X = E[\text{ids}]"
+        + (r" + \text{positions}" if places else "")
+        + ("" if first else r" + \text{outputs of the layers before}"),
         before=f"{shape(queries=queries)} into E {shape(vocabulary=numbers.vocabulary, features=features)}",
         after=shape(queries=queries, features=features),
         tables=tuple(tables),
@@ -387,6 +360,7 @@ STEPS: dict[str, Callable[[Teller], Step]] = {
     "heads": tell_heads,
     "scores": tell_scores,
     "scaling": tell_scaling,
+    COMPOSITION: tell_composition,
     "mask": tell_mask,
     "softmax": tell_softmax,
     "dropout": tell_dropout,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from attnviz.devices import available_memory, find_device
 from attnviz.errors import AttnvizError
@@ -279,7 +279,8 @@ def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRu
         return floats
 
     attended, bias = run.attended, run.module.query.bias
-    steps = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
+    names = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
+    steps: dict[str, Any] = {name: array(getattr(attended, name)[0]) for name in names}
     return Computation(
         layer=layer,
         tokens=batch.queries[0],
@@ -296,5 +297,5 @@ def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRu
         temperature=settings.temperature,
         dropout=settings.dropout,
         seed=settings.seed,
-        **{name: array(getattr(attended, name)[0]) for name in steps},
+        **steps,
     )

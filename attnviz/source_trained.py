@@ -7,7 +7,7 @@ model was trained at random positions, so that its heads learned distances and n
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from attnviz.devices import available_memory, find_device
 from attnviz.errors import AttnvizError
@@ -18,8 +18,9 @@ from attnviz.version import __version__
 if TYPE_CHECKING:
     import torch
 
-    from attnviz.attention import Attended
-    from attnviz.maps import DenseMaps, Recording
+    from attnviz.attention import Attended, MultiHeadAttention
+    from attnviz.maps import DenseMaps, FloatArray, Recording
+    from attnviz.steps import Computation
     from attnviz.tokens import Tokens
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"
@@ -77,13 +78,28 @@ class TrainedSource(AbstractSource):
             remarks=() if len(tokens) <= TRAINED_TOKENS + 1 else (_long_remark(len(tokens)),),
         )
 
+    def compute(self, text: str, layer: int) -> "Computation":
+        """Every number of one layer over one text, its keys in the parts that the layers before made.
+
+        Raises:
+            AttnvizError: if the text has no tokens, or there is no such layer.
+        """
+        refuse_missing((layer,), tuple(range(NUM_LAYERS)), "layer")
+        tokens = start_tokens(text)
+        refuse_memory(len(tokens))
+        return computation_of(self._model(), layer, tokens)
+
     def _run(self, tokens: "Tokens") -> "list[Attended]":
         import torch
 
-        device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
-        model = load_model().to(device, dtype)
+        model = self._model()
         with torch.no_grad():
-            return run_model(model, torch.from_numpy(tokens.ids.copy()).to(device)[None])[1]
+            return run_model(model, numbers_of(model, tokens))[1]
+
+    def _model(self) -> "torch.nn.ModuleDict":
+        import torch
+
+        return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
 
 
 def load_model() -> "torch.nn.ModuleDict":
@@ -121,13 +137,88 @@ def run_model(
     Returns:
         The logits of each next token, ``(batch, tokens, vocabulary)``, and one `Attended` a layer.
     """
-    features = model["embedding"](ids)  # (batch, tokens, features)
-    features = features + encode_positions(ids.shape[1], first_position).to(features)
+    features = embed(model, ids, first_position)
     calls = []
     for layer in range(NUM_LAYERS):
         calls.append(model["layers"].get_submodule(str(layer))(features))
         features = features + calls[-1].output
     return model["unembedding"](features), calls
+
+
+def embed(model: "torch.nn.ModuleDict", ids: "torch.Tensor", first_position: int = 0) -> "torch.Tensor":
+    """What the first layer is given, embeddings and positions, ``(batch, tokens, features)``."""
+    features: torch.Tensor = model["embedding"](ids)
+    return features + encode_positions(ids.shape[1], first_position).to(features)
+
+
+def numbers_of(model: "torch.nn.ModuleDict", tokens: "Tokens") -> "torch.Tensor":
+    """The ids of the tokens where the model is, ``(1, tokens)``."""
+    import torch
+
+    return torch.from_numpy(tokens.ids.copy()).to(model.get_parameter("embedding.weight").device)[None]
+
+
+def computation_of(model: "torch.nn.ModuleDict", layer: int, tokens: "Tokens") -> "Computation":
+    """Every number of a layer over a text."""
+    import torch
+
+    from attnviz.masks import Mask
+    from attnviz.steps import Computation
+
+    module, ids, everything = attention_of(model, layer), numbers_of(model, tokens), slice(0, len(tokens))
+    with torch.no_grad():
+        calls = run_model(model, ids)[1]
+        written = {"embedding": embed(model, ids)}
+        for before, call in enumerate(calls[:layer]):
+            written |= head_outputs(model, before, call)
+        parts = {name: array_of(module.split_heads(module.key(part))) for name, part in written.items()}
+    features = array_of(torch.stack(list(written.values())).sum(0))
+    names = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
+    steps: dict[str, Any] = {name: array_of(getattr(calls[layer], name)) for name in names}
+    return Computation(
+        layer=layer,
+        tokens=tokens,
+        key_tokens=tokens,
+        cross=False,
+        vocabulary=VOCABULARY,
+        features=features,
+        context_features=features,
+        query_weight=array_of(module.query.weight.T[None]),
+        query_bias=None,
+        mixed=array_of(calls[layer].context),
+        visible=Mask(causal=True).visible(everything, everything),
+        scale=module.scale,
+        temperature=1.0,
+        dropout=0.0,
+        seed=None,
+        positions=True,
+        parts=parts if layer else {},
+        earlier={
+            f"head {before}.{head}": array_of(call.weights)[head]
+            for before, call in enumerate(calls[:layer])
+            for head in range(NUM_HEADS)
+        },
+        **steps,
+    )
+
+
+def attention_of(model: "torch.nn.ModuleDict", layer: int) -> "MultiHeadAttention":
+    """The attention of a layer."""
+    module: MultiHeadAttention = model["layers"].get_submodule(str(layer))  # type: ignore[assignment]
+    return module
+
+
+def head_outputs(model: "torch.nn.ModuleDict", layer: int, call: "Attended") -> "dict[str, torch.Tensor]":
+    """What each head of a layer adds to the features, ``(1, tokens, features)`` by name."""
+    weight = attention_of(model, layer).output.get_parameter("weight")  # (features, heads * value features)
+    by_head = zip(call.context[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
+    return {f"head {layer}.{head}": (mixed @ part.T)[None] for head, (mixed, part) in enumerate(by_head)}
+
+
+def array_of(values: "torch.Tensor") -> "FloatArray":
+    """The values of the first text of a batch."""
+    first: FloatArray = values[0].detach().float().cpu().numpy()
+    return first
 
 
 def encode_positions(count: int, first: int = 0) -> "torch.Tensor":

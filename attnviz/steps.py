@@ -44,7 +44,11 @@ class Computation:
         scale: what q·k is multiplied by, before the temperature.
         temperature: what the scores are then divided by.
         dropout: the share of weights dropped.
-        seed: what the weights were drawn from.
+        seed: what the weights were drawn from; ``None`` where they were learned.
+        positions: whether positions are added to the embedding.
+        parts: what each part of the features gives to the keys, ``(heads, keys, width)`` by name; they add up to
+            ``keys``. Empty where they are not told apart.
+        earlier: the weights of those parts that are heads, ``(queries, keys)`` by name.
     """
 
     layer: int
@@ -68,7 +72,10 @@ class Computation:
     scale: float
     temperature: float
     dropout: float
-    seed: int
+    seed: int | None
+    positions: bool = False
+    parts: dict[str, FloatArray] = field(default_factory=dict)
+    earlier: dict[str, FloatArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

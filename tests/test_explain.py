@@ -22,6 +22,7 @@ from attnviz.render_explain_markdown import escape
 from attnviz.render_explain_terminal import explanation_lines
 from attnviz.source import ModelSettings
 from attnviz.source_seeded import SeededSource
+from attnviz.source_trained import TrainedSource
 from attnviz.steps import Computation, Explanation, Table, cut_table, keep_ends
 from attnviz.worked import variance_table
 
@@ -206,7 +207,7 @@ def test_a_single_head_is_not_split(second: Explanation) -> None:
 
 def test_one_step_may_be_asked_for(causal: Computation) -> None:
     assert [step.name for step in explain(causal, step="scores").steps] == ["scores"]
-    assert [step.name for step in explain(causal).steps] == list(STEPS)
+    assert [step.name for step in explain(causal).steps] == [name for name in STEPS if name != "composition"]
 
 
 def test_long_tables_are_cut_in_the_middle_and_say_so() -> None:
@@ -340,3 +341,43 @@ def test_command_refuses_in_one_line(
 def test_refuses_an_unknown_head_and_lists_known(causal: Computation) -> None:
     with pytest.raises(AttnvizError, match=r"no head in layer 0: 3; there are 0-2"):
         explain(causal, 3)
+
+
+REPEATED = "The cat sat on the mat. The cat sat on the"
+
+
+@pytest.fixture(scope="module")
+def trained() -> Computation:
+    return TrainedSource(ModelSettings(model="trained", device="cpu")).compute(REPEATED, 1)
+
+
+def test_parts_of_the_trained_model_add_up_to_its_keys_and_features_to_its_queries(trained: Computation) -> None:
+    assert list(trained.parts) == ["embedding", "head 0.0", "head 0.1"]
+    np.testing.assert_allclose(sum(trained.parts.values()), trained.keys, atol=1e-4)
+    joined = trained.queries.transpose(1, 0, 2).reshape(len(trained.tokens), -1)
+    np.testing.assert_allclose(trained.features @ trained.query_weight, joined, atol=1e-4)
+    powers = np.exp(trained.scores.astype(np.float64)) * trained.visible
+    np.testing.assert_allclose(powers / powers.sum(axis=-1, keepdims=True), trained.weights, atol=1e-5)
+
+
+def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induction(trained: Computation) -> None:
+    step = next(each for each in explain(trained, head=1).steps if each.name == "composition")
+    [table] = step.tables
+    assert table.rows == ("embedding", "head 0.0", "head 0.1", "all")
+    np.testing.assert_allclose(table.values[3, :2], table.values[:3, :2].sum(axis=0), atol=1e-4)
+    np.testing.assert_allclose(table.values[3, :2], trained.scores[1, -1, :2], atol=1e-3)
+    assert "head 0.0 had looked at “e” (token " in step.worked[1]
+    found, before = int(trained.weights[1, -1].argmax()), trained.parts["head 0.0"][1] @ trained.queries[1, -1]
+    assert trained.tokens.labels[found - 1] == "e"
+    assert before[found] * trained.scale > trained.scores[1, -1, found] / 2
+
+
+def test_trained_model_is_explained_and_only_it_composes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", REPEATED, "--model", "trained", "--head", "1.1"]) == 0
+    out = capsys.readouterr().out
+    assert "Heads composed" in out
+    assert "Untrained" not in out
+    assert main(["explain", TEXT, "--step", "composition"]) == 1
+    assert "--model trained --head 1.1 has them" in capsys.readouterr().err
+    assert main(["explain", TEXT, "--model", "./no-such-model"]) == 1
+    assert "explain works with the seeded model and with --model trained" in capsys.readouterr().err

@@ -15,7 +15,7 @@ tokens landmarks selection masks bias colors look maps tiles pooling maps_factor
 rows metrics patterns heads reduce cells codes payload_factors payload tensors factored_file files projections
 softmax attention kernels streaming_factors streaming_plan streaming_head streaming factoring
 panels report_options scales captions chosen styles report
-words atlas combined steps worked explain compare source
+words atlas combined steps worked teller composition explain compare source
 figure_* terminal_*
 capture_calls capture_sites capture_rules capture_kept
 capture_arguments capture_torch capture_transformers capture source_* render_*

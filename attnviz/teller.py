@@ -1,0 +1,49 @@
+"""One head of a computation, and the tables that are told of it, cut to the room there is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.colors import ColorScale
+from attnviz.maps import FloatArray
+from attnviz.steps import Computation, Table, cut_table
+from attnviz.worked import raw_scores
+
+
+@dataclass(frozen=True, eq=False)
+class Teller:
+    """One head of a computation, and how wide its tables may be.
+
+    Attributes:
+        numbers: the computation.
+        head: the head that is told.
+        room: characters of a line.
+    """
+
+    numbers: Computation
+    head: int
+    room: int
+
+    @property
+    def width(self) -> int:
+        """The width of a query and a key in each head."""
+        return int(self.numbers.queries.shape[2])
+
+    @property
+    def raw(self) -> FloatArray:
+        """The dot products before the scale, ``(queries, keys)``."""
+        return raw_scores(self.numbers, self.head)
+
+    def features(self, title: str, values: FloatArray, rows: tuple[str, ...], first: int = 0) -> Table:
+        """The table of vectors of features, one a token, its columns numbered from ``first``."""
+        columns = tuple(str(first + column) for column in range(values.shape[1]))
+        return cut_table(title, values, rows, columns, self.room)
+
+    def cells(self, title: str, values: FloatArray, *, masked: bool = False, low: float | None = None) -> Table:
+        """The table of queries by keys, coloured; with a mask, hidden cells are absent."""
+        visible = self.numbers.visible if masked else np.ones_like(self.numbers.visible)
+        shown = values[visible] if visible.any() else np.zeros(1)
+        low, high = float(shown.min()) if low is None else low, float(shown.max())
+        scale = ColorScale(low, high if high > low else low + 1)
+        rows, columns = self.numbers.tokens.labels, self.numbers.key_tokens.labels
+        return cut_table(title, values, rows, columns, self.room, visible=visible, scale=scale)
