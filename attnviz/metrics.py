@@ -223,8 +223,10 @@ METRICS = {
         Metric("stripe", "stripe", "share", f"on the {STRIPES} keys that receive most", columns=stripe),
         Metric("first", "first", "share", "on the first token", first),
         Metric("special", "special", "share", "on special tokens", special, needs="special tokens such as [CLS]"),
-        Metric("self", "self", "share", "on the query itself", itself, needs=SELF),
-        Metric("previous", "previous", "share", "on the token before", previous, needs=SELF),
+        Metric("self", "self", "share", "on the query itself", itself, needs=f"{SELF} over two tokens or more"),
+        Metric(
+            "previous", "previous", "share", "on the token before", previous, needs=f"{SELF} over two tokens or more"
+        ),
         Metric("next", "next", "share", "on the token after", following, needs=f"{SELF} that is not causal"),
         Metric(
             "duplicate", "duplicate", "share", "on earlier copies", duplicate, needs=f"{SELF}, token ids and a repeat"
@@ -237,9 +239,25 @@ METRICS = {
             induction,
             needs=f"{SELF}, token ids and a repeat",
         ),
-        Metric("distance", "distance", "tokens", "mean distance to the key", distance, needs=SELF),
-        Metric("spread", "spread", "tokens", "spread of the distance within a row", distance_spread, needs=SELF),
-        Metric("locality", "locality", "share", f"within {NEAR} tokens", locality, needs=SELF),
+        Metric(
+            "distance",
+            "distance",
+            "tokens",
+            "mean distance to the key",
+            distance,
+            needs=f"{SELF} over two tokens or more",
+        ),
+        Metric(
+            "spread",
+            "spread",
+            "tokens",
+            "spread of the distance within a row",
+            distance_spread,
+            needs=f"{SELF} over two tokens or more",
+        ),
+        Metric(
+            "locality", "locality", "share", f"within {NEAR} tokens", locality, needs=f"{SELF} over two tokens or more"
+        ),
         Metric("block", "block", "share", "within the own sentence", block, needs=f"{SELF} and two sentences"),
         Metric("pair", "pair", "share", "on the other text of a pair", pair, needs="a pair of texts"),
         Metric("hidden", "hidden", "share", "what the causal mask hid", hidden, needs="a causal mask and all scores"),

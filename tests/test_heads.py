@@ -183,6 +183,8 @@ def test_one_token_says_that_no_query_has_a_choice(in_folder: Path, capsys: pyte
     save(Recording(maps=(maps_of(np.ones((1, 1, 1)), tokenize("a")),), model="a test"), Path("one.safetensors"))
     assert main(["heads", "one.safetensors", "--sort", "sink"]) == 1
     assert "it needs queries that see two keys or more" in capsys.readouterr().err
+    assert main(["heads", "one.safetensors", "--sort", "previous"]) == 1
+    assert "it needs self-attention over two tokens or more" in capsys.readouterr().err
     assert main(["heads", "one.safetensors"]) == 0
 
 
