@@ -151,7 +151,9 @@ class Canvas(Widget):
         event.stop()
         event.prevent_default()
         self.pressed = time.monotonic()
-        if self.state.prompt is not None:
+        if not self.lines:  # a key from before the first size is known waits for it
+            self.set_timer(PAUSE, partial(self.on_key, event))
+        elif self.state.prompt is not None:
             self.type(event)
         elif event.key in ("q", "ctrl+c"):
             self.app.exit(0)

@@ -34,7 +34,7 @@ def press(screen: Screen, state: State, key: str) -> State:
     if state.help:
         return replace(state, help=False)
     binding = BY_KEY.get(key)
-    if binding is None:
+    if binding is None or not screen.size.enough:
         return state
     return settle(screen, binding.press(screen, replace(state, message=""), key))
 

@@ -223,6 +223,11 @@ def test_beginning_of_a_metric_sorts_by_it(recording: Recording) -> None:
     assert metrics_meant("")[:2] == ["induction", "previous"]
 
 
+def test_terminal_without_room_answers_no_key(recording: Recording) -> None:
+    screen = screen_of(recording, width=0, height=0)
+    assert after(screen, "right", "enter", "slash") == State()
+
+
 def test_words_have_no_scores(recording: Recording) -> None:
     screen = screen_of(worded_recording())
     words = after(screen, "enter", "w")
