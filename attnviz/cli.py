@@ -25,6 +25,7 @@ from attnviz.cli_output import (
 from attnviz.cli_record import compute, record, record_batch, record_both, record_models
 from attnviz.errors import AttnvizError
 from attnviz.options import (
+    Ascii,
     Batch,
     Combine,
     Half,
@@ -39,6 +40,7 @@ from attnviz.options import (
     Select,
     Step,
     Table,
+    Title,
     WithModel,
     Words,
     spread_options,
@@ -180,20 +182,23 @@ def record_command(
 def explain(
     input: Input,
     model: Model,
-    look: Look,
     output: Output,
     head: Head = "0",
     step: Step = None,
+    title: Title = None,
+    ascii: Ascii = False,
 ) -> None:
     """Tell the computation of one head step by step, with its own numbers (-o notes.html or notes.md)."""
     suffix = explained_suffix(output)
-    settings, drawn_look, (layer, number) = model_settings(input, model), report_look(look), parse_head(head)
+    settings, (layer, number) = model_settings(input, model), parse_head(head)
     numbers = compute(read_input(input), settings, layer)
     from attnviz.explain import explain as tell
+    from attnviz.look import Look as ReportLook
     from attnviz.look import on_terminal
     from attnviz.render_explain import room
     from attnviz.render_explain import write as write_explanation
 
+    drawn_look = ReportLook(title=title, ascii=ascii)
     drawn_look = on_terminal(drawn_look) if output.output is None else drawn_look
     explanation = tell(numbers, number, step, room(suffix, drawn_look), drawn_look)
     deliver_file(output, partial(write_explanation, explanation, suffix))
@@ -210,10 +215,12 @@ def browse(
 ) -> None:
     """Look through all heads, full-screen: arrows move, Enter opens one, ? lists the keys."""
     from attnviz.browse import browse, refuse_browse
+    from attnviz.look import refuse_unused
 
     refuse_browse()
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
+    refuse_unused(drawn_look, ("query", "style", "mark", "pool", "per_slide", "max_size"), "browse")
     recording = record(read_input(input), settings, selection)
     compared = None if other is None else record(as_given(other), settings, selection)
     raise typer.Exit(browse(recording, compared, selection, drawn_look))

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -133,6 +134,14 @@ def refuse_style(look: Look, drawn: str) -> None:
     if look.style != "heatmap":
         asked = "--query" if look.query is not None else f"--style {look.style}"
         raise AttnvizError(f"{asked} draws the heads of one recording, one by one; {drawn} is a heatmap without it")
+
+
+def refuse_unused(look: Look, names: Iterable[str], command: str) -> None:
+    """Raises AttnvizError where one of these was chosen, which the command would not look at."""
+    usual = Look()
+    chosen = [name.replace("_", "-") for name in names if getattr(look, name) != getattr(usual, name)]
+    if chosen:
+        raise AttnvizError(f"--{chosen[0]} changes nothing in {command}; leave it out, or use it with attnviz show")
 
 
 def parse_size(text: str | None, dpi: int) -> tuple[float, float] | None:

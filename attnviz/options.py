@@ -139,11 +139,15 @@ class Combine:
     ] = 0.5
 
 
+Ascii = Annotated[bool, Option("--ascii", help="Draw with ASCII characters only, without colour.")]
+Title = Annotated[str | None, Option(help="Heading, instead of the text.", show_default=False)]
+
+
 @dataclass(frozen=True)
 class Look:
     """How it is drawn."""
 
-    ascii: Annotated[bool, Option("--ascii", help="Draw with ASCII characters only, without colour.")] = False
+    ascii: Ascii = False
     theme: Annotated[
         str | None, Option(help="light or dark; else figures are light, and a page as its reader's system.")
     ] = None
@@ -152,7 +156,7 @@ class Look:
     ] = None
     dpi: Annotated[int, Option(help="Pixels an inch, for figures.")] = 200
     per_slide: Annotated[int, Option(help="Heads on one slide, for .pptx.")] = 1
-    title: Annotated[str | None, Option(help="Heading, instead of the text.", show_default=False)] = None
+    title: Title = None
     style: Annotated[
         str | None,
         Option(

@@ -35,3 +35,11 @@ def test_saved_recording_is_browsed_without_torch(recording: Recording, tmp_path
     command = [sys.executable, "-c", code, str(tmp_path / "run.safetensors")]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
+
+
+def test_options_that_browse_would_ignore_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(browse, "refuse_browse", lambda: None)
+    assert main(["browse", "Life is short", "--query", "is"]) == 1
+    assert "--query changes nothing in browse" in capsys.readouterr().err
