@@ -204,7 +204,9 @@ def _refuse_size(call: AttentionCall, heads: int, factored: bool, site: Site) ->
 
 def _refuse_infinite(total: Tensor, site: Site) -> None:
     if not torch.isfinite(total):
-        raise AttnvizError(f"scores of layer {site.layer} ({site.module}) are not finite; check the model's input")
+        raise AttnvizError(
+            f"scores of layer {site.layer} ({site.module or 'the model itself'}) are not finite; check its input"
+        )
 
 
 def _numbers(values: Tensor) -> FloatArray:

@@ -146,7 +146,7 @@ class HuggingFaceSource(AbstractSource):
                 f"--attention {attention} needs two texts: TEXT for the decoder and --context TEXT for the encoder, "
                 "or --generate 20 to let the decoder write its own"
             )
-        tokens = shifted_right(tokenizer, tokenize_text(tokenizer, text), start)
+        tokens = shifted_right(tokenizer, tokenize_text(tokenizer, text, target=True), start)
         return Reading(tokens, context, attention=attention)
 
 

@@ -17,7 +17,11 @@ SPACES = " ▁Ġ"  # how pieces write a space
 
 
 def tokenize_text(
-    tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None, chat: bool = False
+    tokenizer: "PreTrainedTokenizerBase",
+    text: str,
+    pair: str | None = None,
+    chat: bool = False,
+    target: bool = False,
 ) -> Tokens:
     """The tokens of a text as the model's tokenizer cuts it.
 
@@ -26,13 +30,14 @@ def tokenize_text(
         text: the text, or a user's message.
         pair: a second text, which the model tells apart.
         chat: whether to set the text in the model's chat template.
+        target: whether a decoder reads it, which may have a vocabulary of its own (Marian) or a language mark (mBART).
 
     Raises:
         AttnvizError: if there are no tokens, or no chat template.
     """
     if chat:
         text = _render_chat(tokenizer, text)
-    encoded = _encode(tokenizer, text, pair, special=not chat)
+    encoded = _encode(tokenizer, text, pair, special=not chat, target=target)
     if not encoded["input_ids"]:
         raise AttnvizError("no tokens in the text; give one with at least one word")
     if encoded.encodings:
@@ -47,9 +52,15 @@ def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | Non
     return types
 
 
-def _encode(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None, special: bool = True) -> Any:
-    texts = (text,) if pair is None else (text, pair)
-    return tokenizer(*texts, add_special_tokens=special, truncation=False, padding=False)
+def _encode(
+    tokenizer: "PreTrainedTokenizerBase",
+    text: str,
+    pair: str | None = None,
+    special: bool = True,
+    target: bool = False,
+) -> Any:
+    texts = {"text_target": text} if target else {"text": text, "text_pair": pair}
+    return tokenizer(**texts, add_special_tokens=special, truncation=False, padding=False)
 
 
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:

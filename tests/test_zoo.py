@@ -77,6 +77,21 @@ T5 = {
     "num_heads": 4,
     "decoder_start_token_id": 0,
 }
+REFORMER = {
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "num_attention_heads": 2,
+    "attention_head_size": 12,
+    "feed_forward_size": 32,
+    "attn_layers": ["local", "lsh"],
+    "axial_pos_embds": False,
+    "max_position_embeddings": 64,
+    "local_attn_chunk_length": 4,
+    "lsh_attn_chunk_length": 4,
+    "num_hashes": 1,
+    "num_buckets": 2,
+    "hash_seed": 0,
+}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 BOTH = [("encoder", "encoder_attentions"), ("decoder", "decoder_attentions"), ("cross", "cross_attentions")]
 
@@ -265,6 +280,7 @@ def check_against_eager(entry: Entry, model: Any, maps: list[LayerMaps]) -> None
     [
         ("Mamba", {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "state_size": 4}, "no attention call"),
         ("FNet", SMALL, "no attention call"),
+        ("Reformer", REFORMER, "no attention call"),
         ("Longformer", SMALL | {"attention_window": 4}, "is no softmax over queries x keys"),
         (
             "BigBird",

@@ -4,11 +4,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.bench.timing import RUNS, Pair, pair_commands, pair_functions, report
 
 LENGTHS = (512, 1024)
+PROCESSES = 3  # whose median is taken
 TEXT = "The quick brown fox jumps over the lazy dog because it was hungry."
 BARE = """
 import sys, torch
@@ -89,7 +91,7 @@ def build(tokens: int, implementation: str) -> dict[str, Callable[[], Any]]:
 
 
 def added_memory(tokens: int, name: str) -> float:
-    """Kilobytes that one run takes beyond the loaded model at its highest, in a process of its own (Linux)."""
+    """Kilobytes that one run takes beyond the loaded model at its highest, in processes of their own (Linux)."""
     code = (
         "from tests.bench.capture import build, resident\n"
         f"run = build({tokens}, {'eager' if name == 'eager' else 'sdpa'!r})[{name!r}]\n"
@@ -98,7 +100,8 @@ def added_memory(tokens: int, name: str) -> float:
         "kept = run()\n"
         "print(resident('VmHWM') - before)"
     )
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    command = [sys.executable, "-c", code]
+    return median(float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(PROCESSES))
 
 
 def resident(what: str) -> int:

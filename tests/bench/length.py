@@ -115,7 +115,7 @@ def inputs(tokens: int, heads: int) -> tuple[Tensor, Tensor]:
 
 
 def peaked(tokens: int, heads: int) -> tuple[Tensor, Tensor]:
-    """Queries and keys with the traits of a trained model: a sink at the first key, and neighbours alike."""
+    """Made queries and keys whose rows are far from even: neighbours alike, and a first key that all look at."""
     queries, keys = inputs(tokens, heads)
     drift = torch.randn(heads, tokens, FEATURES).cumsum(1) * 0.1
     keys[:, 0] += 3 * FEATURES**0.5 / 8
