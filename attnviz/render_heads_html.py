@@ -23,7 +23,8 @@ body { margin: 1.5rem auto; padding: 0 1rem; max-width: 90rem; background: var(-
   font: 15px/1.45 system-ui, sans-serif }
 h1 { font-size: 1.3rem } h2 { font-size: 1rem; margin: 0 } p { margin: .3rem 0; max-width: 60rem }
 .dim, figcaption { color: var(--dim) }
-.atlas { display: flex; flex-wrap: wrap; gap: 1.6rem; margin: 1.5rem 0 } .atlas figure { margin: 0; max-width: 100% }
+.atlas { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(26rem, 100%), 1fr)); gap: 1.6rem;
+  margin: 1.5rem 0 } .atlas figure { margin: 0; max-width: 100% }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums }
 th { font-weight: normal; color: var(--dim) } td, th { padding: 2px 6px; text-align: right }
 .atlas td { min-width: 2.2em; border: 1px solid var(--paper) }
