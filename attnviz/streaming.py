@@ -13,8 +13,9 @@ from torch import Tensor
 from attnviz.errors import AttnvizError, known_names
 from attnviz.maps import FloatArray, Overview
 from attnviz.streaming_factors import Factors
-from attnviz.streaming_head import NEIGHBOURS, Found, Head, Workspace
+from attnviz.streaming_head import NEIGHBOURS, Found, Head
 from attnviz.streaming_plan import Plan
+from attnviz.streaming_space import Workspace
 
 __all__ = ["NUMBERS", "Factors", "Progress", "Streamed", "stream"]
 
@@ -144,7 +145,8 @@ def _join(plan: Plan, found: list[Found]) -> Streamed:
     counts = plan.factors.mask.counts(rows, columns)
     mean = np.stack([_numpy(one.total) for one in found])
     mean /= np.maximum(counts, 1).astype(np.float32)
-    maximum = np.stack([_numpy(one.highest) for one in found])
+    tops = [_numpy(one.highest) for one in found if one.highest is not None]
+    maximum = np.stack(tops) if tops else np.zeros_like(mean)
     return Streamed(
         overview=Overview(mean=mean, maximum=maximum, visible=counts > 0),
         logsumexp=np.stack([_numpy(one.logsumexp) for one in found]),

@@ -1,5 +1,6 @@
 """How maps are cut into tiles that stay in the cache: rows, columns, and what hides cells of a tile."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,18 +46,26 @@ class Column:
 
 
 class Row:
-    """A band of queries and the tiles of keys that it sees, made once for all heads."""
+    """A band of queries and the tiles of keys that it sees, made once for all heads.
 
-    def __init__(self, tile: Tile, columns: list[Column], rules: Mask, device: torch.device) -> None:
-        self.tile = tile
-        self.order = torch.from_numpy(tile.grid.ravel()).to(device)  # the query of each row, repeated ones included
+    Attributes:
+        tile: its blocks.
+        place: where its rows stand among those of all bands, repeated ones included.
+        order: ``(rows,)``, the query of each row.
+        real: which rows are no repeats; ``None`` where all are.
+        columns: the tiles that it sees.
+        pixels: from the first pixel along the keys that it sees to the last.
+        cut: for each tile, whether the rules hide some of its cells.
+        middle: the position among the keys of its first query.
+        before: how many of the tiles lie before all its queries, or hold no key after any.
+        after: the first tile from which on all lie after all its queries.
+    """
+
+    def __init__(self, tile: Tile, place: slice, columns: list[Column], rules: Mask, device: torch.device) -> None:
+        self.tile, self.place, self.columns = tile, place, columns
+        self.order = torch.from_numpy(tile.grid.ravel()).to(device)
         self.real = None if tile.repeats is None else torch.from_numpy(_real(tile)).to(device)
-        self.columns = columns
-        self.start = columns[0].tile.blocks.start if columns else 0
-        self.pixels = [
-            slice(column.tile.blocks.start - self.start, column.tile.blocks.stop - self.start) for column in columns
-        ]
-        self.width = self.pixels[-1].stop if columns else 0
+        self.pixels = slice(columns[0].tile.blocks.start, columns[-1].tile.blocks.stop) if columns else slice(0, 0)
         self.cut = [rules.coverage(tile.tokens, column.tile.tokens) is not True for column in columns]
         self.middle = tile.tokens.start + rules.offset
         starts = [column.tile.tokens.start for column in columns]
@@ -68,11 +77,7 @@ class Row:
 
     def edge(self, place: int) -> int:
         """The pixel where the tile at this place begins."""
-        return self.pixels[place].start if place < len(self.pixels) else self.width
-
-    def only_real(self, values: Tensor) -> Tensor:
-        """The values of the rows that are no repeats."""
-        return values if self.real is None else values[self.real]
+        return self.columns[place].tile.blocks.start if place < len(self.columns) else self.pixels.stop
 
 
 def _real(tile: Tile) -> BoolArray:
@@ -98,11 +103,13 @@ class Plan:
             order = torch.from_numpy(tile.interleaved).to(self.device)
             self.columns.append(Column(tile, len(self.columns), slice(first, first + len(order)), order))
         self.starts = np.array([column.tile.tokens.start for column in self.columns])
-        self.rows = [
-            Row(tile, self._columns_of(tile), self.rules, self.device) for tile in self.row_axis.tiles(size[0])
-        ]
+        self.rows: list[Row] = []
+        for tile in self.row_axis.tiles(size[0]):
+            first = self.rows[-1].place.stop if self.rows else 0
+            place = slice(first, first + tile.grid.size)
+            self.rows.append(Row(tile, place, self._columns_of(tile), self.rules, self.device))
         self.widest = max(len(row.order) for row in self.rows), max(column.count for column in self.columns)
-        self.hidden: dict[tuple[int, ...], Tensor] = {}
+        self._memory: dict[tuple[str | int, ...], Tensor] = {}
 
     def empty(self, *shape: int) -> Tensor:
         """Memory of this shape, not yet written."""
@@ -113,6 +120,28 @@ class Plan:
         return torch.from_numpy(positions).to(self.device, self.dtype)
 
     @cached_property
+    def row_order(self) -> Tensor:
+        """The query of each row of all bands, ``(rows,)``."""
+        return torch.cat([row.order for row in self.rows])
+
+    @cached_property
+    def real_rows(self) -> Tensor | None:
+        """Which rows of all bands are no repeats, ``(rows,)``; ``None`` where all are."""
+        if all(row.real is None for row in self.rows):
+            return None
+        return torch.cat(
+            [torch.ones_like(row.order, dtype=torch.bool) if row.real is None else row.real for row in self.rows]
+        )
+
+    def by_row(self, values: Tensor) -> Tensor:
+        """A value a query, ``(queries, ...)``, as one a row, ``(rows, ...)``."""
+        return values if self.real_rows is None else values[self.row_order]
+
+    def by_query(self, values: Tensor) -> Tensor:
+        """A value a row, ``(rows, ...)``, as one a query, ``(queries, ...)``."""
+        return values if self.real_rows is None else values[self.real_rows]
+
+    @cached_property
     def order(self) -> Tensor:
         """The key of each column of all tiles, ``(columns,)``."""
         return torch.cat([column.order for column in self.columns])
@@ -121,6 +150,11 @@ class Plan:
     def positions(self) -> Tensor:
         """The same as numbers to reckon with, ``(columns,)``."""
         return self.order.to(self.dtype)
+
+    @cached_property
+    def from_middle(self) -> Tensor:
+        """How many tokens each row's query lies after the first of its band, ``(rows,)``."""
+        return torch.cat([(row.order - row.tile.tokens.start).to(self.dtype) for row in self.rows])
 
     @cached_property
     def penalties(self) -> Tensor:
@@ -159,14 +193,27 @@ class Plan:
         return self.columns[first - 1 : last]
 
     def hidden_cells(self, row: Row, column: Column) -> Tensor:
-        """What to add to the scores of a tile that the rules cut, ``(queries, keys)``."""
-        ragged = row.tile.repeats is not None or column.tile.repeats is not None
-        if ragged or not self.rules.moves_along:
+        """What to add to the scores of a tile that the rules cut, ``(rows, keys)``."""
+        if not self.rules.moves_along:
             return self._hidden_cells(row, column)
-        key = (row.tile.tokens.start - column.tile.tokens.start, len(row.order), *column.shape)
-        if key not in self.hidden:
-            self.hidden[key] = self._hidden_cells(row, column)
-        return self.hidden[key]
+        return self._remembered(self._hidden_cells, row, column)
+
+    def distances(self, row: Row, column: Column) -> Tensor:
+        """How many tokens lie between the queries and the keys of a tile, ``(rows, keys)``."""
+        return self._remembered(self._distances, row, column)
+
+    def _remembered(self, make: Callable[[Row, Column], Tensor], row: Row, column: Column) -> Tensor:
+        """What is alike wherever two tiles lie as far apart as these, made once unless an edge is ragged."""
+        if row.tile.repeats is not None or column.tile.repeats is not None:
+            return make(row, column)
+        key = (make.__name__, row.tile.tokens.start - column.tile.tokens.start, len(row.order), *column.shape)
+        if key not in self._memory:
+            self._memory[key] = make(row, column)
+        return self._memory[key]
+
+    def _distances(self, row: Row, column: Column) -> Tensor:
+        queries = (row.order + self.rules.offset).to(self.dtype)
+        return (queries[:, None] - self.positions[column.place]).abs_()
 
     def _hidden_cells(self, row: Row, column: Column) -> Tensor:
         if self.rules.explicit is not None or self.rules.prefix:
