@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attnviz.browse_state import View
 from attnviz.browse_units import Units, reduce_units
-from attnviz.maps import BoolArray, FloatArray, LayerMaps, block_edges
+from attnviz.maps import BoolArray, FloatArray, LayerMaps, bands, block_edges
 
 BAND = 1_000_000  # cells that are computed at once where a block has no bound
 SAMPLED = 1_000_000  # cells of the queries that stand for the others at first
@@ -135,10 +135,9 @@ def _mean_scores(head: Head, queries: slice, keys: slice, height: int, width: in
     columns = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]
     total = np.zeros((len(edges) - 1, len(columns)))
     seen = np.zeros(total.shape, dtype=np.int64)
-    step = max(1, BAND // (keys.stop - keys.start))
     for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
-        for first in range(start, stop, step):
-            window = head.maps.window((head.number,), slice(first, min(first + step, stop)), keys)
+        for band in bands(slice(start, stop), keys.stop - keys.start, BAND):
+            window = head.maps.window((head.number,), band, keys)
             summed = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
             total[row] += np.add.reduceat(summed, columns)
             seen[row] += np.add.reduceat(window.visible.sum(axis=0), columns)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.maps import LayerMaps, Recording
+from attnviz.maps import LayerMaps, Recording, bands
 
 CELLS = 16_384  # of a block of several queries; a block of one may hold more
 QUANTITIES = ("score", "weight")
@@ -59,9 +59,7 @@ class HeadCells:
 
     def blocks(self) -> Iterator[Block]:
         """The head's cells, query after query."""
-        step = max(1, CELLS // (self.keys.stop - self.keys.start))
-        for start in range(self.queries.start, self.queries.stop, step):
-            queries = slice(start, min(start + step, self.queries.stop))
+        for queries in bands(self.queries, self.keys.stop - self.keys.start, CELLS):
             yield Block(queries, self._fields(queries))
 
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:

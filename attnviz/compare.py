@@ -13,7 +13,7 @@ from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.errors import AttnvizError
 from attnviz.heads import take_first
 from attnviz.look import refuse_style
-from attnviz.maps import LayerMaps, Recording
+from attnviz.maps import LayerMaps, Recording, bands
 from attnviz.metrics import measure
 from attnviz.panels import CHANGE, PERCENT, Panel
 from attnviz.progress import track
@@ -24,7 +24,7 @@ from attnviz.selection import Selection
 
 Pair = tuple[LayerMaps, LayerMaps, int]
 FloatArray = NDArray[np.float64]
-BAND_CELLS = 2**20
+BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are never whole
 
 ALONE = "Each thumbnail is B − A: A and B of {} heads fit no page; --heads {} shows those of one."
 MEASURES = (
@@ -168,9 +168,9 @@ def _entropies(maps: LayerMaps) -> list[float]:
 
 
 def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
-    spans = track(_bands(len(a.query_tokens), len(a.key_tokens)), "comparing")
-    bands = [_row_changes(a, b, head, band) for band in spans]
-    variation, divergence = (np.concatenate(each) for each in zip(*bands, strict=True))
+    spans = list(bands(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
+    changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
+    variation, divergence = (np.concatenate(each) for each in zip(*changes, strict=True))
     if not variation.size:
         variation = divergence = np.zeros(1)
     return HeadChange(
@@ -189,12 +189,6 @@ def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple
     seen = (one.visible | other.visible).any(axis=-1)
     rows = one.weights[0][seen], other.weights[0][seen]
     return total_variation(*rows), jensen_shannon(*rows)
-
-
-def _bands(queries: int, keys: int) -> list[slice]:
-    """All queries in runs of at most about ``BAND_CELLS`` cells, so that long maps are never whole."""
-    step = max(1, BAND_CELLS // keys)
-    return [slice(start, min(start + step, queries)) for start in range(0, queries, step)]
 
 
 def _cells(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions, changes: dict[str, HeadChange]) -> HeadCells:

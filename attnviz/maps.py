@@ -230,6 +230,12 @@ def block_edges(count: int, blocks: int) -> NDArray[np.int64]:
     return np.arange(blocks + 1, dtype=np.int64) * count // blocks
 
 
+def bands(queries: slice, keys: int, cells: int) -> Iterator[slice]:
+    """The queries in runs that have at most ``cells`` cells with so many keys, or are of one query."""
+    step = max(1, cells // keys)
+    return (slice(start, min(start + step, queries.stop)) for start in range(queries.start, queries.stop, step))
+
+
 def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: int) -> Overview:
     """The weights, ``(heads, queries, keys)``, pooled to ``height`` x ``width`` pixels."""
     shown = np.where(visible, weights, np.float32(0))

@@ -1,6 +1,5 @@
 """Maps of any length, held as the factors they are computed from: size grows with the tokens, not their square."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
@@ -100,12 +99,6 @@ class FactoredMaps(LayerMaps):
         totals, highest = pool(self, self.positions(heads), rows, columns)
         mean = totals / np.maximum(counts, 1)
         return Overview(mean=mean.astype(np.float32), maximum=np.minimum(highest, 1), visible=counts > 0)
-
-    def bands(self, cells: int = 4_000_000) -> Iterator[slice]:
-        """The queries in runs, each with all keys and heads at most about ``cells`` cells."""
-        count = len(self.query_tokens)
-        step = max(1, cells // (len(self.key_tokens) * len(self.heads)))
-        return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
     def _head_window(self, place: int, queries: slice, keys: slice) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scores and weights of one head, both ``(queries, keys)``, in float64 where float32 is too coarse."""

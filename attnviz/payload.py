@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.cells import HeadCells
 from attnviz.codes import PRECISIONS, Precision, deflated, encode_weights, without_nan
-from attnviz.maps import LayerMaps, Overview, block_edges, pool_weights
+from attnviz.maps import LayerMaps, Overview, bands, block_edges, pool_weights
 from attnviz.maps_factored import FactoredMaps
 from attnviz.payload_factors import SENTENCE, KeyPool, PackedFactors, factored_bytes, pack_factors, peak_of
 
@@ -151,16 +151,11 @@ def _factored_side(maps: FactoredMaps, head: HeadCells, keys: KeyPool) -> Packed
 
 def _factored_reach(head: HeadCells) -> float:
     """The largest absolute change, looked for in bands of queries."""
-    step = max(1, BAND // (head.keys.stop - head.keys.start))
-    bands = (slice(row, min(row + step, head.queries.stop)) for row in range(*_ends(head.queries), step))
+    spans = bands(head.queries, head.keys.stop - head.keys.start, BAND)
     plan = Plan(PRECISIONS[0], 1)
     return max(
-        _reach([read_exact(maps, replace(head, queries=band), plan) for maps in head.sides.values()]) for band in bands
+        _reach([read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()]) for span in spans
     )
-
-
-def _ends(span: slice) -> tuple[int, int]:
-    return span.start, span.stop
 
 
 def pack_head(head: HeadCells, plan: Plan) -> PackedHead:

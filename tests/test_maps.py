@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.errors import AttnvizError
-from attnviz.maps import Recording, block_edges
+from attnviz.maps import Recording, bands, block_edges
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
 ALL = (slice(0, QUERIES), slice(0, KEYS))
@@ -59,6 +59,15 @@ def test_blocks_cover_every_cell_once_and_differ_by_at_most_one(count: int, data
     assert edges[0] == 0
     assert edges[-1] == count
     assert np.ptp(np.diff(edges)) <= 1
+
+
+def test_bands_cover_all_queries_once_and_have_at_most_so_many_cells() -> None:
+    assert list(bands(slice(3, 12), 5, 19)) == [slice(3, 6), slice(6, 9), slice(9, 12)]
+    assert list(bands(slice(3, 8), 5, 19)) == [slice(3, 6), slice(6, 8)]
+
+
+def test_a_band_has_one_query_where_its_keys_alone_are_more_cells() -> None:
+    assert list(bands(slice(3, 5), 20, 19)) == [slice(3, 4), slice(4, 5)]
 
 
 def test_maps_cannot_be_written() -> None:

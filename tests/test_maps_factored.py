@@ -140,12 +140,6 @@ def same_overview(overview: Overview, expected: Overview, atol: float) -> None:
     np.testing.assert_array_equal(overview.visible, expected.visible)
 
 
-def test_bands_cover_all_queries_once() -> None:
-    bands = list(factored().bands(cells=9 * HEADS * KEYS))
-    assert [band.stop - band.start for band in bands] == [9] * 7 + [7]
-    assert bands[-1].stop == QUERIES
-
-
 def test_refuses_factors_whose_shapes_disagree() -> None:
     maps = factored()
     with pytest.raises(AttnvizError, match=r"layer 3: keys of shape \(1, 90, 6\), expected \(2, 90, 6\)"):
