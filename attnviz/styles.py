@@ -87,15 +87,16 @@ def _texts(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
 ) -> Styled:
     """What one query attends to in every head: the text in its shades, or of a long text the strongest places."""
-    tokens = heads[0][0].query_tokens
-    query, also = find_query(tokens, options.look.query)
+    found = {maps: find_query(maps.query_tokens, options.look.query) for maps in dict.fromkeys(maps for maps, _ in heads)}
+    first = heads[0][0]
+    tokens, (query, also) = first.query_tokens, found[first]
     whole = MOST_WORDS if options.one_page and options.look.size is None else MOST_ON_SCREEN
     keys = cells[0].keys
     draw = _whole_text if keys.stop - keys.start <= whole else _places
     drawn = [
         replace(panel, group=head_title(recording, maps, head))
         for maps, head in heads
-        for panel in draw(maps, head, find_query(maps.query_tokens, options.look.query)[0], options)
+        for panel in draw(maps, head, found[maps][0], options)
     ]
     panels = tuple(replace(panel, title=f"{panel.group}: {panel.title}") for panel in drawn)
     masked = not all(panel.visible.all() for panel in panels)
