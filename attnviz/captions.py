@@ -93,14 +93,32 @@ def part_caption(panels: Sequence[Panel], style: str) -> str:
 
 def heads_caption(recording: Recording, heads: Sequence[HeadCells], panels: Sequence[Panel], style: str = "map") -> str:
     """Which attention is drawn, in one sentence."""
-    first = heads[0]
-    count = len({(one.maps.layer, one.head) for one in heads})
-    which = f"head {head_name(first.maps, first.head)}" if count == 1 else f"{count} heads of {_layers_named(heads)}"
+    which = heads_named(heads)
+    if not which.startswith("head "):
+        which = f"{which} of {_layers_named(heads)}"
     kind = "Cross-attention" if _all_cross(recording) else "Attention"
-    queries, keys = (span.stop - span.start for span in (first.queries, first.keys))
+    queries, keys = _most([one.queries for one in heads]), _most([one.keys for one in heads])
     sides = SIDES.get(style, ROWS_COLUMNS)
     spans = f"{queries} queries ({sides[0]}) over {keys} keys ({sides[1]})"
-    return f"{kind} of {which} in {model_name(recording)}, {spans}{strongest(panels)}."
+    return f"{kind} of {which} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
+
+
+def heads_named(heads: Sequence[HeadCells]) -> str:
+    """A head by its name, or how many heads of the model these are: one over several texts counts once."""
+    count = len({(one.maps.layer, one.maps.kind, one.maps.module, one.head) for one in heads})
+    return f"{count} heads" if count > 1 else f"head {head_name(heads[0].maps, heads[0].head)}"
+
+
+def for_texts(heads: Sequence[HeadCells]) -> str:
+    """For how many texts of a batch, where it is more than one."""
+    count = len({one.maps.item for one in heads})
+    return f" for {count} texts" if count > 1 else ""
+
+
+def _most(spans: Sequence[slice]) -> str:
+    """How many tokens, or at most how many where they are not as many in all spans."""
+    lengths = {span.stop - span.start for span in spans}
+    return f"{'up to ' if len(lengths) > 1 else ''}{max(lengths)}"
 
 
 def _layers_named(heads: Sequence[HeadCells]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnviz.captions import head_title, heads_caption, model_name, strongest_key
+from attnviz.captions import for_texts, head_title, heads_caption, heads_named, model_name, strongest_key
 from attnviz.cells import HeadCells
 from attnviz.chosen import head_panels
 from attnviz.errors import AttnvizError
@@ -15,7 +15,7 @@ from attnviz.maps import LayerMaps, Recording
 from attnviz.panels import PERCENT, Panel
 from attnviz.report_options import ReportOptions
 from attnviz.selection import resolve_span
-from attnviz.tokens import Tokens
+from attnviz.tokens import PADDING, Tokens
 
 MOST_STYLED, MOST_ARCS = 16, 120  # heads as arcs or text, tokens as arcs
 MOST_WORDS, MOST_ON_SCREEN = 2000, 500  # tokens as text, on a page that grows and elsewhere
@@ -87,7 +87,8 @@ def _texts(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
 ) -> Styled:
     """What one query attends to in every head: the text in its shades, or of a long text the strongest places."""
-    found = {maps: find_query(maps.query_tokens, options.look.query) for maps in dict.fromkeys(maps for maps, _ in heads)}
+    layers = dict.fromkeys(maps for maps, _ in heads)
+    found = {maps: find_query(maps.query_tokens, options.look.query) for maps in layers}
     first = heads[0][0]
     tokens, (query, also) = first.query_tokens, found[first]
     whole = MOST_WORDS if options.one_page and options.look.size is None else MOST_ON_SCREEN
@@ -100,12 +101,14 @@ def _texts(
     ]
     panels = tuple(replace(panel, title=f"{panel.group}: {panel.title}") for panel in drawn)
     masked = not all(panel.visible.all() for panel in panels)
+    asked = dict.fromkeys(_quoted(maps.query_tokens, place) for maps, (place, _) in found.items())
+    subject = _quoted(tokens, query) if len(asked) == 1 else "one query of each text"
     remarks = (
         *([also] if also else []),
         *([_context(tokens, query)] if draw is _places else []),
         *(["Masked tokens have no shade: the query may not look at them."] if masked else []),
     )
-    return Styled(panels, _texts_caption(recording, cells, tokens, query, panels), remarks)
+    return Styled(panels, _texts_caption(recording, cells, subject, panels), remarks)
 
 
 def _whole_text(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> list[Panel]:
@@ -167,24 +170,28 @@ def _context(tokens: Tokens, query: int) -> str:
     return f"The query stands in: {words}. The text is long: the {PLACES} keys that it attends to most are shown."
 
 
-def _texts_caption(
-    recording: Recording, cells: Sequence[HeadCells], tokens: Tokens, query: int, panels: tuple[Panel, ...]
-) -> str:
+def _texts_caption(recording: Recording, cells: Sequence[HeadCells], subject: str, panels: tuple[Panel, ...]) -> str:
     """What the query attends to, in one sentence."""
-    heads = panels[0].group if len(cells) == 1 else f"{len(cells)} heads"
-    keys = f"{cells[0].keys.stop - cells[0].keys.start} keys, in {heads} of {model_name(recording)}"
-    return f"What {_quoted(tokens, query)} attends to among {keys}{strongest_key(panels)}."
+    heads = panels[0].group if len(cells) == 1 else heads_named(cells)
+    keys = f"{cells[0].keys.stop - cells[0].keys.start} keys, in {heads} of {model_name(recording)}{for_texts(cells)}"
+    return f"What {subject} attends to among {keys}{strongest_key(panels)}."
+
+
+def _is_padding(tokens: Tokens, place: int) -> bool:
+    return bool(tokens.special[place]) and tokens.labels[place] == PADDING
 
 
 def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:
     """The position of the query that was asked for by number or by token, and a remark where others are as good.
+
+    Where none was asked for, it is the last that is not padding.
 
     Raises:
         AttnvizError: if there is none.
     """
     count = len(tokens)
     if wanted is None:
-        return count - 1, ""
+        return next((place for place in range(count - 1, 0, -1) if not _is_padding(tokens, place)), 0), ""
     if re.fullmatch(r"\d{1,12}", wanted, re.ASCII) and wanted not in tokens.labels:
         if int(wanted) >= count:
             raise AttnvizError(f"no query {wanted}; there are {count}, so 0 to {count - 1} works")

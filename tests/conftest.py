@@ -1,5 +1,6 @@
 """Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +17,33 @@ LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 
 
 def dense_maps(layer: int = 0, causal: bool = False, seed: int = 0) -> DenseMaps:
-    """Random maps of one layer, ``(3 heads, 5 queries, 7 keys)``, whose weights are the softmax of their scores."""
-    random = np.random.default_rng(seed + layer)
-    scores = random.normal(size=(HEADS, QUERIES, KEYS)).astype(np.float32)
-    visible = np.tri(QUERIES, KEYS, dtype=bool) if causal else np.ones((QUERIES, KEYS), dtype=bool)
+    """Random maps of one layer, ``(3 heads, 5 queries, 7 keys)``."""
+    tokens = Tokens.numbered(QUERIES, "q"), Tokens.numbered(KEYS, "k")
+    return replace(random_maps(*tokens, layer=layer, causal=causal, seed=seed + layer), kind="cross")
+
+
+def random_maps(
+    queries: Tokens,
+    keys: Tokens | None = None,
+    *,
+    layer: int = 0,
+    heads: int = HEADS,
+    causal: bool = False,
+    peak: float = 1.0,
+    seed: int = 0,
+) -> DenseMaps:
+    """Maps over these tokens whose weights are the softmax of random scores, ``peak`` their standard deviation."""
+    keys = keys or queries
+    shape = len(queries), len(keys)
+    scores = np.random.default_rng(seed).normal(scale=peak, size=(heads, *shape)).astype(np.float32)
+    visible = np.tri(*shape, dtype=bool) if causal else np.ones(shape, dtype=bool)
     powers = np.where(visible, np.exp(scores), 0)
     return DenseMaps(
         layer=layer,
         module=f"layers.{layer}",
-        heads=tuple(range(HEADS)),
-        query_tokens=Tokens.numbered(QUERIES, "q"),
-        key_tokens=Tokens.numbered(KEYS, "k"),
-        kind="cross",
+        heads=tuple(range(heads)),
+        query_tokens=queries,
+        key_tokens=keys,
         scores=scores,
         weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
         visible=visible,

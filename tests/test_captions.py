@@ -10,7 +10,8 @@ from attnviz.look import Look
 from attnviz.maps import Recording
 from attnviz.report import Report, build_report
 from attnviz.report_options import ReportOptions
-from tests.conftest import KEYS, QUERIES, dense
+from attnviz.tokens import Tokens
+from tests.conftest import KEYS, QUERIES, dense, random_maps
 
 
 def report_of(recording: Recording, **options: Any) -> Report:
@@ -107,3 +108,15 @@ def test_cross_attention_is_told_from_self_attention_where_both_are_there(record
     assert report_of(both).caption.startswith("Attention of")
     assert [panel.title for panel in report_of(recording).panels][2:4] == ["head 0.2", "head 1.0"]
     assert report_of(recording).caption.startswith("Cross-attention of")
+
+
+def test_a_head_over_several_texts_is_counted_once_and_the_texts_are_said(recording: Recording) -> None:
+    short = replace(random_maps(Tokens.numbered(4), Tokens.numbered(6)), kind="cross", item=1)
+    batch = replace(recording, maps=(dense(recording), short))
+    said = "Cross-attention of 3 heads of layer 0 in a test for 2 texts, up to 5 queries (rows) over up to 7 keys"
+    assert report_of(batch).caption.startswith(said)
+
+
+def test_heads_of_two_attention_calls_in_one_layer_are_told_apart_and_counted(recording: Recording) -> None:
+    both = replace(recording, maps=(replace(dense(recording), kind="self"), dense(recording)))
+    assert report_of(both).caption.startswith("Attention of 6 heads of layer 0 in a test, 5 queries (rows)")

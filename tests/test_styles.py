@@ -1,5 +1,6 @@
 """Heads as arcs or as text: which tokens of what are shown, and what is said of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.styles import AROUND, PLACES, find_query
 from attnviz.tokens import Tokens, tokenize
+from tests.conftest import random_maps
 from tests.test_maps_factored import factored
-from tests.test_render_terminal import maps_of
 
 LONG = 700
 
@@ -134,6 +135,19 @@ def test_arcs_need_a_picture(suffix: str) -> None:
         report_options(suffix, Selection(), Look(style="arcs"))
 
 
+def test_the_last_query_of_each_text_of_a_batch_is_shown_and_never_padding() -> None:
+    texts = tokenize("one two three"), tokenize("one").padded(3)
+    maps = tuple(replace(random_maps(tokens, heads=2), item=item) for item, tokens in enumerate(texts))
+    report = report_of(Recording(maps=maps, model="a model"), style="text")
+    assert [panel.title for panel in report.panels][1:3] == [
+        "head 0.1, text 0: “three” (2) attends to",
+        "head 0.0, text 1: “one” (0) attends to",
+    ]
+    assert report.caption.startswith(
+        "What one query of each text attends to among 3 keys, in 2 heads of a model for 2 texts; the largest weight is"
+    )
+
+
 @pytest.mark.parametrize(("look", "asked"), [(Look(style="arcs"), "--style arcs"), (Look.parse(query="a"), "--query")])
 def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
     recording: Recording, look: Look, asked: str
@@ -149,5 +163,5 @@ def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
 
 
 def test_a_number_stays_behind_a_token_from_right_to_left() -> None:
-    recording = Recording(maps=(maps_of(tokenize("שלום עולם"), 1),), model="a model")
+    recording = Recording(maps=(random_maps(tokenize("שלום עולם"), heads=1),), model="a model")
     assert report_of(recording, style="text").panels[0].title == "head 0.0: “עולם”\u200e (1) attends to"
