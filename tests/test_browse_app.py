@@ -1,10 +1,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from textual import events
 from textual.geometry import Region
@@ -18,6 +18,7 @@ from attnviz.browse_state import State
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, Recording
 from attnviz.tokens import Tokens
+from tests.conftest import random_maps
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
 SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m tests.bench browse has the limit of a free one
@@ -25,27 +26,9 @@ SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m tests.be
 
 def wide_recording(layers: int, heads: int, tokens: int) -> Recording:
     """Random weights of one text, each head's the same in every layer."""
-    random = np.random.default_rng(0)
-    text = Tokens.numbered(tokens, "t")
-    scores = random.normal(size=(heads, tokens, tokens)).astype(np.float32)
-    powers = np.exp(scores)
-    weights = (powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32)
-    return Recording(
-        maps=tuple(
-            DenseMaps(
-                layer=layer,
-                module=f"layers.{layer}",
-                heads=tuple(range(heads)),
-                query_tokens=text,
-                key_tokens=text,
-                scores=scores,
-                weights=weights,
-                visible=np.ones((tokens, tokens), dtype=bool),
-            )
-            for layer in range(layers)
-        ),
-        model="a test",
-    )
+    maps = random_maps(Tokens.numbered(tokens, "t"), heads=heads)
+    every = tuple(replace(maps, layer=layer, module=f"layers.{layer}") for layer in range(layers))
+    return Recording(maps=every, model="a test")
 
 
 def no_save(screen: Screen, state: State, path: Path) -> None:

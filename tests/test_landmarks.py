@@ -20,13 +20,13 @@ from attnviz.render_figure import figure
 from attnviz.report import Report, build_report
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens, tokenize
-from tests.test_render_terminal import maps_of
+from tests.conftest import random_maps
 
 TEXT = "Chapter 1\nIt was so.\n\nChapter 2\nNo more."  # tokens: Chapter 1 | It was so . | Chapter 2 | No more .
 
 
 def report_of(text: str, suffix: str, selection: Selection | None = None, **look: Any) -> Report:
-    recording = Recording(maps=(maps_of(tokenize(text), 1),), model="a model")
+    recording = Recording(maps=(random_maps(tokenize(text), heads=1),), model="a model")
     return build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look)))
 
 
@@ -73,7 +73,7 @@ def test_a_broken_pattern_is_refused_in_one_line() -> None:
 def test_a_pattern_that_matches_nothing_is_refused() -> None:
     with pytest.raises(AttnvizError, match="--mark 'Verse' matches nothing in the text shown"):
         report_of(TEXT, ".txt", mark="Verse")
-    numbered = Recording(maps=(replace(maps_of(tokenize("a b")), query_tokens=Tokens.numbered(2)),), model="a model")
+    numbered = Recording(maps=(random_maps(Tokens.numbered(2), tokenize("a b")),), model="a model")
     with pytest.raises(AttnvizError, match="matches nothing"):
         build_report(numbered, report_options(".txt", Selection(), Look(mark="1")))
 

@@ -13,12 +13,13 @@ from PIL import Image
 from attnviz.compare import comparison_report
 from attnviz.figure_theme import THEMES
 from attnviz.look import Look
-from attnviz.maps import DenseMaps, Recording
+from attnviz.maps import Recording
 from attnviz.render import draw
 from attnviz.render_figure import figure, max_cells
 from attnviz.report import Report, build_report
 from attnviz.report_options import ReportOptions
 from attnviz.tokens import Tokens, tokenize
+from tests.conftest import random_maps
 
 LONG_TITLE = "A title which goes on and on " * 8
 WORDS = ["the", "cat", "that", "sat", "on", "a", "mat", "extraordinarily", ",", "or", "so", "it", "seemed"]
@@ -31,20 +32,7 @@ def tokens_of(labels: list[str]) -> Tokens:
 
 def recorded(heads: int, queries: list[str], keys: list[str], causal: bool = False, seed: int = 0) -> Recording:
     """Random peaked maps of one layer over these labels."""
-    shape = (heads, len(queries), len(keys))
-    scores = np.random.default_rng(seed).normal(scale=2, size=shape).astype(np.float32)
-    visible = np.tri(*shape[1:], dtype=bool) if causal else np.ones(shape[1:], dtype=bool)
-    powers = np.where(visible, np.exp(scores), 0)
-    maps = DenseMaps(
-        layer=3,
-        module="m",
-        heads=tuple(range(heads)),
-        query_tokens=tokens_of(queries),
-        key_tokens=tokens_of(keys),
-        scores=scores,
-        weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
-        visible=visible,
-    )
+    maps = random_maps(tokens_of(queries), tokens_of(keys), layer=3, heads=heads, causal=causal, peak=2, seed=seed)
     return Recording(maps=(maps,), model="a test", untrained=True, seed=7)
 
 

@@ -28,7 +28,7 @@ from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
 from attnviz.tokens import Tokens
 
-from .conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps
+from .conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -153,21 +153,7 @@ def with_labels(queries: tuple[str, ...], keys: tuple[str, ...]) -> Recording:
 
 def large(tokens: int, heads: int = 2, causal: bool = True) -> Recording:
     """Heads of many tokens, so that their numbers are quantized."""
-    random = np.random.default_rng(1)
-    scores = random.normal(size=(heads, tokens, tokens)).astype(np.float32) * 3
-    visible = np.tri(tokens, dtype=bool) if causal else np.ones((tokens, tokens), dtype=bool)
-    powers = np.where(visible, np.exp(scores), 0)
-    text = Tokens.numbered(tokens)
-    maps = DenseMaps(
-        layer=0,
-        module="layers.0",
-        heads=tuple(range(heads)),
-        query_tokens=text,
-        key_tokens=text,
-        scores=scores,
-        weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
-        visible=visible,
-    )
+    maps = random_maps(Tokens.numbered(tokens), heads=heads, causal=causal, peak=3, seed=1)
     return Recording(maps=(maps,), model="a test")
 
 

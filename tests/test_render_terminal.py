@@ -1,48 +1,31 @@
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from attnviz.look import Look
-from attnviz.maps import DenseMaps, Recording
+from attnviz.maps import Recording
 from attnviz.render import draw
 from attnviz.render_terminal import max_cells, report_lines
 from attnviz.report import Report, build_report
 from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
-from attnviz.tokens import Tokens, tokenize
+from attnviz.tokens import tokenize
+from tests.conftest import random_maps
 
 TRUE, INDEXED = 2**24, 256
 WIDTHS = (20, 40, 80, 200)
 HOSTILE = "\x1b[31m [red] $x$ NUL\x00 \u202eabc שלום e\u0301 👨‍👩‍👧 日本語 </script> ⏎ averyveryverylongword"
 
 
-def maps_of(tokens: Tokens, heads: int = 2, causal: bool = False) -> DenseMaps:
-    count = len(tokens)
-    scores = np.random.default_rng(0).normal(size=(heads, count, count)).astype(np.float32)
-    visible = np.tri(count, dtype=bool) if causal else np.ones((count, count), dtype=bool)
-    powers = np.where(visible, np.exp(scores), 0)
-    return DenseMaps(
-        layer=0,
-        module="layers.0",
-        heads=tuple(range(heads)),
-        query_tokens=tokens,
-        key_tokens=tokens,
-        scores=scores,
-        weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
-        visible=visible,
-    )
-
-
 def report_at(width: int, colors: int = 0, text: str = "Life is short", **options: object) -> Report:
     look = Look(width=width, colors=colors, ascii=bool(options.pop("ascii", False)))
     causal, heads = bool(options.pop("causal", False)), int(str(options.pop("heads", 2)))
     tokens = tokenize(text)
-    recording = Recording(maps=(maps_of(tokens, heads, causal),), model="a model")
+    recording = Recording(maps=(random_maps(tokens, heads=heads, causal=causal),), model="a model")
     chosen = ReportOptions(look=look, max_cells=max_cells(look), **options)  # type: ignore[arg-type]
     return build_report(recording, chosen)
 

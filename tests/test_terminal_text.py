@@ -14,8 +14,9 @@ from attnviz.render_terminal import report_lines
 from attnviz.report import Report, build_report
 from attnviz.selection import Selection
 from attnviz.tokens import tokenize
+from tests.conftest import random_maps
 from tests.test_render_figure import recorded
-from tests.test_render_terminal import HOSTILE, maps_of
+from tests.test_render_terminal import HOSTILE
 
 TRUE = 2**24
 
@@ -23,7 +24,7 @@ TRUE = 2**24
 def report_at(
     width: int, colors: int = 0, text: str = "Life is short", query: str = "1", ascii: bool = False
 ) -> Report:
-    recording = Recording(maps=(maps_of(tokenize(text), 1, True),), model="a model")
+    recording = Recording(maps=(random_maps(tokenize(text), heads=1, causal=True),), model="a model")
     look = Look(width=width, colors=colors, style="text", query=query, ascii=ascii)
     return build_report(recording, report_options(".txt", Selection(), look))
 

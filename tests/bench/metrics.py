@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnviz.maps import DenseMaps, Recording
+from attnviz.maps import Recording
 from attnviz.metrics import measure
 from attnviz.tokens import Tokens
 from tests.bench.timing import pair_commands, pair_functions, report
+from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS = 12, 12, 512
 RUNS = 3
@@ -33,25 +34,8 @@ def random_recording() -> Recording:
         **{name: getattr(nothing, name) for name in ("text", "labels", "offsets", "words", "special", "segments")},
         ids=random.integers(0, 200, TOKENS),
     )
-    visible = np.tri(TOKENS, dtype=bool)
-    return Recording(maps=tuple(random_maps(layer, random, tokens, visible) for layer in range(LAYERS)), model="random")
-
-
-def random_maps(layer: int, random: np.random.Generator, tokens: Tokens, visible: np.ndarray) -> DenseMaps:
-    """Maps of one layer whose weights are the softmax of random scores."""
-    scores = random.standard_normal((HEADS, TOKENS, TOKENS), dtype=np.float32)
-    weights = np.where(visible, np.exp(scores), np.float32(0))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    return DenseMaps(
-        layer=layer,
-        module=f"layers.{layer}",
-        heads=tuple(range(HEADS)),
-        query_tokens=tokens,
-        key_tokens=tokens,
-        scores=scores,
-        weights=weights,
-        visible=visible,
-    )
+    maps = (random_maps(tokens, layer=layer, heads=HEADS, causal=True, seed=layer) for layer in range(LAYERS))
+    return Recording(maps=tuple(maps), model="random")
 
 
 def forward_pass() -> Callable[[], object]:

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.maps import DenseMaps, FloatArray, Recording
+from attnviz.maps import DenseMaps, Recording
 from attnviz.maps_factored import FactoredMaps
 from attnviz.masks import Mask
 from attnviz.tokens import Tokens
+from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS, LONG = 12, 12, 512, 4096
 PEAK = 6.0  # standard deviation of the scores: most of a row's weight is on a few keys
@@ -142,11 +143,8 @@ HOVER = """async (view) => {
 }"""
 
 
-def weights_of(peak: float, layer: int) -> tuple[FloatArray, FloatArray]:
-    """Scores and weights, ``(heads, queries, keys)``."""
-    scores = np.random.default_rng(layer).normal(size=(HEADS, TOKENS, TOKENS)).astype(np.float32) * np.float32(peak)
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return scores, powers / powers.sum(axis=-1, keepdims=True)
+def _maps(layer: int, peak: float) -> DenseMaps:
+    return random_maps(Tokens.numbered(TOKENS), layer=layer, heads=HEADS, peak=peak, seed=layer)
 
 
 def _long_maps() -> FactoredMaps:
@@ -178,8 +176,7 @@ def write_ours(path: Path, peak: float) -> float:
     """Writes the page and returns the seconds."""
     from attnviz.api import draw
 
-    tokens = Tokens.numbered(TOKENS)
-    recording = Recording(maps=tuple(_maps(layer, tokens, peak) for layer in range(LAYERS)), model="random scores")
+    recording = Recording(maps=tuple(_maps(layer, peak) for layer in range(LAYERS)), model="random scores")
     start = time.perf_counter()
     path.write_bytes(draw(recording, ".html"))
     return time.perf_counter() - start
@@ -190,25 +187,11 @@ def write_theirs(path: Path, peak: float) -> float:
     import torch
     from bertviz import head_view
 
-    attention = [torch.from_numpy(weights_of(peak, layer)[1])[None] for layer in range(LAYERS)]
+    attention = [torch.from_numpy(_maps(layer, peak).weights)[None] for layer in range(LAYERS)]
     start = time.perf_counter()
     view: Any = head_view(attention, [str(token) for token in range(TOKENS)], html_action="return")
     path.write_text(view.data, encoding="utf-8")
     return time.perf_counter() - start
-
-
-def _maps(layer: int, tokens: Tokens, peak: float) -> DenseMaps:
-    scores, weights = weights_of(peak, layer)
-    return DenseMaps(
-        layer=layer,
-        module=f"layers.{layer}",
-        heads=tuple(range(HEADS)),
-        query_tokens=tokens,
-        key_tokens=tokens,
-        scores=scores,
-        weights=weights,
-        visible=np.ones((TOKENS, TOKENS), dtype=bool),
-    )
 
 
 def _installed(name: str) -> bool:

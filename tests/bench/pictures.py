@@ -11,6 +11,7 @@ from attnviz import api, files
 from attnviz.maps import DenseMaps, Recording
 from attnviz.tokens import Tokens
 from tests.bench.timing import pair_commands, pair_functions, report
+from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS = 12, 12, 128
 RUNS = 5
@@ -54,24 +55,9 @@ def main() -> None:
 
 def random_recording() -> Recording:
     """Peaked maps of every head, from a seed."""
-    random = np.random.default_rng(0)
-    maps = []
-    for layer in range(LAYERS):
-        scores = random.normal(scale=3, size=(HEADS, TOKENS, TOKENS)).astype(np.float32)
-        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        maps.append(
-            DenseMaps(
-                layer=layer,
-                module=f"layers.{layer}",
-                heads=tuple(range(HEADS)),
-                query_tokens=Tokens.numbered(TOKENS),
-                key_tokens=Tokens.numbered(TOKENS),
-                scores=scores,
-                weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
-                visible=np.ones((TOKENS, TOKENS), dtype=bool),
-            )
-        )
-    return Recording(maps=tuple(maps), model="random numbers")
+    tokens = Tokens.numbered(TOKENS)
+    maps = tuple(random_maps(tokens, layer=layer, heads=HEADS, peak=3, seed=layer) for layer in range(LAYERS))
+    return Recording(maps=maps, model="random numbers")
 
 
 if __name__ == "__main__":
