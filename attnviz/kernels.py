@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 
 FLASH = 1  # what torch calls the kernel that gives the log-sum-exp as well
 AXES = 4
@@ -34,6 +35,46 @@ def flash_attention(
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     output, logsumexp = kernel(queries, keys, values, is_causal=causal, attn_mask=mask, scale=scale)
     return output, logsumexp
+
+
+def has_fused_attention(features: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether ``fused_attention`` takes heads so wide: on CUDA torch says what its build and the card can."""
+    if device.type != "cuda":
+        return has_kernel(device)
+    probe = torch.empty(1, 1, 8, features, dtype=dtype, device=device)
+    given = _as_torch_asks(probe, probe)
+    return can_use_flash_attention(given) or can_use_efficient_attention(given)
+
+
+def fused_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """What ``flash_attention`` gives, without a mask, on CUDA as well.
+
+    There narrow numbers take the flash kernel and float32 the memory-efficient one, whose products keep float32's
+    precision (three of TF32 for each). Both give the natural log-sum-exp; the second one's rows are padded.
+
+    Args:
+        queries: ``(batch, heads, queries, features)``; on CUDA the features are a multiple of 8.
+        keys: ``(batch, heads, keys, features)``.
+        values: as the keys, and as wide.
+        causal: whether a query sees only keys up to its own; then there are as many queries as keys.
+        scale: what q·k is multiplied by, more than 0.
+    """
+    if queries.device.type != "cuda":
+        return flash_attention(queries, keys, values, causal=causal, scale=scale)
+    if can_use_flash_attention(_as_torch_asks(queries, keys)):
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        output, logsumexp, *_ = flash(queries, keys, values, 0.0, causal, False, scale=scale)
+    else:
+        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+        output, logsumexp, *_ = efficient(queries, keys, values, None, True, 0.0, causal, scale=scale)
+    return output, logsumexp.narrow(-1, 0, queries.shape[2])
+
+
+def _as_torch_asks(queries: Tensor, keys: Tensor) -> SDPAParams:
+    """Attention of these without a mask or dropout, in the form in which torch says whether a kernel takes it."""
+    return SDPAParams(queries, keys, keys, None, 0.0, False, False)
 
 
 def dot_product(function: Callable[..., Tensor], given: dict[str, Any]) -> tuple[Tensor, Tensor | None]:

@@ -14,6 +14,7 @@ from attnviz.errors import AttnvizError, known_names
 from attnviz.maps import FloatArray, Overview
 from attnviz.streaming_factors import Factors
 from attnviz.streaming_head import NEIGHBOURS, Found, Head
+from attnviz.streaming_indicators import overview_by_indicators, suits
 from attnviz.streaming_plan import Plan
 from attnviz.streaming_space import Workspace
 
@@ -51,7 +52,8 @@ def stream(
 ) -> Streamed:
     """The overview, the log-sum-exp and the chosen numbers of every head.
 
-    On the CPU the heads are spread over as many workers as torch has threads, each computing on one.
+    On the CPU the heads are spread over as many workers as torch has threads, each computing on one. On CUDA the
+    overview alone is left to attention's own kernel where that follows the rules.
 
     Args:
         factors: what the maps are computed from.
@@ -67,9 +69,11 @@ def stream(
     unknown = sorted(set(numbers) - set(NUMBERS))
     if unknown:
         raise AttnvizError(f"unknown number {unknown[0]!r}; {known_names(NUMBERS)} works")
+    report = progress or _silent
+    if suits(factors, maximum, numbers):
+        return Streamed(*overview_by_indicators(factors, height, width, report), numbers={})
     plan = Plan(factors, height, width, maximum, frozenset(numbers))
     heads = factors.queries.shape[0]
-    report = progress or _silent
     threads = torch.get_num_threads()
     if plan.device.type != "cpu" or min(threads, heads) < 2:
         return _join(plan, _one_by_one(plan, range(heads), report))

@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnviz.kernels import dot_product
+from attnviz import kernels
+from attnviz.kernels import dot_product, fused_attention, has_fused_attention
 
 QUERIES, KEYS = 37, 41
 MASK = torch.rand(2, 1, QUERIES, KEYS, generator=torch.Generator().manual_seed(1)) > 0.4
@@ -92,3 +95,50 @@ def test_gradients_flow_through_the_kernel() -> None:
     [found] = torch.autograd.grad(output.square().sum(), given["query"])
     [expected] = torch.autograd.grad(functional.scaled_dot_product_attention(**given).square().sum(), given["query"])
     assert torch.equal(found, expected)
+
+
+class Called(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The names of the operations that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("flash", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_kernels_of_cuda_take_these_arguments_and_give_a_logsumexp_for_each_query(
+    flash: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "can_use_flash_attention", lambda given: flash)
+    with FakeTensorMode(), Called() as called:
+        queries = torch.empty(1, 3, QUERIES, 8, dtype=dtype, device="cuda")
+        keys, values = torch.empty(2, 1, 3, KEYS, 8, dtype=dtype, device="cuda").unbind()
+        output, logsumexp = fused_attention(queries, keys, values, causal=False, scale=0.4)
+    assert f"aten._scaled_dot_product_{'flash' if flash else 'efficient'}_attention.default" in called.names
+    assert (output.shape, output.dtype) == (queries.shape, dtype)
+    assert (logsumexp.shape, logsumexp.dtype) == (queries.shape[:3], torch.float32)
+
+
+def test_cuda_has_a_kernel_where_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeTensorMode():
+        for flash, efficient in ((False, False), (True, False), (False, True)):
+            monkeypatch.setattr(kernels, "can_use_flash_attention", lambda given, flash=flash: flash)
+            monkeypatch.setattr(kernels, "can_use_efficient_attention", lambda given, efficient=efficient: efficient)
+            assert has_fused_attention(8, torch.float32, torch.device("cuda")) is (flash or efficient)
+    assert has_fused_attention(8, torch.float32, torch.device("cpu"))
+    assert not has_fused_attention(8, torch.float32, torch.device("meta"))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_attention_on_a_cpu_is_torchs_own(causal: bool) -> None:
+    given = factors()
+    given["key"], given["value"] = given["key"][:, :, :QUERIES], given["value"][:, :, :QUERIES]
+    query, key, value = given.values()
+    output, logsumexp = fused_attention(query, key, value, causal=causal, scale=0.7)
+    expected = functional.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=0.7)
+    assert torch.equal(output, expected)
+    assert logsumexp.shape == query.shape[:3]
