@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from attnviz.masks import Mask
 from attnviz.streaming import NUMBERS, Factors, stream
+from tests.bench.indicators import print_device
 
 HEADS, FEATURES, PIXELS = 12, 64, 512
 CASES = ((4096, HEADS, 5, 0.75), (16384, 2, 3, 0.65))  # tokens, heads computed, runs, limit of the overview
@@ -41,6 +42,7 @@ def main() -> None:
     print_memory()
     torch.set_num_threads(THREADS)
     compare(inputs(8192, 4), True, 3, 0.75, f"random, {THREADS} threads")
+    print_device()
 
 
 def compare(factors: tuple[Tensor, Tensor], causal: bool, runs: int, limit: float, what: str) -> None:

@@ -1,0 +1,98 @@
+"""Overviews by attention's own kernel, with block indicators as values, against attention itself.
+
+``python -m tests.bench indicators`` prints the ratios: with the CPU's kernel, and, where there is a CUDA device, on
+that, with milliseconds and the share of the card's peak.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from attnviz.masks import Mask
+from attnviz.streaming_factors import Factors
+from attnviz.streaming_indicators import overview_by_indicators
+
+PIXELS, RUNS, LIMIT = 512, 5, 1.0
+ON_CPU = ((12, 4096, 64), (2, 16384, 64))  # heads, tokens, features
+ON_CUDA = (32, 32768, 128)
+# Dense bfloat16 TFLOP/s by the maker's data sheets, found by what the device's name holds.
+PEAKS = {"B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "A100": 312, "L40S": 362}
+
+
+def main() -> None:
+    """Prints every ratio: first of the CPU's kernel, on one thread, then of the CUDA device's."""
+    torch.set_num_threads(1)
+    for shape in ON_CPU:
+        compare(shape, "cpu", torch.float32, seconds)
+    print_device()
+
+
+def print_device() -> None:
+    """The ratios on the CUDA device in bfloat16; or that none is there."""
+    if torch.cuda.is_available():
+        compare(ON_CUDA, "cuda", torch.bfloat16, device_seconds)
+    else:
+        print("indicators on CUDA: no device is at hand; the CPU's kernel stands in for it in the tests", flush=True)
+
+
+def compare(
+    shape: tuple[int, int, int], device: str, dtype: torch.dtype, clock: Callable[[Callable[[], object]], float]
+) -> None:
+    """The overview of random heads in turn with one forward of flash attention on the same, full and causal."""
+    heads, tokens, features = shape
+    torch.manual_seed(0)
+    queries, keys, values = torch.randn(3, *shape, dtype=dtype, device=device).unbind()
+    for causal in (False, True):
+        given = Factors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
+        overview = partial(overview_by_indicators, given, PIXELS, PIXELS, lambda done, count: None)
+        forward = partial(attend, queries[None], keys[None], values[None], causal)
+        rounds = [(clock(overview), clock(forward)) for _ in range(RUNS + 1)][1:]
+        ratio, taken = median(one / two for one, two in rounds), (median(each) for each in zip(*rounds, strict=True))
+        work = 4 * heads * tokens**2 * features / (2 if causal else 1)  # two products over the visible cells
+        both = "; ".join(
+            f"{what} {said(each, work)}" for what, each in zip(("overview", "forward"), taken, strict=True)
+        )
+        name = f"indicators on {device}, {heads} x {tokens} x {features}, {'causal' if causal else 'full'}"
+        limit = f"at most {LIMIT:g}, {'holds' if ratio <= LIMIT else 'MISSED'}; " if device == "cuda" else ""
+        print(f"{name:58} {ratio:5.2f} ({limit}{both})", flush=True)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
+    """Torch's flash attention, whichever kernel it would choose by itself."""
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return functional.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
+
+
+def said(taken: float, work: float) -> str:
+    """Milliseconds, TFLOP/s, and the share of the card's peak where that is known."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    peak = next((peak for known, peak in PEAKS.items() if known in name), None)
+    share = f", {work / taken / 1e12 / peak:.0%} of the peak" if peak else ""
+    return f"{taken * 1e3:.1f} ms, {work / taken / 1e12:.3g} TFLOP/s{share}"
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """What the process computes, so that a busy machine counts less."""
+    start = time.process_time()
+    function()
+    return time.process_time() - start
+
+
+def device_seconds(function: Callable[[], object]) -> float:
+    """What passes on the device, between two CUDA events."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    function()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) / 1e3
+
+
+if __name__ == "__main__":
+    main()
