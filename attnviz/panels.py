@@ -2,8 +2,10 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from attnviz.colors import ColorScale
 from attnviz.landmarks import Mark, landmarks
 from attnviz.maps import BoolArray, FloatArray, block_edges
 from attnviz.tokens import Tokens
+
+Style = Literal["map", "table", "overview", "arcs", "text"]
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,25 @@ class Panel:
         if math.isfinite(largest):
             return largest
         return float(np.max(self.values, where=self.visible & np.isfinite(self.values), initial=-1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """Chosen heads as they are drawn, before their colours are shared.
+
+    Attributes:
+        panels: in the order in which they are drawn.
+        caption: the picture in one sentence.
+        remarks: what a reader must know about them.
+        style: as that of a report.
+        across: as that of a report.
+    """
+
+    panels: Sequence[Panel]
+    caption: str
+    remarks: tuple[str, ...]
+    style: Style
+    across: int | None = None
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from attnviz.captions import (
     cut_remarks,
@@ -21,13 +20,12 @@ from attnviz.chosen import head_cells, head_panels, select_heads
 from attnviz.heads import HeadTable, rank_heads
 from attnviz.look import Look
 from attnviz.maps import LayerMaps, Recording
-from attnviz.panels import PERCENT, SCORE, WEIGHT, Panel
+from attnviz.panels import PERCENT, SCORE, WEIGHT, Drawing, Panel, Style
 from attnviz.progress import track
 from attnviz.report_options import ReportOptions
 from attnviz.scales import scale_remarks, share_scales
 from attnviz.styles import styled_heads
 
-Style = Literal["map", "table", "overview", "arcs", "text"]
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 OVERVIEW = 2048  # cells below each other in an overview on one page
 MOST_PANELS = 32  # heads drawn as maps with labels on one page
@@ -90,9 +88,31 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
     cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
     if options.look.style != "heatmap" and options.max_cells:
-        return styled_report(recording, heads, cells, options)
-    if is_overview(heads, options):
-        return overview_report(recording, heads, cells, options)
+        drawing = styled_heads(recording, heads, cells, options)
+    elif is_overview(heads, options):
+        drawing = draw_overview(recording, heads, cells, options)
+    else:
+        drawing = draw_maps(recording, heads, cells, options)
+    return Report(
+        title=options.look.title or text_title(recording),
+        panels=share_scales(drawing.panels, options.look),
+        caption=drawing.caption,
+        remarks=(
+            *drawing.remarks,
+            *(scale_remarks(options.look) if drawing.panels else ()),
+            *recording_remarks(recording),
+        ),
+        style=drawing.style,
+        across=drawing.across,
+        look=options.look,
+        numbers=Numbers({"recording": origin(recording)}, cells),
+    )
+
+
+def draw_maps(
+    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
+) -> Drawing:
+    """Heads as maps with labels, or as tables; as neither for a medium that takes the numbers themselves."""
     options = share_page(options, len(heads) * (2 if options.table == "both" else 1))
     quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
     panels = [
@@ -100,41 +120,16 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         for maps, head in track(heads if options.max_cells else [], "pooling heads")
         for panel in head_panels(maps, head, quantities, options, head_title(recording, maps, head))
     ]
-    return Report(
-        title=options.look.title or text_title(recording),
-        panels=share_scales(panels, options.look),
+    return Drawing(
+        panels=panels,
         caption=heads_caption(recording, cells, panels),
         remarks=(
             *cut_remarks(cells[0], panels),
             *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
-            *(scale_remarks(options.look) if panels else ()),
-            *recording_remarks(recording),
         ),
         style="map" if options.table is None else "table",
         across=2 if options.table == "both" else None,
-        look=options.look,
-        numbers=Numbers({"recording": origin(recording)}, cells),
-    )
-
-
-def styled_report(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
-) -> Report:
-    """The report of heads drawn as arcs or as text."""
-    styled = styled_heads(recording, heads, cells, options)
-    return Report(
-        title=options.look.title or text_title(recording),
-        panels=share_scales(styled.panels, options.look),
-        caption=styled.caption,
-        remarks=(
-            *styled.remarks,
-            *scale_remarks(options.look),
-            *recording_remarks(recording),
-        ),
-        style="arcs" if options.look.style == "arcs" else "text",
-        look=options.look,
-        numbers=Numbers({"recording": origin(recording)}, cells),
     )
 
 
@@ -152,10 +147,10 @@ def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> b
     return bool(options.max_cells) and options.table is None and not fits
 
 
-def overview_report(
+def draw_overview(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
-) -> Report:
-    """The report of many heads as thumbnails, a row for each layer."""
+) -> Drawing:
+    """Many heads as thumbnails, a row for each layer."""
     down = len({(maps.layer, maps.kind, maps.item) for maps, _ in heads})
     room = OVERVIEW // down if options.one_page and options.look.size is None else options.max_cells
     small = replace(options, max_cells=min(max(room, SMALLEST_MAP), options.thumbnail))
@@ -165,18 +160,13 @@ def overview_report(
         for panel in head_panels(maps, head, [PERCENT], small, head_name(maps, head))
     ]
     example = max(panels, key=lambda panel: panel.peak).title
-    return Report(
-        title=options.look.title or text_title(recording),
-        panels=share_scales(panels, options.look),
+    return Drawing(
+        panels=panels,
         caption=heads_caption(recording, cells, panels),
         remarks=(
             f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
             *panel_remarks(panels),
-            *scale_remarks(options.look),
-            *recording_remarks(recording),
         ),
         style="overview",
         across=max(Counter(panel.group for panel in panels).values()),
-        look=options.look,
-        numbers=Numbers({"recording": origin(recording)}, cells),
     )

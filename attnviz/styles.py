@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from attnviz.cells import HeadCells
 from attnviz.chosen import head_panels
 from attnviz.errors import AttnvizError
 from attnviz.maps import LayerMaps, Recording
-from attnviz.panels import PERCENT, Panel
+from attnviz.panels import PERCENT, Drawing, Panel
 from attnviz.report_options import ReportOptions
 from attnviz.selection import resolve_span
 from attnviz.tokens import PADDING, Tokens
@@ -23,24 +23,9 @@ LEFT_TO_RIGHT = "\u200e"
 PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
 
 
-@dataclass(frozen=True, eq=False)
-class Styled:
-    """Heads as arcs or as text.
-
-    Attributes:
-        panels: in the order in which they are drawn.
-        caption: the picture in one sentence.
-        remarks: what a reader must know about them.
-    """
-
-    panels: tuple[Panel, ...]
-    caption: str
-    remarks: tuple[str, ...]
-
-
 def styled_heads(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
-) -> Styled:
+) -> Drawing:
     """The heads drawn as the look's style says.
 
     Raises:
@@ -59,17 +44,18 @@ def styled_heads(
 
 def _arcs(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
-) -> Styled:
+) -> Drawing:
     """Every head as lines from its queries to its keys."""
     panels = [_arcs_panel(maps, head, options, head_title(recording, maps, head)) for maps, head in heads]
     most = f", the strongest {PERCENT.text(max(panel.peak for panel in panels))}"
     known = options.look.limits == "shared"
     masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
     said = "A line joins a query (left) to a key (right), the stronger the larger the weight"
-    return Styled(
-        panels=tuple(panels),
+    return Drawing(
+        panels=panels,
         caption=heads_caption(recording, cells, panels, "arcs"),
         remarks=(f"{said}{most if known else ''}.{masked}",),
+        style="arcs",
     )
 
 
@@ -85,7 +71,7 @@ def _arcs_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) 
 
 def _texts(
     recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
-) -> Styled:
+) -> Drawing:
     """What one query attends to in every head: the text in its shades, or of a long text the strongest places."""
     layers = dict.fromkeys(maps for maps, _ in heads)
     found = {maps: find_query(maps.query_tokens, options.look.query) for maps in layers}
@@ -108,7 +94,7 @@ def _texts(
         *([_context(tokens, query)] if draw is _places else []),
         *(["Masked tokens have no shade: the query may not look at them."] if masked else []),
     )
-    return Styled(panels, _texts_caption(recording, cells, subject, panels), remarks)
+    return Drawing(panels, _texts_caption(recording, cells, subject, panels), remarks, "text")
 
 
 def _whole_text(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> list[Panel]:
