@@ -12,6 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from attnviz.colors import NAN, ByteArray, colormap
+from attnviz.errors import AttnvizError
 from attnviz.figure_fonts import choose_fonts, readable, report_texts
 from attnviz.figure_letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
 from attnviz.figure_theme import THEMES, rgb
@@ -23,6 +24,7 @@ FAST = 1  # of zlib's levels: the higher ones take several times the time for fi
 STRIPES = 5  # pixels from one stripe of what is absent to the next
 PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
 LARGEST = 200  # pixels of a thumbnail's longer side, where no size is asked for
+SMALLEST = 4  # pixels of a thumbnail's place
 MARGIN, GAP, BAR, BESIDE = 56, 12, 30, 230  # pixels here and below are those of a slide at 200 an inch
 TITLE, TEXT, SMALL = 54, 30, 24
 NUMBER_SHARE = 0.2  # of a thumbnail
@@ -104,7 +106,11 @@ def palette(report: Report) -> ByteArray:
 
 
 def arrange_sheet(report: Report) -> Sheet:
-    """The thumbnails in their places, their numbers, the title, the remarks and the colour bar."""
+    """The thumbnails in their places, their numbers, the title, the remarks and the colour bar.
+
+    Raises:
+        AttnvizError: if they do not fit a page of the size asked for.
+    """
     groups = [list(panels) for _, panels in groupby(report.panels, key=lambda panel: panel.group)]
     size = report.look.size
     page = (round(size[0] * report.look.dpi), round(size[1] * report.look.dpi)) if size else None
@@ -117,6 +123,7 @@ def arrange_sheet(report: Report) -> Sheet:
     said = " ".join(report.remarks)
     foot = _foot(said, width, margin, unit)
     room = (page[1] - top - foot, page[0] - left - right) if page else (PAGE[1], PAGE[0] - left - right)
+    groups = _banded(groups, room)
     frame = _frame(groups, room, unit, fixed=page is not None)
     if not frame.number:
         said = said if _column_numbers(groups) else f"{said} {UNNUMBERED}"
@@ -148,6 +155,18 @@ def _foot(said: str, width: int, margin: int, unit: float) -> int:
     return margin + round(len(wrap_text(said, width - 2 * margin, round(SMALL * unit))) * SMALL * 1.35 * unit)
 
 
+def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel]]:
+    """The rows, each cut into bands where that makes thumbnails of a few long rows twice as large or more."""
+    columns = max(map(len, groups))
+    places = [
+        min(room[0] / (len(groups) * bands), room[1] / math.ceil(columns / bands), LARGEST)
+        for bands in range(1, columns + 1)
+    ]
+    bands = 1 + places.index(max(places)) if max(places) >= 2 * places[0] else 1
+    across = math.ceil(columns / bands)
+    return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
+
+
 def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed: bool) -> Frame:
     """Thumbnails as large as the room allows, their cells whole pixels where that is possible."""
     rows, columns = len(groups), max(map(len, groups))
@@ -155,10 +174,12 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
     gap = max(3, round(GAP * unit))
     place = min(room[0] / rows, room[1] / columns) - gap
+    if fixed and place < SMALLEST:
+        raise AttnvizError(f"{len(cells)} heads do not fit that --size; a larger one works, or --layers and --heads")
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     number = int(min(place * NUMBER_SHARE, place / longest, NUMBER[1] * max(unit, 0.7)))
     number = number if number >= NUMBER[0] else 0
-    free = (max(room[0] / rows - gap - number * 1.35, 4), max(room[1] / columns - gap, 4))
+    free = (max(room[0] / rows - gap - number * 1.35, SMALLEST), max(room[1] / columns - gap, SMALLEST))
     if not fixed:
         free = (min(free[0], max(LARGEST, high)), min(free[1], max(LARGEST, wide)))
     cell = min(free[0] / high, free[1] / wide)

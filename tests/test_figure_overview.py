@@ -11,6 +11,7 @@ from PIL import Image
 
 from attnviz.colors import NAN
 from attnviz.compare import comparison_report
+from attnviz.errors import AttnvizError
 from attnviz.figure_letters import LEVELS, text_width
 from attnviz.figure_overview import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
 from attnviz.figure_theme import THEMES, rgb
@@ -193,3 +194,25 @@ def test_thumbnails_that_nothing_can_number_say_so() -> None:
     said = " ".join(mark.text for mark in arrange_sheet(odd).marks)
     assert UNNUMBERED in said
     assert UNNUMBERED not in " ".join(mark.text for mark in arrange_sheet(report).marks)
+
+
+def test_a_long_row_of_heads_is_cut_into_bands_that_fill_the_page() -> None:
+    sheet = arrange_sheet(report_of(recorded(1, 300, 2, 3)))
+    places = {mark.text: (mark.y, mark.x) for mark in sheet.marks if mark.text.startswith("0.")}
+    assert len(places) == 300
+    across = len({x for _, x in places.values()})
+    assert places["0.0"] == min(places.values())
+    assert places[f"0.{across}"][0] > places[f"0.{across - 1}"][0]  # a new band
+    assert 0.5 < sheet.pixels.shape[0] / sheet.pixels.shape[1] < 2
+
+
+def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
+    sheet = arrange_sheet(report_of(recorded(12, 30, 2, 3)))
+    places = {mark.text: mark.y for mark in sheet.marks}
+    assert places["3.0"] == places["3.29"] < places["4.0"]
+
+
+def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
+    report = report_of(recorded(12, 60, 2, 3), size=(4.0, 3.0), dpi=72)
+    with pytest.raises(AttnvizError, match="720 heads do not fit that --size; a larger one works, or --layers"):
+        arrange_sheet(report)
