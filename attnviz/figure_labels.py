@@ -61,8 +61,7 @@ def room(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Inches that the labels of an axis take, away from the panel."""
     if axis.marks:
         return min(ruler.longest(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
-    flat = axis.name == "keys" and (labelling.counts(axis) or not labelling.turned)
-    return labelling.line if flat else _widest(axis, labelling, ruler)
+    return labelling.line if _flat(axis, labelling) else _widest(axis, labelling, ruler)
 
 
 def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
@@ -74,7 +73,7 @@ def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
 
 def pace(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Inches from one label to the next at the least, so that they do not touch."""
-    if not axis.marks and axis.name == "keys" and (labelling.counts(axis) or not labelling.turned):
+    if not axis.marks and _flat(axis, labelling):
         return _widest(axis, labelling, ruler) + 0.6 * labelling.points / POINTS
     return labelling.line
 
@@ -121,6 +120,11 @@ def _positions(axis: Axis, cells: float) -> Labels:
     shift = 0.5 if axis.pooled else 0.0
     places = np.interp(shown, axis.edges, np.arange(len(axis.edges))) - shift
     return Labels(tuple(places.tolist()), tuple(map(str, shown.tolist())), False, f"{axis.name}, by position")
+
+
+def _flat(axis: Axis, labelling: Labelling) -> bool:
+    """Whether labels stand side by side: those of the atlas's heads are numbers, which are never turned."""
+    return axis.name == "heads" or (axis.name == "keys" and (labelling.counts(axis) or not labelling.turned))
 
 
 def _widest(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:

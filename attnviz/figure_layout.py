@@ -1,5 +1,6 @@
 """A Report to a Layout: where everything stands on the page, in inches, so that nothing overlaps or runs out."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -253,5 +254,13 @@ def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float
         gap = 0 if number == len(bars) - 1 else 0.15 * scale
         height = max(min(room - names - gap, TALLEST_BAR * scale), 0.3 * scale)
         upper = top - number * room - names
-        placed.append(replace(bar, box=Box(x, upper - height, BAR * scale, height)))
+        ticks = _apart(bar, SMALL * scale / POINTS / height)
+        placed.append(replace(bar, box=Box(x, upper - height, BAR * scale, height), ticks=ticks))
     return tuple(placed)
+
+
+def _apart(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
+    """The bar's numbers, or as many of them as do not touch where a letter is as high as that share of it."""
+    first, second = (float(bar.scale.fraction(value)) for value, _ in bar.ticks[:2])
+    every = math.ceil(letter / (second - first) - 1e-6)
+    return bar.ticks[:: min(every, len(bar.ticks) - 1)]

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.text import Text
 from PIL import Image
 
+from attnviz.atlas import heads_report
 from attnviz.compare import comparison_report
 from attnviz.figure_theme import THEMES
 from attnviz.look import Look
@@ -73,6 +74,12 @@ def cell_boxes(drawn: Any, panel: int, rows: int, columns: int) -> dict[tuple[in
     }
 
 
+def atlas_of(layers: int, heads: int) -> Report:
+    tokens = tokenize("one two three two")
+    maps = tuple(random_maps(tokens, layer=layer, heads=heads) for layer in range(layers))
+    return heads_report((Recording(maps=maps, model="a test"),), ReportOptions(one_page=True), as_rows=False)
+
+
 CASES = {
     "one head of one token": lambda: report_of(recorded(1, ["Life"], ["Life"])),
     "one head": lambda: report_of(recorded(1, words(7), words(7))),
@@ -90,6 +97,8 @@ CASES = {
     "comparison": lambda: compared(4),
     "comparison on a slide": lambda: compared(4, size=(13.333, 7.5)),
     "scores": lambda: report_of(recorded(2, words(7), words(9), causal=True), table="scores"),
+    "an atlas": lambda: atlas_of(2, 12),
+    "an atlas of many heads": lambda: atlas_of(1, 300),
     "both": lambda: report_of(recorded(3, words(5), words(5)), table="both", size=(13.333, 7.5)),
 }
 
