@@ -196,6 +196,7 @@ def tell_scaling(at: Teller) -> Step:
     chosen = "" if usual else f" Here q·k is multiplied by {numbers.scale:.4g} instead."
     warm = "" if numbers.temperature == 1 else f" Then they are divided by the temperature, {numbers.temperature:g}."
     total = numbers.scale / numbers.temperature
+    before, after = (float(scores.var(dtype=np.float64)) for scores in (raw, scaled))
     return Step(
         title="Scaling",
         sentence=f"Were the {at.width} features of q and k independent, with mean 0 and variance 1, each product of "
@@ -209,7 +210,7 @@ def tell_scaling(at: Teller) -> Step:
         after=shape(queries=raw.shape[0], keys=raw.shape[1]),
         tables=(at.cells("scores", scaled), variance_table(at.width, at.room)),
         worked=(
-            f"Variance of q·k in this head, measured: {raw.var():.4f} before, {scaled.var():.4f} after "
+            f"Variance of q·k in this head, measured: {before:.4f} before, {after:.4f} after "
             f"(× {total:.4f}² = {total**2:.4f}).",
             "Its features are neither independent nor of variance 1, so this need not be 1. The table has random "
             "vectors whose features are both, in heads of this width and of twice and four times it.",

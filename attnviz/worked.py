@@ -7,6 +7,7 @@ from attnviz.maps import FloatArray
 from attnviz.steps import Computation, Table, cut_table
 
 MOST_TERMS = 3
+MOST_EXPONENT = 12  # a power of e that is still read at a glance
 PAIRS = 20_000  # random pairs of q and k whose products are measured
 Vector = NDArray[np.float32]
 
@@ -55,14 +56,18 @@ def work_weight(numbers: Computation, head: int) -> str:
     row = int(rows[-1]) if len(rows) else 0
     scores, visible = numbers.scores[head, row].astype(np.float64), numbers.visible[row]
     column = int(np.argmax(np.where(visible, scores, -np.inf)[:MOST_TERMS]))
+    largest = float(scores[visible].max(initial=-np.inf))
+    less = largest if MOST_EXPONENT < abs(largest) < np.inf else 0.0
+    scores = scores - less
     powers = np.exp(scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in powers[:MOST_TERMS])
     rest = f" + … ({len(powers)} keys)" if len(powers) > MOST_TERMS else ""
     result = _number(float(numbers.weights[head, row, column]))
+    taken = f"; from each score {_number(less)} is taken first, which changes no weight" if less else ""
     return (
         f"“{numbers.tokens.labels[row]}” to “{numbers.key_tokens.labels[column]}” = "
         f"exp({_number(scores[column])}) / ({terms}{rest}) = {np.exp(scores[column]):.4f} / {powers.sum():.4f} "
-        f"= {result}"
+        f"= {result}{taken}"
     )
 
 

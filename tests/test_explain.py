@@ -127,6 +127,15 @@ def test_every_step_of_a_head_follows_from_the_one_before(causal: Computation) -
     assert np.allclose(values["join"][0][:, 10:], values["sum"][0], atol=1e-5)
 
 
+@pytest.mark.parametrize("scale", ["1000", "-1000"])
+def test_large_scores_are_worked_less_the_largest_so_that_no_power_overflows(scale: str) -> None:
+    explanation = explain(compute(scale=scale), step="softmax")
+    worked = explanation.steps[0].worked[0]
+    assert "is taken first, which changes no weight" in worked
+    powers, total, weight = map(float, re.findall(r"\d+\.\d{4}", worked.rpartition(";")[0])[-3:])
+    assert weight == pytest.approx(powers / total, abs=1e-4)
+
+
 def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
     explanation = explain(causal, room=400)
     worked = {step.name: step.worked for step in explanation.steps}
