@@ -16,6 +16,7 @@ MOST_NAMED = 6  # panels named one by one
 LONGEST_TITLE = 200  # characters; each medium cuts it to its own room
 ROWS_COLUMNS = ("rows", "columns")  # where queries and keys stand
 SIDES = {"arcs": ("left", "right")}
+SINGULAR = {"queries": "query"}
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
@@ -87,7 +88,8 @@ def part_caption(panels: Sequence[Panel], style: str) -> str:
         return f"{part_title(panels, style)}{strongest_key(panels)}."
     rows, columns = (axis.edges[-1] - axis.edges[0] for axis in (panels[0].rows, panels[0].columns))
     sides = SIDES.get(style, ROWS_COLUMNS)
-    spans = f"{rows} {panels[0].rows.name} ({sides[0]}) over {columns} {panels[0].columns.name} ({sides[1]})"
+    names = panels[0].rows.name, panels[0].columns.name
+    spans = f"{counted(rows, names[0])} ({sides[0]}) over {counted(columns, names[1])} ({sides[1]})"
     return f"{part_title(panels, style)}: {spans}{strongest(panels)}."
 
 
@@ -97,9 +99,10 @@ def heads_caption(recording: Recording, heads: Sequence[HeadCells], panels: Sequ
     if not which.startswith("head "):
         which = f"{which} of {_layers_named(heads)}"
     kind = "Cross-attention" if _all_cross(recording) else "Attention"
-    queries, keys = _most([one.queries for one in heads]), _most([one.keys for one in heads])
+    queries = _most([one.queries for one in heads], "queries")
+    keys = _most([one.keys for one in heads], "keys")
     sides = SIDES.get(style, ROWS_COLUMNS)
-    spans = f"{queries} queries ({sides[0]}) over {keys} keys ({sides[1]})"
+    spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
     return f"{kind} of {which} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
 
 
@@ -115,10 +118,15 @@ def for_texts(heads: Sequence[HeadCells]) -> str:
     return f" for {count} texts" if count > 1 else ""
 
 
-def _most(spans: Sequence[slice]) -> str:
+def _most(spans: Sequence[slice], name: str) -> str:
     """How many tokens, or at most how many where they are not as many in all spans."""
     lengths = {span.stop - span.start for span in spans}
-    return f"{'up to ' if len(lengths) > 1 else ''}{max(lengths)}"
+    return f"{'up to ' if len(lengths) > 1 else ''}{counted(max(lengths), name)}"
+
+
+def counted(count: int, name: str) -> str:
+    """So many of an axis, given by its name: ``5 queries``, or ``1 query``."""
+    return f"{count} {name}" if count != 1 else f"1 {SINGULAR.get(name, name[:-1])}"
 
 
 def _layers_named(heads: Sequence[HeadCells]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.captions import for_texts, head_title, heads_caption, heads_named, model_name, strongest_key
+from attnviz.captions import counted, for_texts, head_title, heads_caption, heads_named, model_name, strongest_key
 from attnviz.cells import HeadCells
 from attnviz.chosen import head_panels
 from attnviz.errors import AttnvizError
@@ -159,8 +159,9 @@ def _context(tokens: Tokens, query: int) -> str:
 def _texts_caption(recording: Recording, cells: Sequence[HeadCells], subject: str, panels: tuple[Panel, ...]) -> str:
     """What the query attends to, in one sentence."""
     heads = panels[0].group if len(cells) == 1 else heads_named(cells)
-    keys = f"{cells[0].keys.stop - cells[0].keys.start} keys, in {heads} of {model_name(recording)}{for_texts(cells)}"
-    return f"What {subject} attends to among {keys}{strongest_key(panels)}."
+    keys = counted(cells[0].keys.stop - cells[0].keys.start, "keys")
+    among = f"{keys}, in {heads} of {model_name(recording)}{for_texts(cells)}"
+    return f"What {subject} attends to among {among}{strongest_key(panels)}."
 
 
 def _is_padding(tokens: Tokens, place: int) -> bool:

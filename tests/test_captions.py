@@ -10,6 +10,7 @@ from attnviz.look import Look
 from attnviz.maps import Recording
 from attnviz.report import Report, build_report
 from attnviz.report_options import ReportOptions
+from attnviz.selection import Selection
 from attnviz.tokens import Tokens
 from tests.conftest import KEYS, QUERIES, dense, random_maps
 
@@ -108,6 +109,11 @@ def test_cross_attention_is_told_from_self_attention_where_both_are_there(record
     assert report_of(both).caption.startswith("Attention of")
     assert [panel.title for panel in report_of(recording).panels][2:4] == ["head 0.2", "head 1.0"]
     assert report_of(recording).caption.startswith("Cross-attention of")
+
+
+def test_a_single_query_is_called_so(recording: Recording) -> None:
+    caption = report_of(recording, selection=Selection(queries=(2, 3), keys=(1, 4))).caption
+    assert ", 1 query (rows) over 3 keys (columns); " in caption
 
 
 def test_a_head_over_several_texts_is_counted_once_and_the_texts_are_said(recording: Recording) -> None:
