@@ -48,8 +48,9 @@ def head_panels(
     rows = token_axis("queries", maps.query_tokens, queries, options.max_cells, options.look.mark)
     columns = token_axis("keys", maps.key_tokens, keys, options.max_cells, options.look.mark)
     if rows.pooled or columns.pooled:
-        overview = maps.overview((head,), len(rows.labels), len(columns.labels), queries, keys)
-        pooled = overview.mean[0] if options.look.pool == "mean" else overview.maximum[0]
+        largest = options.look.pool == "max"
+        overview = maps.overview((head,), len(rows.labels), len(columns.labels), queries, keys, maximum=largest)
+        pooled = overview.maximum[0] if largest else overview.mean[0]
         values, visible = {WEIGHT: pooled, PERCENT: pooled}, overview.visible
     else:
         window = maps.window((head,), queries, keys)

@@ -91,12 +91,14 @@ class FactoredMaps(LayerMaps):
         """The block by the mask's rules, without a weight computed for it."""
         return self.mask.visible(_bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens)))
 
-    def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
         """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers."""
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         rows, columns = pixel_axes(queries, keys, height, width)
         counts = self.mask.counts(rows.edges[:: rows.parts], columns.edges[:: columns.parts])
-        totals, highest = pool(self, self.positions(heads), rows, columns)
+        totals, highest = pool(self, self.positions(heads), rows, columns, maximum)
         mean = totals / np.maximum(counts, 1)
         return Overview(mean=mean.astype(np.float32), maximum=np.minimum(highest, 1), visible=counts > 0)
 

@@ -6,7 +6,7 @@ numbers, several times quicker than sums within a run.
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 ROWS, COLUMNS, LONGEST = 256, 512, 64  # tokens of a tile, and of the runs that are summed in it: they fit the cache
-HIDDEN = np.float32(-np.inf)
+HIDDEN = np.float32(-1e30)  # the score of a cell that is not seen: unlike −inf, 0 times it is 0
+BITS = np.float32(math.log2(math.e))  # powers of two are quicker than those of e
 MOST_SEEN = 128  # tiles whose hidden cells are remembered for the next head
 
 
@@ -32,10 +33,13 @@ def pixel_axes(queries: slice, keys: slice, height: int, width: int) -> tuple[Ax
 
 
 def pool(
-    maps: "FactoredMaps", places: Sequence[int], rows: Axis, columns: Axis
+    maps: "FactoredMaps", places: Sequence[int], rows: Axis, columns: Axis, maximum: bool
 ) -> tuple[NDArray[np.float64], FloatArray]:
-    """The sum and the maximum of the weights in each pixel, ``(heads, height, width)``, of heads at these places."""
-    tiles = _Tiles(maps, rows, columns)
+    """The sum and the maximum of the weights in each pixel, ``(heads, height, width)``, of heads at these places.
+
+    Where the maximum is not wanted, it is all zero.
+    """
+    tiles = _Tiles(maps, rows, columns, maximum)
     totals, highest = zip(*(_pool_head(tiles, place) for place in places), strict=True)
     return np.stack(totals), np.stack(highest)
 
@@ -45,39 +49,39 @@ def _pool_head(tiles: "_Tiles", place: int) -> tuple[NDArray[np.float64], FloatA
     shape = (len(tiles.column_axis.edges) - 1, len(tiles.row_axis.edges) - 1)
     total, highest = np.zeros(shape, dtype=np.float64), np.zeros(shape, dtype=np.float32)
     head = _Head(tiles, place)
-    for row_place, row in track(list(enumerate(tiles.rows)), "pooling"):
-        for column_place, column in enumerate(tiles.columns):
-            if tiles.maps.mask.coverage(row.tokens, column.tokens) is not False:
-                weights = head.weights(row_place, column_place)
-                pixels = (column.blocks, row.blocks)
-                total[pixels], highest[pixels] = (_reduced(how, weights, row, column) for how in (np.add, np.maximum))
+    for row in track(tiles.rows, "pooling"):
+        for column in tiles.columns_of(row):
+            weights, pixels = head.weights(row, column), (column.blocks, row.blocks)
+            total[pixels] = _reduced("sum", weights, row, column)
+            if tiles.maximum:
+                highest[pixels] = _reduced("amax", weights, row, column)
     parts = tiles.column_axis.parts, tiles.row_axis.parts
     cut = (shape[0] // parts[0], parts[0], shape[1] // parts[1], parts[1])
     return total.reshape(cut).sum(axis=(1, 3)).T, highest.reshape(cut).max(axis=(1, 3)).T
 
 
-def _reduced(reduce: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
+def _reduced(how: str, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
     """A tile's weights reduced to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
     blocks = weights.reshape(column.count, column.longest, -1)
     if column.repeats is not None:
         blocks[column.repeats, -1] = 0
-    runs = reduce.reduce(blocks, axis=1).reshape(column.count, row.longest, row.count)
+    runs = reduce_middle(how, blocks).reshape(column.count, row.longest, row.count)
     if row.repeats is not None:
         runs[:, -1, row.repeats] = 0
-    return np.asarray(reduce.reduce(runs, axis=1))
+    return reduce_middle(how, runs)
 
 
 class _Tiles:
     """How the maps are cut, and what the mask hides in each tile."""
 
-    def __init__(self, maps: "FactoredMaps", rows: Axis, columns: Axis) -> None:
-        self.maps, self.row_axis, self.column_axis = maps, rows, columns
-        self.rows, self.columns = list(rows.tiles(ROWS)), list(columns.tiles(COLUMNS))
-        self.orders = [tile.interleaved for tile in self.rows], [tile.grid.ravel() for tile in self.columns]
+    def __init__(self, maps: "FactoredMaps", rows: Axis, columns: Axis, maximum: bool) -> None:
+        self.maps, self.row_axis, self.column_axis, self.maximum = maps, rows, columns, maximum
+        self.rows, [self.column] = list(rows.tiles(ROWS)), list(columns.tiles(sys.maxsize))
         self.rules, self.bias = replace(maps.mask, padding=None), replace(maps.bias, by_key=None)
         self.seen: dict[tuple[int, ...], FloatArray] = {}
-        longest = (max(order.size for order in orders) for orders in self.orders)
-        self.memory = np.empty(math.prod(longest), dtype=np.float32)  # of every tile in turn
+        self.step = max(1, COLUMNS // self.column.longest)
+        most = max(row.grid.size for row in self.rows) * self.step * self.column.longest
+        self.memory = np.empty(most, dtype=np.float32)  # of every tile in turn
 
     @property
     def spans(self) -> tuple[slice, slice]:
@@ -85,23 +89,28 @@ class _Tiles:
         queries, keys = (slice(int(axis.edges[0]), int(axis.edges[-1])) for axis in (self.row_axis, self.column_axis))
         return queries, keys
 
-    def hidden(self, row_place: int, column_place: int) -> FloatArray | None:
-        """−inf where the rules hide a cell, else 0, ``(keys, queries)`` in order; ``None`` where all is seen."""
-        row, column = self.rows[row_place], self.columns[column_place]
+    def columns_of(self, row: Tile) -> Iterator[Tile]:
+        """Tiles of the blocks of keys that any query of the row may see, and no more of them than these."""
+        reach = self.rules.reach(row.tokens, self.spans[1].stop)
+        first = max(int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1, 0)
+        stop = min(int(np.searchsorted(self.column_axis.edges, reach.stop)), self.column.count)
+        for start in range(first, stop, self.step):
+            yield self.column.part(slice(start, min(start + self.step, stop)))
+
+    def hidden(self, row: Tile, column: Tile) -> FloatArray | None:
+        """``HIDDEN`` where the rules hide a cell, else 0, ``(keys, queries)`` in order; ``None`` where all is seen."""
         if self.rules.coverage(row.tokens, column.tokens):
             return None
         alike = self.rules.moves_along and row.repeats is None and column.repeats is None
-        key = (row.tokens.start - column.tokens.start, *row.grid.shape, *column.grid.shape)
-        key = key if alike else (row_place, column_place)
+        offset = row.tokens.start - column.tokens.start
+        key = (offset if alike else row.blocks.start, *row.grid.shape, *column.grid.shape)
+        key = key if alike else (*key, column.blocks.start)
         if key not in self.seen:
             if len(self.seen) >= MOST_SEEN:
                 self.seen.clear()
-            self.seen[key] = self._penalty(row_place, column_place)
+            seen = self.rules.sees(row.interleaved, column.grid.reshape(-1, 1))
+            self.seen[key] = np.where(seen, np.float32(0), HIDDEN)
         return self.seen[key]
-
-    def _penalty(self, row_place: int, column_place: int) -> FloatArray:
-        queries, keys = self.orders[0][row_place], self.orders[1][column_place]
-        return np.where(self.rules.sees(queries, keys[:, None]), np.float32(0), HIDDEN)
 
 
 class _Head:
@@ -115,30 +124,32 @@ class _Head:
         maps, (queries, keys) = tiles.maps, tiles.spans
         self.tiles, self.place = tiles, place
         self.bends = maps.softcap is not None
-        query_rows = np.asarray(maps.queries[place, queries]) * np.float32(maps.scale or 0)
+        query_rows = np.asarray(maps.queries[place, queries]) * (np.float32(maps.scale or 0) * BITS)
         key_rows = np.asarray(maps.keys[maps.key_heads[place], keys])
-        reference, by_key = -maps.reference(place, queries), self._by_key(keys)
+        reference, by_key = np.maximum(-maps.reference(place, queries), HIDDEN), self._by_key(keys)
         ones = (np.ones((len(rows), 1), dtype=np.float32) for rows in (query_rows, key_rows))
+        reference, by_key = reference * BITS, by_key * BITS
         self.more = np.concatenate([reference, next(ones)], axis=1), np.concatenate([next(ones), by_key], axis=1)
         sides = (query_rows, key_rows) if self.bends else _beside((query_rows, key_rows), self.more)
+        rows = (np.concatenate([tile.interleaved for tile in tiles.rows]), tiles.column.grid.ravel())
         self.queries, self.keys = (
-            [np.ascontiguousarray(rows[order - span.start]) for order in orders]
-            for rows, span, orders in zip(sides, tiles.spans, tiles.orders, strict=True)
+            np.ascontiguousarray(side[order - span.start])
+            for side, span, order in zip(sides, tiles.spans, rows, strict=True)
         )
 
-    def weights(self, row_place: int, column_place: int) -> FloatArray:
+    def weights(self, row: Tile, column: Tile) -> FloatArray:
         """The weights of a tile, ``(keys, queries)`` in order; hidden ones 0."""
-        keys, queries = self.keys[column_place], self.queries[row_place]
+        keys, queries = self.keys[column.place], self.queries[row.place]
         scores = self.tiles.memory[: len(keys) * len(queries)].reshape(len(keys), len(queries))
         product(keys, queries, scores)
-        self._bend(scores, row_place, column_place)
-        hidden = self.tiles.hidden(row_place, column_place)
+        self._bend(scores, row, column)
+        hidden = self.tiles.hidden(row, column)
         if hidden is not None:
             scores += hidden
-        return np.exp(scores, out=scores)
+        return powers_of_two(scores)
 
     def _by_key(self, keys: slice) -> FloatArray:
-        """What is added to each key's scores, ``(keys, 1)``: its bias, and −inf for padding."""
+        """What is added to each key's scores, ``(keys, 1)``: its bias, and ``HIDDEN`` for padding."""
         maps = self.tiles.maps
         added = np.zeros(keys.stop - keys.start, dtype=np.float32)
         if maps.bias.by_key is not None:
@@ -147,29 +158,47 @@ class _Head:
             added[~maps.mask.padding[keys]] = HIDDEN
         return added[:, None]
 
-    def _bend(self, scores: FloatArray, row_place: int, column_place: int) -> None:
+    def _bend(self, scores: FloatArray, row: Tile, column: Tile) -> None:
         """Puts scores under the soft cap and adds the bias that is no product."""
-        maps, (queries, keys) = self.tiles.maps, self.tiles.spans
+        maps = self.tiles.maps
         if maps.softcap is not None:
-            scores /= np.float32(maps.softcap)
+            cap = np.float32(maps.softcap) * BITS
+            scores /= cap
             np.tanh(scores, out=scores)
-            scores *= np.float32(maps.softcap)
-            rows, columns = self.tiles.orders[0][row_place], self.tiles.orders[1][column_place]
-            scores += self.more[1][columns - keys.start] @ self.more[0][rows - queries.start].T
+            scores *= cap
+            (queries, keys), (of_queries, of_keys) = self.tiles.spans, self.more
+            scores += of_keys[column.grid.ravel() - keys.start] @ of_queries[row.interleaved - queries.start].T
         if self.tiles.bias:
-            row, column = self.tiles.rows[row_place], self.tiles.columns[column_place]
             block = self.tiles.bias.block([self.place], row.tokens, column.tokens)[0].T
-            scores += block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)]
+            cells = np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)
+            scores += block[cells] * BITS
 
 
 def product(keys: FloatArray, queries: FloatArray, out: FloatArray) -> None:
-    """``keys @ queriesᵀ``, by torch where it is loaded anyway: its products are half again as quick."""
+    """``keys @ queriesᵀ``; this and the next two by torch where it is loaded anyway: it is half again as quick."""
     torch = sys.modules.get("torch")
     if torch is None:
         np.matmul(keys, queries.T, out=out)
     else:
         keys, queries, out = (torch.from_numpy(array) for array in (keys, queries, out))
         torch.mm(keys, queries.T, out=out)
+
+
+def powers_of_two(exponents: FloatArray) -> FloatArray:
+    """2 to the power of each, in their own memory."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return np.exp2(exponents, out=exponents)
+    torch.from_numpy(exponents).exp2_()
+    return exponents
+
+
+def reduce_middle(how: str, values: FloatArray) -> FloatArray:
+    """The ``sum`` or the largest (``amax``) along the middle of three axes."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return np.asarray(getattr(np, how)(values, axis=1))
+    return np.asarray(getattr(torch.from_numpy(values), how)(1))
 
 
 def _beside(sides: tuple[FloatArray, FloatArray], more: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, ...]:

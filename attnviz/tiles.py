@@ -41,6 +41,18 @@ class Tile:
         return len(self.grid[0])
 
     @property
+    def place(self) -> slice:
+        """Where its tokens stand among those of all tiles of its axis, repeated ones included."""
+        return slice(self.blocks.start * self.longest, self.blocks.stop * self.longest)
+
+    def part(self, blocks: slice) -> "Tile":
+        """Some blocks of a tile that begins with the first block of its axis."""
+        grid = self.grid[blocks]
+        repeats = None if self.repeats is None else self.repeats[blocks]
+        tokens = slice(int(grid[0, 0]), int(grid[-1, -1]) + 1)
+        return Tile(blocks, tokens, grid, repeats if repeats is not None and repeats.any() else None)
+
+    @property
     def interleaved(self) -> IntArray:
         """First tokens of all blocks, then second tokens, and so on: reducing a block leaves adjacent blocks apart."""
         return self.grid.T.ravel()

@@ -138,7 +138,9 @@ class LongMaps(LayerMaps):
         values = np.full((len(heads), *shape), 0.25, dtype=np.float32)
         return Window(values, values, np.ones(shape, dtype=bool))
 
-    def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
         values = np.full((len(heads), height, width), 0.5, dtype=np.float32)
         return Overview(values, values, np.ones((height, width), dtype=bool))
 

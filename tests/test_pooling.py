@@ -1,18 +1,19 @@
 """Tiles to pixels: by numpy alone and beside torch, and with masks remembered from head to head."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz import pooling
 from attnviz.masks import Mask
-from attnviz.pooling import product
-from tests.test_maps_factored import ALL, dense_of, factored, same_overview
+from attnviz.pooling import powers_of_two, product, reduce_middle
+from tests.test_maps_factored import ALL, KEYS, QUERIES, dense_of, factored, same_overview
 
 
 @pytest.mark.parametrize("loaded", [True, False], ids=["torch", "numpy"])
-def test_product_is_the_same_with_torch_and_without(loaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arithmetic_is_the_same_with_torch_and_without(loaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not loaded:
         monkeypatch.delitem(sys.modules, "torch", raising=False)
     random = np.random.default_rng(0)
@@ -20,6 +21,10 @@ def test_product_is_the_same_with_torch_and_without(loaded: bool, monkeypatch: p
     out = np.empty((5, 7), dtype=np.float32)
     product(keys, queries, out)
     np.testing.assert_allclose(out, np.einsum("kf,qf->kq", keys, queries), atol=1e-6)
+    cells = random.normal(size=(2, 3, 5)).astype(np.float32)
+    np.testing.assert_allclose(reduce_middle("sum", cells), np.einsum("kmq->kq", cells), atol=1e-6)
+    np.testing.assert_array_equal(reduce_middle("amax", cells), [[column.max() for column in cell.T] for cell in cells])
+    np.testing.assert_allclose(powers_of_two(np.array([3, -1, -1e30], dtype=np.float32)), [8, 0.5, 0])
 
 
 @pytest.mark.parametrize("mask", [Mask(causal=True), Mask(causal=True, chunk=16, prefix=3)], ids=["along", "chunks"])
@@ -29,3 +34,28 @@ def test_forgetting_masks_changes_nothing(mask: Mask, monkeypatch: pytest.Monkey
     maps = factored(mask=mask)
     block = ((2, 9), 10, 15, ALL, ALL)
     same_overview(maps.overview(*block), dense_of(maps).overview(*block), 1e-5)
+
+
+@pytest.mark.parametrize("mask", [Mask(causal=True, window=9), Mask(causal=True, prefix=30)], ids=["window", "prefix"])
+def test_only_blocks_of_keys_that_are_seen_are_computed(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("ROWS", 8), ("COLUMNS", 8), ("LONGEST", 3)):
+        monkeypatch.setattr(pooling, name, number)
+    computed: list[tuple[int, ...]] = []
+
+    def counted(keys: Any, queries: Any, out: Any) -> None:
+        computed.append(out.shape)
+        product(keys, queries, out)
+
+    monkeypatch.setattr(pooling, "product", counted)
+    maps = factored(mask=mask)
+    maps.overview((9,), 10, 15, ALL, ALL, maximum=False)
+    cells = mask.visible(slice(0, QUERIES), slice(0, KEYS)).sum()
+    assert cells <= sum(keys * queries for keys, queries in computed) < QUERIES * KEYS
+
+
+def test_a_maximum_that_is_not_wanted_is_zero_and_the_mean_is_the_same() -> None:
+    maps = factored(mask=Mask(causal=True))
+    both, mean = (maps.overview((2, 9), 10, 15, ALL, ALL, maximum=maximum) for maximum in (True, False))
+    np.testing.assert_array_equal(mean.mean, both.mean)
+    assert both.maximum.any()
+    assert not mean.maximum.any()

@@ -215,7 +215,9 @@ class ComputedMaps(LayerMaps):
         shape = (len(heads), queries.stop - queries.start, keys.stop - keys.start)
         return Window(np.zeros(shape, np.float32), np.full(shape, 0.001, np.float32), np.ones(shape[1:], dtype=bool))
 
-    def overview(self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice) -> Overview:
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
         raise AssertionError("data needs no overview")
 
 

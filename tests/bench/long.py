@@ -81,7 +81,7 @@ def measure_all_heads(name: str, tokens: int, limit: float) -> None:
         with attnviz.record(model, dense=False) as recording:
             forward()
         for maps in recording.maps:
-            maps.overview(maps.heads, PIXELS, PIXELS, slice(0, tokens), slice(0, tokens))
+            maps.overview(maps.heads, PIXELS, PIXELS, slice(0, tokens), slice(0, tokens), maximum=False)
 
     report(f"12 x 12 heads of {name}, {tokens} tokens / the bare forward", pair_functions(pooled, forward, 5), limit)
 
