@@ -15,7 +15,7 @@ from attnviz.masks import Mask
 if TYPE_CHECKING:
     from attnviz.tensors import Entry, TensorFile
 
-HALF_ROUNDING = 2.0**-9  # the largest relative error of rounding to bfloat16
+HALF_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
 SAMPLED = 32  # queries over which the error of the weights is measured
 BIAS_ARRAYS = ("relative", "by_key", "explicit")
 

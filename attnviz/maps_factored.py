@@ -46,7 +46,7 @@ class FactoredMaps(LayerMaps):
         logsumexp: ``(heads, queries)``, natural logarithm of the softmax's denominator, the sink included;
             −inf where a query sees nothing.
         sink: ``(heads,)``, a score beside every row that takes weight and is no key; ``None`` for none.
-        rounding: the largest relative rounding of the numbers held, such as 2**-9 for bfloat16; 0 where exact.
+        rounding: the largest relative rounding of the numbers held, such as 2**-8 for bfloat16; 0 where exact.
     """
 
     queries: FactorArray

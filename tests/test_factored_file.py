@@ -56,7 +56,7 @@ def test_halved_recording_says_its_error_and_stays_within_it(in_folder: Path) ->
     (half,) = recording.maps
     assert isinstance(half, FactoredMaps)
     read = back(half, in_folder)
-    assert read.rounding == 2**-9
+    assert read.rounding == 2**-8
     assert read.mask.causal == case_mask.causal
     sampled = np.linspace(0, 69, 32).astype(int)
     error = np.abs(read.window(read.heads, *WHOLE).weights - maps.window(maps.heads, *WHOLE).weights)[:, sampled].max()
