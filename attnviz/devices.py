@@ -1,6 +1,7 @@
 """The devices and number types of this machine that torch can compute on."""
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from attnviz.errors import AttnvizError, known_names
@@ -8,6 +9,7 @@ from attnviz.errors import AttnvizError, known_names
 if TYPE_CHECKING:
     import torch
 
+ROOM = 2**31  # bytes that must be free on an accelerator for pooling there
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -48,6 +50,14 @@ def device_names() -> list[str]:
     if torch.backends.mps.is_available():
         names.append("mps")
     return [*names, "cpu"]
+
+
+def accelerator() -> str | None:
+    """The device that the model ran on, where it is CUDA and has room for more; nothing is loaded to find out."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or torch.cuda.mem_get_info()[0] < ROOM:
+        return None
+    return "cuda"
 
 
 def describe_devices() -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.bias import Bias
+from attnviz.devices import accelerator
 from attnviz.errors import AttnvizError
 from attnviz.maps import BoolArray, FloatArray, LayerMaps, Overview, Window
 from attnviz.masks import Mask
@@ -94,8 +95,18 @@ class FactoredMaps(LayerMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers."""
+        """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers.
+
+        All of the maps are reduced where the model ran, if that is an accelerator.
+        """
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+        whole = (queries.stop - queries.start, keys.stop - keys.start) == (len(self.query_tokens), len(self.key_tokens))
+        device = accelerator() if whole and not self.bias else None
+        if device is not None:
+            from attnviz.streaming import Factors, stream
+
+            factors = Factors.on(device, self, self.positions(heads))
+            return stream(factors, height, width, maximum=maximum).overview
         rows, columns = pixel_axes(queries, keys, height, width)
         counts = self.mask.counts(rows.edges[:: rows.parts], columns.edges[:: columns.parts])
         totals, highest = pool(self, self.positions(heads), rows, columns, maximum)

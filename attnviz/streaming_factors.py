@@ -1,6 +1,8 @@
 """What the maps of one attention call are computed from, as tensors on the device where it is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -8,8 +10,10 @@ from torch import Tensor
 
 from attnviz.bias import Bias
 from attnviz.maps import FloatArray
-from attnviz.maps_factored import FactoredMaps
 from attnviz.masks import Mask
+
+if TYPE_CHECKING:
+    from attnviz.maps_factored import FactoredMaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +41,29 @@ class Factors:
     sink: FloatArray | None = None
 
     @classmethod
-    def of(cls, maps: FactoredMaps) -> "Factors":
+    def of(cls, maps: "FactoredMaps") -> "Factors":
         """The factors that maps hold, in main memory."""
         queries, keys = (torch.from_numpy(np.array(array[:], dtype=np.float32)) for array in (maps.queries, maps.keys))
         scale = maps.scale or 0.0
         return cls(queries, keys, maps.key_heads, scale, maps.mask, maps.bias, maps.softcap, maps.sink)
+
+    @classmethod
+    def on(cls, device: str, maps: "FactoredMaps", places: Sequence[int]) -> "Factors":
+        """Those of the heads at these places, of maps without a bias, in the memory of a device."""
+        key_heads = sorted({maps.key_heads[place] for place in places})
+        queries, keys = (
+            torch.from_numpy(np.stack([np.asarray(array[place], dtype=np.float32) for place in held])).to(device)
+            for array, held in ((maps.queries, places), (maps.keys, key_heads))
+        )
+        return cls(
+            queries,
+            keys,
+            tuple(key_heads.index(maps.key_heads[place]) for place in places),
+            maps.scale or 0.0,
+            maps.mask,
+            softcap=maps.softcap,
+            sink=None if maps.sink is None else maps.sink[list(places)],
+        )
 
     @property
     def dtype(self) -> torch.dtype:

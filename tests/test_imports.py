@@ -11,10 +11,11 @@ PACKAGE = Path(__file__).parent.parent / "attnviz"
 # From the bottom up; a module may import those before it.
 ORDER = """
 version errors progress
-tokens landmarks selection masks bias colors look maps tiles pooling maps_factored devices samples
+tokens landmarks selection masks bias colors look maps tiles devices
+kernels streaming_factors streaming_indicators streaming_plan streaming_space streaming_head streaming
+pooling maps_factored samples
 rows metrics patterns heads reduce cells codes payload_factors payload tensors factored_file files projections
-softmax attention kernels
-streaming_factors streaming_indicators streaming_plan streaming_space streaming_head streaming factoring
+softmax attention factoring
 panels report_options scales captions chosen styles report
 words atlas combined steps worked teller composition explain compare source
 figure_* terminal_*

@@ -1,15 +1,18 @@
 """Tiles to pixels: by numpy alone and beside torch, and with masks remembered from head to head."""
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz import pooling
+from attnviz.devices import accelerator
 from attnviz.masks import Mask
 from attnviz.pooling import powers_of_two, product, reduce_middle
-from tests.test_maps_factored import ALL, KEYS, QUERIES, dense_of, factored, same_overview
+from attnviz.streaming import Factors
+from tests.test_maps_factored import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview
 
 
 @pytest.mark.parametrize("loaded", [True, False], ids=["torch", "numpy"])
@@ -59,3 +62,32 @@ def test_a_maximum_that_is_not_wanted_is_zero_and_the_mean_is_the_same() -> None
     np.testing.assert_array_equal(mean.mean, both.mean)
     assert both.maximum.any()
     assert not mean.maximum.any()
+
+
+@pytest.mark.parametrize("case", ["causal", "padding", "sink", "soft cap"])
+def test_whole_maps_are_pooled_on_the_device_that_the_model_ran_on(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = factored(**CASES[case])
+    expected = dense_of(maps).overview((9, 2), 10, 15, ALL, ALL)
+    streamed: list[str] = []
+    on = Factors.on
+
+    def followed(device: str, *rest: Any) -> Factors:
+        streamed.append(device)
+        return on(device, *rest)
+
+    monkeypatch.setattr(Factors, "on", followed)
+    monkeypatch.setattr("attnviz.maps_factored.accelerator", lambda: "cpu")
+    same_overview(maps.overview((9, 2), 10, 15, ALL, ALL), expected, 1e-5)
+    maps.overview((9, 2), 5, 5, slice(0, 20), ALL)
+    assert streamed == ["cpu"]
+
+
+def test_no_accelerator_is_looked_for_where_torch_or_cuda_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert accelerator() is None
+    cuda = SimpleNamespace(is_initialized=lambda: True, mem_get_info=lambda: (3 * 2**30, 0))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert accelerator() == "cuda"
+    cuda.mem_get_info = lambda: (2**30, 0)
+    assert accelerator() is None
+    monkeypatch.delitem(sys.modules, "torch")
+    assert accelerator() is None
