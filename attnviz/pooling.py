@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.maps import FloatArray
 from attnviz.progress import track
+from attnviz.subnormal import taken_as_zero
 from attnviz.tiles import Axis, Tile
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def pool(
     Where the maximum is not wanted, it is all zero.
     """
     tiles = _Tiles(maps, rows, columns, maximum)
-    totals, highest = zip(*(_pool_head(tiles, place) for place in places), strict=True)
+    with taken_as_zero():
+        totals, highest = zip(*(_pool_head(tiles, place) for place in places), strict=True)
     return np.stack(totals), np.stack(highest)
 
 

