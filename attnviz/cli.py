@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from attnviz.cli_output import (
     deliver_file,
     explained_suffix,
     is_table,
-    medium,
     one_line,
     recording_path,
     refuse_output,
@@ -23,6 +22,7 @@ from attnviz.cli_output import (
     write,
 )
 from attnviz.cli_record import compute, record, record_batch, record_both, record_models
+from attnviz.cli_settings import model_settings, parse_head, report_look, report_options
 from attnviz.errors import AttnvizError
 from attnviz.options import (
     Ascii,
@@ -47,11 +47,6 @@ from attnviz.options import (
 )
 from attnviz.selection import Selection
 from attnviz.version import __version__
-
-if TYPE_CHECKING:
-    from attnviz.look import Look as ReportLook
-    from attnviz.report_options import ReportOptions
-    from attnviz.source import ModelSettings
 
 app = typer.Typer(
     name="attnviz",
@@ -260,44 +255,6 @@ def options(
     ] = False,
 ) -> None:
     """Show what a transformer attends to: in the terminal, as a figure, with every number exact."""
-
-
-def parse_head(head: str) -> tuple[int, int]:
-    """Layer and head of ``1`` (in layer 0) or ``0.1``.
-
-    Raises:
-        AttnvizError: for anything else.
-    """
-    selection = Selection.parse(heads=head)
-    chosen = selection.pairs or tuple((0, number) for number in selection.heads or ())
-    if len(chosen) != 1:
-        raise AttnvizError(f"--head {head!r} is not one head; 1 or 0.1 (layer.head) works")
-    return chosen[0]
-
-
-def model_settings(input: Input, model: Model) -> "ModelSettings":
-    """The settings that the options give."""
-    from attnviz.source import ModelSettings
-
-    return ModelSettings(tokenizer=input.tokenizer, context=input.context, **vars(model))
-
-
-def report_options(
-    selection: Selection, look: "ReportLook", output: Output, table: str | None = None, rank: Rank | None = None
-) -> "ReportOptions":
-    """The report's options, with the limits of the medium that it is drawn for."""
-    from attnviz import api
-    from attnviz.look import on_terminal
-
-    look = on_terminal(look) if output.output is None else look
-    return api.report_options(medium(output), selection, look, table, **vars(rank or Rank()))
-
-
-def report_look(look: Look) -> "ReportLook":
-    """The look that the options give."""
-    from attnviz.look import Look as ReportLook
-
-    return ReportLook.parse(**vars(look))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

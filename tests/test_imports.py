@@ -17,7 +17,7 @@ pooling maps_factored samples
 rows metrics patterns heads reduce cells codes payload_factors payload tensors factored_file files projections
 softmax attention factoring
 panels report_options scales captions chosen styles report
-words atlas combined steps worked teller composition explain compare source
+words atlas combined steps worked teller composition explain_* explain compare source
 figure_* terminal_*
 capture_calls capture_sites capture_rules capture_kept
 capture_arguments capture_torch capture_transformers capture source_* render_*
@@ -29,6 +29,7 @@ __init__
 cli_output
 cli_input
 cli_record
+cli_settings
 cli
 __main__
 """.split()
