@@ -135,6 +135,14 @@ def test_click_on_a_thumbnail_opens_its_head_and_back_returns(show: Opener, reco
     assert opened.evaluate("document.activeElement.dataset.number") == "4"
 
 
+def test_many_heads_of_one_layer_go_on_below_and_never_scroll_sideways(show: Opener) -> None:
+    page = show(report_of(large(3, heads=50)))
+    tops = page.evaluate("[...document.querySelectorAll('.thumb')].map((thumb) => thumb.getBoundingClientRect().top)")
+    assert [tops.count(top) for top in sorted(set(tops))] == [20, 20, 10]
+    assert page.evaluate("one('overview').scrollWidth <= one('overview').clientWidth")
+    assert page.text(".grid .name") == "layer 0"
+
+
 def test_pointing_at_a_cell_shows_query_key_weight_and_score(show: Opener, recording: Recording) -> None:
     opened = show(report_of(recording))
     opened.open_head(4)

@@ -2,6 +2,7 @@
 // The overview: layers down, heads across, each head a thumbnail that opens it.
 
 const LARGEST_THUMB = 168;
+const MOST_ACROSS = 20; // thumbnails of a single layer, which goes on below
 const LEAST_NAMED = 32; // pixels of a thumbnail that has room for its name
 const thumbnails = readThumbnails();
 
@@ -52,10 +53,11 @@ function buildOverview() {
 
 function buildGrid(numbers) {
   const { layers, regular } = layersOf(numbers);
-  const most = Math.max(...[...layers.values()].map((row) => row.length));
+  const longest = Math.max(...[...layers.values()].map((row) => row.length));
+  const most = layers.size > 1 ? longest : Math.min(longest, MOST_ACROSS);
   const grid = make("div", { className: "grid" });
   grid.dataset.most = most;
-  grid.dataset.layers = layers.size;
+  grid.dataset.rows = Math.max(layers.size, Math.ceil(longest / most));
   grid.style.gridTemplateColumns = `auto repeat(${most}, var(--thumb))`;
   if (regular) {
     grid.append(make("span", { className: "name across corner" }, "layer \\ head"));
@@ -64,11 +66,19 @@ function buildGrid(numbers) {
     }
   }
   for (const [layer, row] of layers) {
-    grid.append(make("span", { className: "name" }, regular ? String(layer) : `layer ${layer}`));
-    for (const number of row) grid.append(buildThumb(number, !regular));
+    row.forEach((number, place) => {
+      if (place % most === 0) grid.append(make("span", { className: "name" }, nameOf(layer, place, regular)));
+      grid.append(buildThumb(number, !regular));
+    });
     for (let place = row.length; place < most; place++) grid.append(make("span"));
   }
   return grid;
+}
+
+// What stands left of a row: its layer; nothing where it goes on with a layer.
+function nameOf(layer, place, regular) {
+  if (place) return "";
+  return regular ? String(layer) : `layer ${layer}`;
 }
 
 function buildThumb(number, named) {
@@ -128,7 +138,7 @@ function sizeThumbnails() {
     const room = overview.clientWidth - Math.max(...names, 0) - 8;
     const gap = Math.max(2, Math.min(12, Math.round(room / most / 12)));
     const inWidth = Math.floor((room - gap * most) / most);
-    const inHeight = Math.floor((window.innerHeight - 330) / Number(grid.dataset.layers)) - gap;
+    const inHeight = Math.floor((window.innerHeight - 330) / Number(grid.dataset.rows)) - gap;
     const compact = state.head !== null;
     const side = Math.max(compact ? 5 : 16, Math.min(LARGEST_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, 44)));
     grid.classList.toggle("tiny", side < LEAST_NAMED);
