@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.browse_state import View
-from attnviz.browse_units import Units, reduce_units
+from attnviz.browse_units import Units
 from attnviz.maps import BoolArray, FloatArray, LayerMaps, bands, block_edges
+from attnviz.units import reduce_units
 
 BAND = 1_000_000  # cells that are computed at once where a block has no bound
 SAMPLED = 1_000_000  # cells of the queries that stand for the others at first
@@ -56,8 +57,8 @@ def joined(maps: LayerMaps, number: int, scores: bool, rows: Side, columns: Side
         return Cells(values, visible)
 
     def total(cells: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
-        summed = reduce_units(np.add, cells, column_units, column_span, axis=1)
-        return reduce_units(np.add, summed, row_units, row_span, axis=0)
+        summed = reduce_units(np.add, cells, column_units.starts[column_span], column_units.stops[column_span], axis=1)
+        return reduce_units(np.add, summed, row_units.starts[row_span], row_units.stops[row_span], axis=0)
 
     tall, wide = ((units.stops - units.starts)[span] for units, span in (rows, columns))
     summed = total(np.where(visible, values, 0))

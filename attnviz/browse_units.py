@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from attnviz.tokens import IntArray, Tokens, visible_label
+from attnviz.tokens import IntArray, Tokens
+from attnviz.units import unit_ends, unit_label
 
 # Control characters, line and paragraph separators, and marks that turn the direction of what follows.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -37,17 +37,12 @@ class Units:
     @classmethod
     def of(cls, tokens: Tokens, words: bool = False, special: bool = True) -> Self:
         """The units of a text; where leaving out special tokens would leave nothing, they stay."""
-        kept = np.ones(len(tokens), dtype=bool) if special or tokens.special.all() else ~tokens.special
-        begins = kept.copy()
-        if words:
-            begins[1:] &= (tokens.words[1:] < 0) | (tokens.words[1:] != tokens.words[:-1]) | ~kept[:-1]
-        starts = np.flatnonzero(begins)
-        stops = _stops(starts, kept)
-        joined = [slice(start, stop) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        starts, stops = unit_ends(tokens, words, special or bool(tokens.special.all()))
+        ends = zip(starts.tolist(), stops.tolist(), strict=True)
         return cls(
             starts=starts,
             stops=stops,
-            labels=tuple(_label(tokens, part) for part in joined),
+            labels=tuple(harmless(unit_label(tokens, start, stop)) for start, stop in ends),
             spaced=_spaced(tokens, stops.tolist()),
         )
 
@@ -77,33 +72,6 @@ class Units:
 def harmless(text: str) -> str:
     """The text with what would command the terminal written out."""
     return text if text.isprintable() else UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-
-
-def reduce_units(reduce: np.ufunc, cells: NDArray[np.generic], units: Units, span: slice, axis: int) -> NDArray:  # type: ignore[type-arg]
-    """Cells of the span's tokens reduced to one for each unit along an axis."""
-    first = units.starts[span.start]
-    edges = np.stack([units.starts[span], units.stops[span]], axis=1).ravel() - first
-    inner = edges[:-1] if edges[-1] == cells.shape[axis] else edges
-    reduced = reduce.reduceat(cells, inner, axis=axis)
-    every_other = [slice(None)] * cells.ndim
-    every_other[axis] = slice(None, None, 2)
-    return np.asarray(reduced[tuple(every_other)])
-
-
-def _stops(starts: IntArray, kept: NDArray[np.bool_]) -> IntArray:
-    """Where each unit ends: at the next unit, or at the first token left out before it."""
-    left_out = np.flatnonzero(~kept)
-    ends = np.append(starts[1:], len(kept))
-    after = np.append(left_out, len(kept))[np.searchsorted(left_out, starts)]
-    stops: IntArray = np.minimum(ends, after)
-    return stops
-
-
-def _label(tokens: Tokens, part: slice) -> str:
-    if part.stop - part.start == 1:
-        return harmless(tokens.labels[part.start])
-    start, stop = tokens.offsets[part.start, 0], tokens.offsets[part.stop - 1, 1]
-    return visible_label(tokens.text[start:stop].strip()) or harmless("".join(tokens.labels[part]))
 
 
 def _spaced(tokens: Tokens, stops: list[int]) -> tuple[bool, ...]:

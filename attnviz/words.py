@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +10,8 @@ from numpy.typing import NDArray
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, FloatArray, LayerMaps, Recording
 from attnviz.selection import Selection
-from attnviz.tokens import Tokens, visible_label
-
-IntArray = NDArray[np.int64]
+from attnviz.tokens import IntArray, Tokens
+from attnviz.units import reduce_units, unit_ends, unit_label
 
 
 @dataclass(frozen=True)
@@ -52,76 +52,77 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
 
 def _grouped(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Grouping) -> DenseMaps:
     heads = tuple(head for head in maps.heads if wanted is None or head in wanted) or maps.heads
-    whole = maps.window(heads, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
-    rows, query_tokens = _groups(maps.query_tokens, grouping)
-    columns, key_tokens = _groups(maps.key_tokens, grouping)
+    rows, columns = (_units(tokens, grouping) for tokens in (maps.query_tokens, maps.key_tokens))
+    whole = maps.window(heads, rows.span, columns.span)
     return DenseMaps(
         layer=maps.layer,
         module=maps.module,
         kind=maps.kind,
         heads=heads,
-        query_tokens=query_tokens,
-        key_tokens=key_tokens,
+        query_tokens=rows.joined(maps.query_tokens),
+        key_tokens=columns.joined(maps.key_tokens),
         item=maps.item,
         scale=maps.scale,
         fidelity=maps.fidelity,
         scores=_scores(whole.scores, rows, columns, grouping),
         weights=_weights(whole.weights, rows, columns, grouping),
-        visible=_any(_any(whole.visible, rows, 0), columns, 1),
+        visible=rows.reduce(np.logical_or, columns.reduce(np.logical_or, whole.visible, 1), 0),
     )
 
 
-def _groups(tokens: Tokens, grouping: Grouping) -> tuple[list[IntArray], Tokens]:
-    """The tokens that each group joins, and the groups as tokens."""
-    word = tokens.words if grouping.words else np.full(len(tokens), -1)
-    starts = np.ones(len(tokens), dtype=bool)
-    starts[1:] = (word[1:] < 0) | (word[1:] != word[:-1]) | tokens.special[1:] | tokens.special[:-1]
-    groups = [np.array(group) for group in np.split(np.arange(len(tokens)), np.flatnonzero(starts)[1:])]
-    if grouping.no_special:
-        groups = [group for group in groups if not tokens.special[group].any()]
-    if not groups:
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """Where units begin and end along an axis."""
+
+    starts: IntArray
+    stops: IntArray
+
+    @property
+    def span(self) -> slice:
+        """The tokens from the first unit to the end of the last."""
+        return slice(int(self.starts[0]), int(self.stops[-1]))
+
+    def reduce(self, reduce: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
+        """The cells of the span, one for each unit."""
+        return reduce_units(reduce, cells, self.starts, self.stops, axis)
+
+    def joined(self, tokens: Tokens) -> Tokens:
+        """The units as tokens."""
+        single, first = self.stops - self.starts == 1, self.starts
+        ends = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        return Tokens(
+            text=tokens.text,
+            ids=np.where(single, tokens.ids[first], -1),
+            labels=tuple(unit_label(tokens, start, stop) for start, stop in ends),
+            offsets=np.stack([tokens.offsets[first, 0], tokens.offsets[self.stops - 1, 1]], axis=1),
+            words=tokens.words[first],
+            special=tokens.special[first],
+            segments=tokens.segments[first],
+        )
+
+
+def _units(tokens: Tokens, grouping: Grouping) -> _Units:
+    units = _Units(*unit_ends(tokens, grouping.words, special=not grouping.no_special))
+    if not len(units.starts):
         raise AttnvizError("the text has only special tokens, so that --no-special leaves nothing; leave it out")
-    return groups, _joined(tokens, groups)
+    return units
 
 
-def _joined(tokens: Tokens, groups: list[IntArray]) -> Tokens:
-    first = np.array([group[0] for group in groups])
-    offsets = np.array([(tokens.offsets[group, 0].min(), tokens.offsets[group, 1].max()) for group in groups])
-    labels = tuple(
-        tokens.labels[group[0]] if len(group) == 1 else visible_label(tokens.text[start:stop].strip())
-        for group, (start, stop) in zip(groups, offsets.tolist(), strict=True)
-    )
-    ids = np.where([len(group) == 1 for group in groups], tokens.ids[first], -1)
-    return Tokens(
-        text=tokens.text,
-        ids=ids,
-        labels=labels,
-        offsets=offsets,
-        words=tokens.words[first],
-        special=tokens.special[first],
-        segments=tokens.segments[first],
-    )
-
-
-def _weights(weights: FloatArray, rows: list[IntArray], columns: list[IntArray], grouping: Grouping) -> FloatArray:
-    """Summed over the keys of a group and averaged over its queries, ``(heads, groups, groups)``."""
-    summed = np.stack([weights[:, :, group].sum(axis=2) for group in columns], axis=2)
-    joined = np.stack([summed[:, group].mean(axis=1) for group in rows], axis=1)
+def _weights(weights: FloatArray, rows: _Units, columns: _Units, grouping: Grouping) -> FloatArray:
+    """Summed over the keys of a unit and averaged over its queries, ``(heads, units, units)``."""
+    summed = rows.reduce(np.add, columns.reduce(np.add, weights, 2), 1)
+    joined = summed / (rows.stops - rows.starts)[:, None]
     if grouping.renormalize:
         total = joined.sum(axis=2, keepdims=True)
         joined = np.divide(joined, total, out=np.zeros_like(joined), where=total > 0)
     return np.asarray(joined, dtype=np.float32)
 
 
-def _scores(scores: FloatArray, rows: list[IntArray], columns: list[IntArray], grouping: Grouping) -> FloatArray:
+def _scores(scores: FloatArray, rows: _Units, columns: _Units, grouping: Grouping) -> FloatArray:
     """The scores of the tokens that are left; NaN for words, which have none."""
     if grouping.words:
-        return np.full((len(scores), len(rows), len(columns)), np.nan, dtype=np.float32)
-    return scores[:, [group[0] for group in rows]][:, :, [group[0] for group in columns]]
-
-
-def _any(cells: NDArray[np.bool_], groups: list[IntArray], axis: int) -> NDArray[np.bool_]:
-    return np.stack([cells.take(group, axis=axis).any(axis=axis) for group in groups], axis=axis)
+        return np.full((len(scores), len(rows.starts), len(columns.starts)), np.nan, dtype=np.float32)
+    return scores[:, rows.starts - rows.starts[0]][:, :, columns.starts - columns.starts[0]]
 
 
 def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:

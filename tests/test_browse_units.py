@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from attnviz.browse_units import Units, reduce_units
+from attnviz.browse_units import Units
 from attnviz.tokens import Tokens
 
 
@@ -55,19 +55,6 @@ def test_text_of_special_tokens_alone_keeps_them() -> None:
 @pytest.mark.parametrize(("token", "unit"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3)])
 def test_every_token_finds_its_unit(token: int, unit: int) -> None:
     assert Units.of(made_tokens(), words=True).unit_of(token) == unit
-
-
-def test_reduction_skips_what_is_left_out() -> None:
-    units = Units.of(made_tokens(), words=True, special=False)
-    sums = reduce_units(np.add, np.array([[1, 10, 100]]), units, slice(0, 2), axis=1)
-    assert sums.tolist() == [[11, 100]]
-
-
-def test_reduction_over_a_gap_in_the_middle() -> None:
-    tokens = made_tokens()
-    middle = Tokens(**(vars(tokens) | {"special": np.array([False, False, True, False, False])}))
-    units = Units.of(middle, special=False)
-    assert reduce_units(np.add, np.arange(5)[None], units, slice(0, 4), axis=1).tolist() == [[0, 1, 3, 4]]
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[31m", "a\x07b", "x\u202ey", "line\nbreak"])

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "attnviz"
 # From the bottom up; a module may import those before it.
 ORDER = """
 version errors progress subnormal
-tokens landmarks selection masks bias colors look maps tiles devices
+tokens units landmarks selection masks bias colors look maps tiles devices
 kernels streaming_factors streaming_indicators streaming_plan streaming_space streaming_head streaming
 pooling maps_factored samples
 rows metrics patterns heads reduce cells codes payload_factors payload tensors factored_file files projections
