@@ -128,14 +128,17 @@ def _scores(scores: FloatArray, rows: _Units, columns: _Units, grouping: Groupin
 def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
     if grouping.words:
         yield "Words: a weight to a word is summed over its tokens as keys and averaged over its tokens as queries."
-    if grouping.no_special:
-        hidden = dict.fromkeys(
-            label
-            for tokens in (maps[0].query_tokens, maps[0].key_tokens)
-            for label, special in zip(tokens.labels, tokens.special, strict=True)
-            if special
-        )
+    hidden = dict.fromkeys(
+        label
+        for tokens in (maps[0].query_tokens, maps[0].key_tokens)
+        for label, special in zip(tokens.labels, tokens.special, strict=True)
+        if special and grouping.no_special
+    )
+    if hidden:
         rest = "rows are divided by what is left." if grouping.renormalize else "rows no longer sum to 100%."
-        yield f"Special tokens are hidden ({', '.join(hidden) or 'there are none'}): {rest}"
-    elif grouping.renormalize:
+        yield f"Special tokens are hidden ({', '.join(hidden)}): {rest}"
+        return
+    if grouping.no_special:
+        yield "No special token is there to hide."
+    if grouping.renormalize:
         yield "Rows are divided by their sum: what went to a sink is no longer missing."

@@ -1,12 +1,14 @@
 """Maps over words, and without special tokens: each number worked out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from attnviz.errors import AttnvizError
 from attnviz.maps import DenseMaps, Recording
 from attnviz.selection import Selection
-from attnviz.tokens import Tokens, tokens_of_pieces
+from attnviz.tokens import Tokens, tokenize, tokens_of_pieces
 from attnviz.words import Grouping, regroup
 
 
@@ -80,3 +82,9 @@ def test_nothing_asked_changes_nothing() -> None:
 def test_refuses_scores_of_words() -> None:
     with pytest.raises(AttnvizError, match="--table weights works"):
         regrouped("scores", words=True)
+
+
+def test_nothing_is_said_to_be_hidden_where_no_special_token_is() -> None:
+    plain = replace(recording().maps[0], query_tokens=tokenize("a b c d"), key_tokens=tokenize("a b c d"))
+    grouped = regroup(replace(recording(), maps=(plain,)), Selection(), Grouping(no_special=True))
+    assert grouped.remarks == ("No special token is there to hide.",)
