@@ -14,6 +14,7 @@ from attnviz.panels import PERCENT, WEIGHT, Panel
 LARGEST_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MOST_NAMED = 6  # panels named one by one
 LONGEST_TITLE = 200  # characters; each medium cuts it to its own room
+LONGEST_TOKEN = 60  # characters of a token in a sentence
 ROWS_COLUMNS = ("rows", "columns")  # where queries and keys stand
 SIDES = {"arcs": ("left", "right")}
 SINGULAR = {"queries": "query"}
@@ -143,7 +144,7 @@ def strongest(panels: Sequence[Panel]) -> str:
     row, column = np.unravel_index(np.nanargmax(np.where(best.visible, best.values, -1)), best.values.shape)
     most, name = PERCENT.text(best.peak), f"head {best.title}" if best.group else best.title
     if not best.pooled:
-        ends = f"from “{best.rows.labels[row]}” to “{best.columns.labels[column]}”"
+        ends = f"from {quoted(best.rows.labels[row])} to {quoted(best.columns.labels[column])}"
         return f"; the largest weight is {most}, {name}, {ends}"
     which = "largest weight" if best.pool == "max" else "largest mean of a block"
     place = f"around query {best.rows.middle(int(row))} and key {best.columns.middle(int(column))}"
@@ -157,8 +158,13 @@ def strongest_key(panels: Sequence[Panel]) -> str:
         return ""
     column = int(np.nanargmax(np.where(best.visible, best.values, -1)[0]))
     head = f"{best.group}, " if len({panel.group for panel in panels}) > 1 else ""
-    key = f"“{best.columns.labels[column]}” ({best.columns.edges[column]})"
+    key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
     return f"; the largest weight is {PERCENT.text(best.peak)}, {head}to {key}"
+
+
+def quoted(label: str) -> str:
+    """A token as a sentence names it, cut where it is very long."""
+    return f"“{label if len(label) <= LONGEST_TOKEN else f'{label[: LONGEST_TOKEN - 1]}…'}”"
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:

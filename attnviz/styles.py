@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.captions import counted, for_texts, head_title, heads_caption, heads_named, model_name, strongest_key
+from attnviz.captions import (
+    counted,
+    for_texts,
+    head_title,
+    heads_caption,
+    heads_named,
+    model_name,
+    quoted,
+    strongest_key,
+)
 from attnviz.cells import HeadCells
 from attnviz.chosen import head_panels
 from attnviz.errors import AttnvizError
@@ -145,7 +154,7 @@ def _quoted(tokens: Tokens, place: int) -> str:
     """A token and its number, which stays behind a token that runs from right to left."""
     label = tokens.labels[place]
     mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(one) in ("R", "AL") for one in label) else ""
-    return f"“{label}”{mark} ({place})"
+    return f"{quoted(label)}{mark} ({place})"
 
 
 def _context(tokens: Tokens, query: int) -> str:

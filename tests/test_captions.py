@@ -11,7 +11,7 @@ from attnviz.maps import Recording
 from attnviz.report import Report, build_report
 from attnviz.report_options import ReportOptions
 from attnviz.selection import Selection
-from attnviz.tokens import Tokens
+from attnviz.tokens import Tokens, tokenize
 from tests.conftest import KEYS, QUERIES, dense, random_maps
 
 
@@ -109,6 +109,14 @@ def test_cross_attention_is_told_from_self_attention_where_both_are_there(record
     assert report_of(both).caption.startswith("Attention of")
     assert [panel.title for panel in report_of(recording).panels][2:4] == ["head 0.2", "head 1.0"]
     assert report_of(recording).caption.startswith("Cross-attention of")
+
+
+@pytest.mark.parametrize("query", [None, "0"])
+def test_a_very_long_token_is_cut_in_a_sentence(query: str | None) -> None:
+    tokens = tokenize("w" * 3000)
+    caption = report_of(Recording(maps=(random_maps(tokens),), model="a test"), look=Look.parse(query=query)).caption
+    assert f"“{'w' * 59}…”" in caption
+    assert "w" * 60 not in caption
 
 
 def test_a_single_query_is_called_so(recording: Recording) -> None:
