@@ -84,6 +84,13 @@ class _Tiles:
         self.step = max(1, COLUMNS // self.column.longest)
         most = max(row.grid.size for row in self.rows) * self.step * self.column.longest
         self.memory = np.empty(most, dtype=np.float32)  # of every tile in turn
+        queries, keys = self.spans
+        self.row_order = np.concatenate([row.interleaved for row in self.rows]) - queries.start
+        self.column_order = self.column.grid.ravel() - keys.start
+        self.queries, self.keys = (  # of every head in turn
+            np.ones((len(order), maps.queries.shape[-1] + 2), dtype=np.float32)
+            for order in (self.row_order, self.column_order)
+        )
 
     @property
     def spans(self) -> tuple[slice, slice]:
@@ -116,64 +123,61 @@ class _Tiles:
 
 
 class _Head:
-    """One head's queries, scaled, and its keys, in the order of each tile.
+    """One head, whose queries, scaled, and keys stand in the order of the tiles.
 
-    Where nothing bends the product, more features of each query and key take the log-sum-exp off the score, add what
-    depends on the key alone, and hide padding: a product of a few more features costs nothing.
+    Two features beside their own take the log-sum-exp off the score, and add what depends on the key alone or hides it:
+    where nothing bends the product, two more features of it cost nothing.
     """
 
     def __init__(self, tiles: _Tiles, place: int) -> None:
         maps, (queries, keys) = tiles.maps, tiles.spans
         self.tiles, self.place = tiles, place
-        self.bends = maps.softcap is not None
-        query_rows = np.asarray(maps.queries[place, queries]) * (np.float32(maps.scale or 0) * BITS)
-        key_rows = np.asarray(maps.keys[maps.key_heads[place], keys])
-        reference, by_key = np.maximum(-maps.reference(place, queries), HIDDEN), self._by_key(keys)
-        ones = (np.ones((len(rows), 1), dtype=np.float32) for rows in (query_rows, key_rows))
-        reference, by_key = reference * BITS, by_key * BITS
-        self.more = np.concatenate([reference, next(ones)], axis=1), np.concatenate([next(ones), by_key], axis=1)
-        sides = (query_rows, key_rows) if self.bends else _beside((query_rows, key_rows), self.more)
-        rows = (np.concatenate([tile.interleaved for tile in tiles.rows]), tiles.column.grid.ravel())
-        self.queries, self.keys = (
-            np.ascontiguousarray(side[order - span.start])
-            for side, span, order in zip(sides, tiles.spans, rows, strict=True)
-        )
+        rows, columns = np.asarray(maps.queries[place, queries]), np.asarray(maps.keys[maps.key_heads[place], keys])
+        np.multiply(rows[tiles.row_order], np.float32(maps.scale or 0) * BITS, out=tiles.queries[:, :-2])
+        reference = np.maximum(-maps.reference(place, queries)[:, 0], HIDDEN)
+        tiles.queries[:, -2] = reference[tiles.row_order] * BITS
+        tiles.keys[:, :-2] = columns if tiles.column.repeats is None else columns[tiles.column_order]
+        tiles.keys[:, -1] = self._by_key(keys)[tiles.column_order] * BITS
 
     def weights(self, row: Tile, column: Tile) -> FloatArray:
         """The weights of a tile, ``(keys, queries)`` in order; hidden ones 0."""
-        keys, queries = self.keys[column.place], self.queries[row.place]
+        keys, queries = self.tiles.keys[column.place], self.tiles.queries[row.place]
         scores = self.tiles.memory[: len(keys) * len(queries)].reshape(len(keys), len(queries))
-        product(keys, queries, scores)
-        self._bend(scores, row, column)
+        if self.tiles.maps.softcap is None:
+            product(keys, queries, scores)
+        else:
+            product(keys[:, :-2], queries[:, :-2], scores)
+            self._cap(scores, np.float32(self.tiles.maps.softcap) * BITS)
+            scores += keys[:, -2:] @ queries[:, -2:].T
+        if self.tiles.bias:
+            scores += self._bias(row, column)
         hidden = self.tiles.hidden(row, column)
         if hidden is not None:
             scores += hidden
         return powers_of_two(scores)
 
     def _by_key(self, keys: slice) -> FloatArray:
-        """What is added to each key's scores, ``(keys, 1)``: its bias, and ``HIDDEN`` for padding."""
+        """What is added to each key's scores, ``(keys,)``: its bias, and ``HIDDEN`` for padding."""
         maps = self.tiles.maps
         added = np.zeros(keys.stop - keys.start, dtype=np.float32)
         if maps.bias.by_key is not None:
             added += maps.bias.by_key[self.place, keys]
         if maps.mask.padding is not None:
             added[~maps.mask.padding[keys]] = HIDDEN
-        return added[:, None]
+        return added
 
-    def _bend(self, scores: FloatArray, row: Tile, column: Tile) -> None:
-        """Puts scores under the soft cap and adds the bias that is no product."""
-        maps = self.tiles.maps
-        if maps.softcap is not None:
-            cap = np.float32(maps.softcap) * BITS
-            scores /= cap
-            np.tanh(scores, out=scores)
-            scores *= cap
-            (queries, keys), (of_queries, of_keys) = self.tiles.spans, self.more
-            scores += of_keys[column.grid.ravel() - keys.start] @ of_queries[row.interleaved - queries.start].T
-        if self.tiles.bias:
-            block = self.tiles.bias.block([self.place], row.tokens, column.tokens)[0].T
-            cells = np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)
-            scores += block[cells] * BITS
+    def _cap(self, scores: FloatArray, cap: np.float32) -> None:
+        """Puts scores under the soft cap."""
+        scores /= cap
+        np.tanh(scores, out=scores)
+        scores *= cap
+
+    def _bias(self, row: Tile, column: Tile) -> FloatArray:
+        """What the bias that is not the key's adds to a tile's scores, ``(keys, queries)`` in order."""
+        block = self.tiles.bias.block([self.place], row.tokens, column.tokens)[0].T
+        return np.asarray(
+            block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)] * BITS
+        )
 
 
 def product(keys: FloatArray, queries: FloatArray, out: FloatArray) -> None:
@@ -201,8 +205,3 @@ def reduce_middle(how: str, values: FloatArray) -> FloatArray:
     if torch is None:
         return np.asarray(getattr(np, how)(values, axis=1))
     return np.asarray(getattr(torch.from_numpy(values), how)(1))
-
-
-def _beside(sides: tuple[FloatArray, FloatArray], more: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, ...]:
-    """Both sides of a product with more features."""
-    return tuple(np.concatenate(each, axis=1) for each in zip(sides, more, strict=True))
