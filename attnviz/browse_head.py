@@ -1,5 +1,6 @@
 """An open head as lines: its map, what the cursor's query sees beside it, and that row as shaded text below."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -143,13 +144,14 @@ def _side_lines(screen: Screen, state: State, row: Row, panel: Panel) -> list[Li
     lines: list[Line] = [
         [Span(fit(f" query {queries.starts[state.query]} {queries.labels[state.query]}", width), style="bold")],
         [Span(fit(f" key {keys.starts[state.key]} {keys.labels[state.key]}", width), style="bold")],
-        *([Span(text)] for text in _cursor_numbers(row, state.key)),
+        *([Span(text)] for text in _cursor_numbers(row, state.key, state.view.words)),
         [],
         [Span(fit(" strongest keys", width), style="dim")],
     ]
     order = strongest_keys(screen, state)
     listed = _listed(screen, state)
-    most = max((abs(float(row.shown(state.view)[key])) for key in order[:listed]), default=1.0) or 1.0
+    shown = np.abs(row.shown(state.view)[order[:listed]])
+    most = float(shown[np.isfinite(shown)].max(initial=0)) or 1.0
     lines += [_key_line(screen, state, row, panel, key, most) for key in order[:listed]]
     lines += [[Span(" none is visible", style="dim")]] if not order else []
     room = map_lines(screen.size) - 1
@@ -159,8 +161,10 @@ def _side_lines(screen: Screen, state: State, row: Row, panel: Panel) -> list[Li
     return [*lines[:room], [Span(" "), *legend(panel.quantity, panel.scale, screen.colors, bar)]]
 
 
-def _cursor_numbers(row: Row, key: int) -> list[str]:
-    score = " a word has no score" if np.isnan(row.scores[key]) else f" score  {row.scores[key]:.4f}"
+def _cursor_numbers(row: Row, key: int, words: bool) -> list[str]:
+    score = f" score  {row.scores[key]:.4f}"
+    if np.isnan(row.scores[key]):
+        score = " a word has no score" if words else " score  NaN"
     if not row.visible[key]:
         return [" masked: may not look", score]
     weight = f" weight {row.weights[key]:.2%}"
@@ -179,9 +183,10 @@ def _key_line(screen: Screen, state: State, row: Row, panel: Panel, key: int, mo
     value = float(row.shown(state.view)[key])
     label = screen.session.units(state.head, state.view)[1].labels[key]
     number = f"{value:.2f}" if state.view.scores else f"{value:+.1%}" if state.view.difference else f"{value:.1%}"
+    number = "NaN" if math.isnan(value) else number
     room = width - BAR - len(number) - 4
     here = key == state.key
-    filled = "█" * max(1, round(abs(value) / most * BAR))
+    filled = "█" * max(1, round(abs(value) / most * BAR)) if math.isfinite(value) else ""
     return [
         Span(f"{'▸' if here else ' '}{fit(label, room)} {number} ", style="bold" if here else ""),
         Span(fit(filled, BAR), style="" if here else "dim"),

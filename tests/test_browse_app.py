@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from textual import events
 from textual.geometry import Region
@@ -211,3 +212,18 @@ KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "question_mark", "
 def test_no_key_takes_long_at_12_by_12_heads_of_512_tokens() -> None:
     times = key_times(wide_recording(12, 12, 512), KEYS)
     assert {key: seconds for key, seconds in times.items() if seconds > SLOWEST} == {}
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf])
+def test_a_row_that_is_no_number_is_shown_as_such(wrong: float) -> None:
+    maps = random_maps(Tokens.numbered(4, "t"), heads=1)
+    broken = replace(maps, scores=np.full_like(maps.scores, wrong), weights=np.full_like(maps.weights, np.nan))
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter")
+        assert " NaN" in shown(browser)
+        assert "a word has no score" not in shown(browser)
+        await pilot.press("s")
+        assert "score" in shown(browser)
+
+    played(Recording(maps=(broken,), model="a test"), play)
