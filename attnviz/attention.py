@@ -10,7 +10,7 @@ from typing import NamedTuple, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, overflow
 from attnviz.projections import Bias, Init, draw_linear, has_bias, head_widths, refuse_not_positive, refuse_shapes
 from attnviz.softmax import combine_masks, masked_softmax
 
@@ -187,7 +187,7 @@ class MultiHeadAttention(nn.Module):
         """The scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""
         scores = self.score(queries, keys) * self.scale
         if scores.dtype in (torch.float16, torch.bfloat16) and not scores.isfinite().all():
-            raise AttnvizError(f"scores overflow in {str(scores.dtype).removeprefix('torch.')}; float32 works")
+            raise overflow("scores", str(scores.dtype).removeprefix("torch."))
         return scores
 
     def batched(self, visible: Tensor | None) -> Tensor | None:

@@ -24,3 +24,9 @@ def number_ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ", ".join("-".join(map(str, run)) for run in runs) or "none"
+
+
+def overflow(what: str, dtype: str) -> AttnvizError:
+    """The refusal of scores too large for the number type named ``dtype``."""
+    remedy = "--dtype float32" if dtype in ("float16", "bfloat16") else "a smaller --scale"
+    return AttnvizError(f"{what} overflow in {dtype}; {remedy} works")

@@ -6,8 +6,10 @@ After Vaswani et al. 2017, "Attention Is All You Need": sections 3.2.1 (scores t
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from attnviz.composition import COMPOSITION, tell_composition
-from attnviz.errors import AttnvizError, known_names
+from attnviz.errors import AttnvizError, known_names, overflow
 from attnviz.explain_input import tell_embedding, tell_heads, tell_projections, tell_tokens
 from attnviz.explain_output import tell_join, tell_output, tell_sum
 from attnviz.explain_weights import tell_dropout, tell_mask, tell_scaling, tell_scores, tell_softmax
@@ -34,13 +36,15 @@ def explain(
         look: how it is drawn.
 
     Raises:
-        AttnvizError: if there is no such head or step.
+        AttnvizError: if there is no such head or step, or its scores are not finite.
     """
     refuse_missing((head,), tuple(range(len(numbers.queries))), f"head in layer {numbers.layer}:")
     if step is not None and step not in STEPS:
         raise AttnvizError(f"unknown step {step!r}; {known_names(STEPS)} works")
     if step == COMPOSITION and not numbers.parts:
         raise AttnvizError(f"--step {COMPOSITION} needs heads before this one; --model trained --head 1.1 has them")
+    if not np.isfinite(numbers.scores[head]).all():
+        raise overflow(f"scores of head {numbers.layer}.{head}", numbers.scores.dtype.name)
     teller = Teller(numbers, head, room)
     told = [
         replace(tell(teller), name=name)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.attention import MultiHeadAttention
-from attnviz.errors import AttnvizError
+from attnviz.errors import overflow
 from attnviz.kernels import flash_attention, has_kernel
 from attnviz.maps import FloatArray
 from attnviz.masks import Mask
@@ -51,7 +51,7 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
     )
     mixed, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
     if not logsumexp.isfinite().all():
-        raise AttnvizError(f"scores overflow in {str(tokens.dtype).removeprefix('torch.')}; float32 works")
+        raise overflow("scores", str(tokens.dtype).removeprefix("torch."))
     return Attention(module.output(module.join_heads(mixed)), queries, keys, logsumexp)
 
 

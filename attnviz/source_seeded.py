@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
 from attnviz.devices import available_memory, find_device
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, overflow
 from attnviz.selection import Selection, refuse_missing, resolve_span
 from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
 from attnviz.source_seeded_batch import Batch, padded, padding_remarks
@@ -255,7 +255,7 @@ class SeededSource(AbstractSource):
             values[item, list(heads)].detach().float().cpu().numpy() for values in (call.scores, call.weights)
         )
         if not np.isfinite(scores).all():
-            raise AttnvizError(f"scores of layer {layer} overflow in {self.settings.dtype}; --dtype float32 works")
+            raise overflow(f"scores of layer {layer}", self.settings.dtype)
         return DenseMaps(
             layer=layer,
             module=f"layers.{layer}",

@@ -127,6 +127,11 @@ def test_every_step_of_a_head_follows_from_the_one_before(causal: Computation) -
     assert np.allclose(values["join"][0][:, 10:], values["sum"][0], atol=1e-5)
 
 
+def test_scores_that_overflow_are_refused() -> None:
+    with pytest.raises(AttnvizError, match=r"scores of head 0\.1 overflow in float32; a smaller --scale works"):
+        explain(compute(scale="1e39"), head=1)
+
+
 @pytest.mark.parametrize("scale", ["1000", "-1000"])
 def test_large_scores_are_worked_less_the_largest_so_that_no_power_overflows(scale: str) -> None:
     explanation = explain(compute(scale=scale), step="softmax")

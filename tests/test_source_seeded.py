@@ -108,7 +108,7 @@ def test_other_number_types_agree_to_their_precision(dtype: str) -> None:
 
 
 def test_scores_that_overflow_are_refused() -> None:
-    with pytest.raises(AttnvizError, match="overflow in float16; float32 works"):
+    with pytest.raises(AttnvizError, match="overflow in float16; --dtype float32 works"):
         record(dtype="float16", scale="60000")
 
 
