@@ -89,6 +89,10 @@ class LayerMaps(ABC):
         """Whether each cell of the block is visible, ``(queries, keys)``."""
         return self.window(self.heads[:1], queries, keys).visible
 
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """The scores of the block alone, ``(heads, queries, keys)``."""
+        return self.window(heads, queries, keys).scores
+
     @abstractmethod
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True

@@ -11,7 +11,7 @@ from attnviz.devices import accelerator
 from attnviz.errors import AttnvizError
 from attnviz.maps import BoolArray, FloatArray, LayerMaps, Overview, Window
 from attnviz.masks import Mask
-from attnviz.pooling import pixel_axes, pool
+from attnviz.pooling import pixel_axes, pool, product
 
 COARSE = 16.0  # a log-sum-exp beyond it is too large for weights to be right to 1e-5 if all is done in float32
 LONG = 2048  # queries and keys beyond which maps are kept as factors
@@ -84,9 +84,21 @@ class FactoredMaps(LayerMaps):
         held = self.positions(heads)
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         visible = self.mask.visible(queries, keys)
-        both = [self._head_window(place, queries, keys) for place in held]
-        scores, weights = (np.stack(each).astype(np.float32) for each in zip(*both, strict=True))
-        return Window(scores=scores, weights=np.where(visible, weights, np.float32(0)), visible=visible)
+        scores, weights = (np.empty((len(held), *visible.shape), dtype=np.float32) for _ in range(2))
+        for place, of_head, weighed in zip(held, scores, weights, strict=True):
+            self._fill(place, queries, keys, of_head, weighed)
+        if not visible.all():
+            first = int(visible.all(axis=0).argmin())  # of the keys that are hidden from some query
+            np.copyto(weights[:, :, first:], np.float32(0), where=~visible[:, first:])
+        return Window(scores=scores, weights=weights, visible=visible)
+
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """The scores of a block alone, computed exactly."""
+        queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+        scores = np.empty((len(heads), queries.stop - queries.start, keys.stop - keys.start), dtype=np.float32)
+        for place, of_head in zip(self.positions(heads), scores, strict=True):
+            self._fill(place, queries, keys, of_head)
+        return scores
 
     def visibility(self, queries: slice, keys: slice) -> BoolArray:
         """The block by the mask's rules, without a weight computed for it."""
@@ -113,22 +125,33 @@ class FactoredMaps(LayerMaps):
         mean = totals / np.maximum(counts, 1)
         return Overview(mean=mean.astype(np.float32), maximum=np.minimum(highest, 1), visible=counts > 0)
 
-    def _head_window(self, place: int, queries: slice, keys: slice) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Scores and weights of one head, both ``(queries, keys)``, in float64 where float32 is too coarse."""
+    def _fill(
+        self, place: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
+    ) -> None:
+        """Writes a head's scores, and its weights as if all were seen, ``(queries, keys)``: in float64 where needed."""
         reference = self.reference(place, queries)
         coarse = bool((np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference)) > COARSE).any())
-        kind = np.dtype(np.float64 if coarse else np.float32)
+        computed: NDArray[Any] = np.empty(scores.shape) if coarse else scores
+        self._score(place, queries, keys, computed)
+        if coarse:
+            scores[...] = computed
+        if weights is not None:
+            below = np.subtract(computed, reference, out=computed if coarse else weights)
+            np.minimum(below, 0, out=below)  # weights are at most 1: a hidden cell may hold any score
+            np.exp(below, out=weights)
+
+    def _score(self, place: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
+        """Writes a head's scores, ``(queries, keys)``, computed in the precision of ``out``."""
         rows, columns = (
-            np.asarray(array, dtype=kind)
+            np.asarray(array, dtype=out.dtype)
             for array in (self.queries[place, queries], self.keys[self.key_heads[place], keys])
         )
-        scores = (rows * np.asarray(self.scale, dtype=kind)) @ columns.T
+        product(rows * out.dtype.type(self.scale or 0), columns, out)
         if self.softcap is not None:
-            cap = np.asarray(self.softcap, dtype=kind)
-            scores = np.tanh(scores / cap) * cap
+            np.tanh(np.divide(out, self.softcap, out=out), out=out)
+            out *= self.softcap
         if self.bias:
-            scores = scores + self.bias.block([place], queries, keys)[0]
-        return scores, np.exp(np.minimum(scores - reference, 0))  # at most 1: a hidden cell may hold any score
+            out += self.bias.block([place], queries, keys)[0]
 
     def reference(self, place: int, queries: slice) -> FloatArray:
         """The log-sum-exp of each query, ``(queries, 1)``; +inf where it sees nothing, so that its weights are 0."""

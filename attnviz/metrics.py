@@ -12,23 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.errors import AttnvizError, known_names
+from attnviz.grid import NEAR, BoolArray, FloatArray
 from attnviz.maps import LayerMaps
-from attnviz.rows import (
-    TINY,
-    BoolArray,
-    Columns,
-    FloatArray,
-    Rows,
-    absent,
-    blocks_of_rows,
-    mass,
-    sentences_of,
-    weight_at,
-    weighted,
-    where,
-)
+from attnviz.rows import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
+from attnviz.subnormal import taken_as_zero
 
-NEAR = 3  # tokens to either side that count as local
 STRIPES = 3  # keys whose columns count as vertical stripes
 
 
@@ -83,7 +71,7 @@ class HeadNumbers:
 
 
 def entropy(rows: Rows) -> FloatArray:
-    """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948, section 6)."""
+    """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
     return where(rows.grid.choices > 0, rows.entropy)
 
 
@@ -94,18 +82,18 @@ def relative_entropy(rows: Rows) -> FloatArray:
 
 
 def peak(rows: Rows) -> FloatArray:
-    """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019, section 4)."""
-    return where(rows.grid.choices > 0, rows.weights.max(axis=-1))
+    """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019)."""
+    return where(rows.grid.choices > 0, rows.peak)
 
 
 def first(rows: Rows) -> FloatArray:
-    """Weight on the first token that is not padding, a share (the attention sink of Xiao et al. 2023, section 3)."""
+    """Weight on the first token that is not padding, a share (the attention sink of Xiao et al. 2023)."""
     return weight_at(rows, np.full(len(rows.grid.queries), np.argmax(rows.grid.seen)))
 
 
 def special(rows: Rows) -> FloatArray:
-    """Weight on tokens that the tokenizer added, such as [SEP], a share (Clark et al. 2019, section 3.2)."""
-    return mass(rows, np.broadcast_to(rows.grid.key_tokens.special, rows.grid.visible.shape))
+    """Weight on tokens that the tokenizer added, such as [SEP], a share (Clark et al. 2019)."""
+    return mass(rows, rows.grid.special)
 
 
 def itself(rows: Rows) -> FloatArray:
@@ -124,7 +112,7 @@ def following(rows: Rows) -> FloatArray:
 
 
 def duplicate(rows: Rows) -> FloatArray:
-    """Weight on earlier copies of the query's token, a share (Wang et al. 2022, section 3); absent without one."""
+    """Weight on earlier copies of the query's token, a share (Wang et al. 2022); absent without one."""
     return absent(rows) if rows.grid.cross else mass(rows, rows.grid.copies)
 
 
@@ -133,29 +121,25 @@ def induction(rows: Rows) -> FloatArray:
 
     A token counts only before the query itself; absent for a query without such a token, and between two texts.
     """
-    if rows.grid.cross:
-        return absent(rows)
-    after = np.zeros_like(rows.grid.copies)
-    after[:, 1:] = rows.grid.copies[:, :-1]
-    return mass(rows, after & (rows.grid.distances > 0))
+    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.after_copies)
 
 
 def distance(rows: Rows) -> FloatArray:
-    """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019, equation 3); not between texts."""
-    return absent(rows) if rows.grid.cross else where(rows.grid.choices > 0, weighted(rows, rows.grid.distances))
+    """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019); not between texts."""
+    return absent(rows) if rows.grid.cross else where(rows.grid.choices > 0, rows.distance)
 
 
 def distance_spread(rows: Rows) -> FloatArray:
     """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
     if rows.grid.cross:
         return absent(rows)
-    variance = weighted(rows, rows.grid.distances**2) - weighted(rows, rows.grid.distances) ** 2
+    variance = weighted(rows, rows.grid.squares) - rows.distance**2
     return where(rows.grid.choices > 0, np.sqrt(np.maximum(variance, 0)))
 
 
 def locality(rows: Rows) -> FloatArray:
     """Weight within `NEAR` tokens to either side and on the query itself, a share; absent between two texts."""
-    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.distances <= NEAR)
+    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.near)
 
 
 def block(rows: Rows) -> FloatArray:
@@ -163,20 +147,16 @@ def block(rows: Rows) -> FloatArray:
 
     Special tokens belong to no sentence; absent for them, for a text of one sentence, and between two texts.
     """
-    sentences = sentences_of(rows.grid.key_tokens)
-    if rows.grid.cross or sentences.max(initial=0) < 1:
+    if rows.grid.cross or rows.grid.key_sentences.max(initial=0) < 1:
         return absent(rows)
-    own = sentences_of(rows.grid.query_tokens)[rows.grid.queries, None]
-    return where(own[:, 0] >= 0, mass(rows, sentences == own))
+    return where(rows.grid.query_sentences[rows.grid.queries] >= 0, mass(rows, rows.grid.own_sentence))
 
 
 def pair(rows: Rows) -> FloatArray:
     """Weight on the other text of a pair, special tokens left out, a share; absent without a pair."""
-    segments, own = rows.grid.key_tokens.segments, rows.grid.query_tokens.segments[rows.grid.queries, None]
-    other = (segments != own) & ~rows.grid.key_tokens.special
-    if rows.grid.cross or segments.max(initial=0) < 1:
+    if rows.grid.cross or rows.grid.key_tokens.segments.max(initial=0) < 1:
         return absent(rows)
-    return where(~rows.grid.query_tokens.special[rows.grid.queries], mass(rows, other))
+    return where(~rows.grid.query_tokens.special[rows.grid.queries], mass(rows, rows.grid.other_text))
 
 
 def hidden(rows: Rows) -> FloatArray:
@@ -184,18 +164,9 @@ def hidden(rows: Rows) -> FloatArray:
 
     Absent for a query with no later key hidden, between two texts, and where scores of hidden keys were not kept.
     """
-    later = ~rows.grid.visible & rows.grid.seen & (np.arange(len(rows.grid.key_tokens)) > rows.grid.positions[:, None])
-    if rows.grid.cross or not later.any():
+    if rows.grid.cross or not rows.later.any():
         return absent(rows)
-    best = rows.weights.argmax(axis=-1)[:, :, None]
-    best_weight = np.take_along_axis(rows.weights, best, axis=-1)
-    total = np.take_along_axis(rows.scores, best, axis=-1) - np.log(np.maximum(best_weight, TINY))  # log Σ exp, visible
-    with np.errstate(over="ignore", invalid="ignore"):
-        powers = np.exp(rows.scores - total.astype(np.float32))
-        beyond = np.einsum("hqk,qk->hq", powers, later.astype(np.float32), dtype=np.float64)
-    kept = (np.isfinite(rows.scores) | ~later).all(axis=-1) & np.isfinite(total[:, :, 0])
-    share = np.where(kept, 1 - 1 / (1 + beyond), np.nan)
-    return where(later.any(axis=-1) & (rows.grid.choices > 0), share)
+    return where(rows.later.any(axis=-1) & (rows.grid.choices > 0), 1 - 1 / (1 + rows.beyond))
 
 
 def sink(columns: Columns) -> FloatArray:
@@ -310,12 +281,13 @@ def measure_queries(maps: LayerMaps, names: tuple[str, ...]) -> tuple[dict[str, 
     numbers = {name: np.full(shape, np.nan) for name in functions}
     received = np.zeros((len(maps.heads), len(maps.key_tokens)))
     chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
-    for rows in blocks_of_rows(maps):
-        for name, function in functions.items():
-            numbers[name][rows.places, rows.grid.queries] = function(rows)
-        choice = rows.grid.choices > 1
-        received[rows.places] += np.einsum("hqk,q->hk", rows.weights, choice.astype(np.float64))
-        chosen[rows.grid.queries], seen = choice, rows.grid.seen
+    with taken_as_zero():
+        for rows in blocks_of_rows(maps):
+            for name, function in functions.items():
+                numbers[name][rows.places, rows.grid.queries] = function(rows)
+            choice = rows.grid.choices > 1
+            received[rows.places, : rows.weights.shape[-1]] += choice.astype(rows.weights.dtype) @ rows.weights
+            chosen[rows.grid.queries], seen = choice, rows.grid.seen
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
 
 

@@ -6,8 +6,10 @@ numbers, several times quicker than sums within a run.
 
 import math
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -186,8 +188,20 @@ def product(keys: FloatArray, queries: FloatArray, out: FloatArray) -> None:
     if torch is None:
         np.matmul(keys, queries.T, out=out)
     else:
+        _take_read_only_arrays()
         keys, queries, out = (torch.from_numpy(array) for array in (keys, queries, out))
         torch.mm(keys, queries.T, out=out)
+
+
+@cache
+def _take_read_only_arrays() -> None:
+    """Lets torch say unheard what it says once of read-only arrays: no product writes into its factors."""
+    torch = sys.modules["torch"]
+    array = np.zeros(1, dtype=np.float32)
+    array.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_numpy(array)
 
 
 def powers_of_two(exponents: FloatArray) -> FloatArray:

@@ -1,6 +1,5 @@
-"""Blocks of one layer's attention, queries with all their keys, and the sums over keys that metrics are made of."""
+"""Blocks of one layer's attention, queries with the keys they see, and the sums over keys that metrics are made of."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,66 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.grid import BoolArray, Cells, FloatArray, Grid, IntArray, sentences_of
 from attnviz.maps import LayerMaps
+from attnviz.maps_factored import is_long
 from attnviz.progress import track
-from attnviz.tokens import Tokens
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
-FEWEST_ROWS = 32  # where all heads of fewer queries fit the cache, some heads of so many are taken
+LONG_CELLS = 2**20  # the same of long maps, whose products pay only with more rows
+FEWEST_ROWS = 32  # where all heads of fewer queries fit the cache, some heads of so many are taken; of long maps twice
 TINY = np.finfo(np.float32).tiny
-SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Grid:
-    """Some queries of one layer's maps with all its keys: what is the same for every head.
-
-    Attributes:
-        visible: ``(queries, keys)``.
-        seen: ``(keys,)``, whether any query of the whole maps sees the key; padding is what none sees.
-        start: the number of the first query.
-        query_tokens: the tokens of all queries of the maps.
-        key_tokens: the tokens of all keys.
-        cross: whether the keys come from another text, so that positions cannot be compared.
-    """
-
-    visible: BoolArray
-    seen: BoolArray
-    start: int
-    query_tokens: Tokens
-    key_tokens: Tokens
-    cross: bool
-
-    @cached_property
-    def queries(self) -> IntArray:
-        """The number of each query, ``(queries,)``."""
-        return self.start + np.arange(len(self.visible), dtype=np.int64)
-
-    @cached_property
-    def positions(self) -> IntArray:
-        """Where each query stands among the keys, ``(queries,)``; with earlier keys cached, queries are the last."""
-        return self.queries + len(self.key_tokens) - len(self.query_tokens)
-
-    @cached_property
-    def choices(self) -> IntArray:
-        """How many keys each query sees, ``(queries,)``."""
-        return np.asarray(np.count_nonzero(self.visible, axis=-1))
-
-    @cached_property
-    def copies(self) -> BoolArray:
-        """Whether the key is an earlier copy of the query's own token, ``(queries, keys)``."""
-        own = self.query_tokens.ids[self.queries, None]
-        earlier = np.arange(len(self.key_tokens)) < self.positions[:, None]
-        return np.asarray((self.key_tokens.ids == own) & (own >= 0) & earlier)
-
-    @cached_property
-    def distances(self) -> FloatArray:
-        """How many tokens lie between query and key, ``(queries, keys)``."""
-        return np.asarray(np.abs(self.positions[:, None] - np.arange(len(self.key_tokens))), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,21 +24,63 @@ class Rows:
     """Some heads' rows of a grid.
 
     Attributes:
+        maps: what they are of.
         grid: the queries and keys.
         places: where these heads are among those of the maps.
-        weights: ``(heads, queries, keys)``, 0 where not visible.
+        weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 where the maps are long.
         scores: ``(heads, queries, keys)``, before the mask.
     """
 
+    maps: LayerMaps
     grid: Grid
     places: slice
-    weights: FloatArray
+    weights: NDArray[Any]
     scores: NDArray[Any]
 
     @cached_property
     def entropy(self) -> FloatArray:
         """The entropy of each row in bits, ``(heads, queries)``."""
         return entropy_bits(self.weights)
+
+    @cached_property
+    def distance(self) -> FloatArray:
+        """The mean distance to the key, ``(heads, queries)``."""
+        return weighted(self, self.grid.distances)
+
+    @cached_property
+    def best(self) -> IntArray:
+        """The key of the largest weight, ``(heads, queries, 1)``."""
+        return np.asarray(self.weights.argmax(axis=-1)[:, :, None])
+
+    @cached_property
+    def peak(self) -> FloatArray:
+        """The largest weight, ``(heads, queries)``."""
+        return np.take_along_axis(self.weights, self.best, axis=-1)[:, :, 0].astype(np.float64)
+
+    @cached_property
+    def total(self) -> FloatArray:
+        """The logarithm of Σ exp(score) over the visible keys, ``(heads, queries, 1)``: from the largest weight."""
+        score = np.take_along_axis(self.scores, self.best, axis=-1)
+        return np.asarray(score - np.log(np.maximum(self.peak, TINY))[:, :, None])
+
+    @cached_property
+    def later(self) -> BoolArray:
+        """Whether a later key is hidden from the query that others see, ``(queries, all keys)``."""
+        keys = np.arange(len(self.grid.seen))
+        later = self.grid.seen & (keys > self.grid.positions[:, None])
+        later[:, : self.grid.visible.shape[1]] &= ~self.grid.visible
+        return np.asarray(later)
+
+    @cached_property
+    def beyond(self) -> FloatArray:
+        """Σ exp(score) over hidden later keys to that over visible ones, ``(heads, queries)``; NaN without scores."""
+        width, first = self.grid.visible.shape[1], max(0, int(self.grid.positions[0]) + 1)
+        sums = _powers(self.scores[:, :, first:], self.total, self.later[:, first:width])
+        if width < len(self.grid.seen):
+            queries = slice(self.grid.start, self.grid.start + len(self.grid.visible))
+            hidden = self.maps.scores_of(self.maps.heads[self.places], queries, slice(width, len(self.grid.seen)))
+            sums = sums + _powers(hidden, self.total, self.later[:, width:])
+        return sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,48 +97,70 @@ class Columns:
 
 
 def blocks_of_rows(maps: LayerMaps) -> Iterator[Rows]:
-    """The maps in blocks of queries with all keys, each of as many heads as fit a processor's cache."""
+    """The maps in blocks of queries with the keys they see, each of as many heads as fit a processor's cache."""
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
-    together = min(len(maps.heads), max(1, BLOCK_CELLS // (FEWEST_ROWS * everything.stop)))
-    height = max(1, FEWEST_ROWS if together < len(maps.heads) else BLOCK_CELLS // (together * everything.stop))
+    long = is_long(count, everything.stop)
+    kind, cells, rows = (np.float32, LONG_CELLS, 2 * FEWEST_ROWS) if long else (np.float64, BLOCK_CELLS, FEWEST_ROWS)
+    together = min(len(maps.heads), max(1, cells // (rows * everything.stop)))
+    height = max(1, rows if together < len(maps.heads) else cells // (together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
+    for span, grid in zip(spans, grids(maps, spans), strict=True):
+        keys = slice(0, grid.visible.shape[1])
+        for first in range(0, len(maps.heads), together):
+            places = slice(first, first + together)
+            window = maps.window(maps.heads[places], span, keys)
+            yield Rows(maps, grid, places, window.weights.astype(kind, copy=False), window.scores)
+
+
+def grids(maps: LayerMaps, spans: list[slice]) -> Iterator[Grid]:
+    """The grid of each run of queries, as far as its last visible key."""
+    everything = slice(0, len(maps.key_tokens))
     seen = np.logical_or.reduce([maps.visibility(span, everything).any(axis=0) for span in spans])
+    query_sentences, key_sentences = sentences_of(maps.query_tokens), sentences_of(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
-        grid = Grid(
-            visible=maps.visibility(span, everything),
+        visible = maps.visibility(span, everything)
+        width = 1 + int(np.flatnonzero(visible.any(axis=0)).max(initial=0))
+        yield Grid(
+            visible=visible[:, :width],
             seen=seen,
             start=span.start,
             query_tokens=maps.query_tokens,
             key_tokens=maps.key_tokens,
+            query_sentences=query_sentences,
+            key_sentences=key_sentences,
             cross=maps.kind == "cross",
         )
-        for first in range(0, len(maps.heads), together):
-            places = slice(first, first + together)
-            window = maps.window(maps.heads[places], span, everything)
-            yield Rows(grid, places, window.weights.astype(np.float64), window.scores)
 
 
 def entropy_bits(weights: NDArray[Any]) -> FloatArray:
     """Entropy over keys in bits, ``(..., keys)`` to ``(...)``: −Σ w log2 w, with 0 log 0 = 0."""
-    logarithms = np.log(np.maximum(weights, TINY, dtype=np.float32)).astype(np.float64)
-    return np.asarray(np.maximum(-np.einsum("...k,...k->...", weights, logarithms, dtype=np.float64), 0) / np.log(2))
+    logarithms = np.maximum(weights, TINY, dtype=np.float32)
+    np.log(logarithms, out=logarithms)
+    total = np.einsum("...k,...k->...", weights, logarithms.astype(weights.dtype, copy=False))
+    return np.asarray(np.maximum(-total, 0) / np.log(2), dtype=np.float64)
 
 
 def weighted(rows: Rows, numbers: NDArray[Any]) -> FloatArray:
     """Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
-    by_query = rows.weights.transpose(1, 0, 2)  # (queries, heads, keys)
-    return np.asarray((by_query @ numbers.astype(np.float64, copy=False)[:, :, None])[:, :, 0].T)
+    numbers = numbers.astype(rows.weights.dtype, copy=False)
+    return np.asarray(np.einsum("hqk,qk->hq", rows.weights, numbers), dtype=np.float64)
 
 
-def mass(rows: Rows, cells: BoolArray) -> FloatArray:
-    """The weight on the cells that count, ``(queries, keys)`` to ``(heads, queries)``; NaN where none is visible."""
-    counted = cells & rows.grid.visible
-    return where(np.asarray(counted.any(axis=-1)), weighted(rows, counted))
+def mass(rows: Rows, cells: Cells) -> FloatArray:
+    """The weight on the cells that count, ``(heads, queries)``; NaN where a query has none."""
+    if cells.picked is None:
+        return where(cells.present, weighted(rows, cells.counted))
+    queries, keys = cells.picked
+    sums = np.full(rows.weights.shape[:2], np.nan)
+    if len(queries):
+        starts = np.flatnonzero(np.diff(queries, prepend=-1))
+        sums[:, queries[starts]] = np.add.reduceat(rows.weights[:, queries, keys], starts, axis=1, dtype=np.float64)
+    return sums
 
 
 def weight_at(rows: Rows, keys: IntArray) -> FloatArray:
     """The weight on one key for each query, ``(queries,)`` to ``(heads, queries)``; NaN where it is not visible."""
-    there = (keys >= 0) & (keys < len(rows.grid.key_tokens))
+    there = (keys >= 0) & (keys < rows.weights.shape[-1])
     within = np.where(there, keys, 0)
     places = np.arange(len(keys))
     return where(there & rows.grid.visible[places, within], rows.weights[:, places, within])
@@ -159,13 +171,20 @@ def absent(rows: Rows) -> FloatArray:
     return np.full(rows.weights.shape[:2], np.nan)
 
 
-def sentences_of(tokens: Tokens) -> IntArray:
-    """Which sentence each token belongs to, ``(tokens,)``, from 0; -1 for special tokens."""
-    starts = np.array([match.end() for match in SENTENCE_END.finditer(tokens.text)], dtype=np.int64)
-    numbers = np.searchsorted(starts, tokens.offsets[:, 0], side="right")
-    return np.where(tokens.special, -1, numbers).astype(np.int64)
-
-
-def where(defined: BoolArray, numbers: FloatArray) -> FloatArray:
+def where(defined: BoolArray, numbers: NDArray[Any]) -> FloatArray:
     """The numbers where they are defined, else NaN."""
-    return np.asarray(np.where(defined, numbers, np.nan))
+    return np.where(defined, numbers, np.nan).astype(np.float64, copy=False)
+
+
+def _powers(scores: NDArray[Any], total: FloatArray, later: BoolArray) -> FloatArray:
+    """Σ exp(score − total) over cells that count, ``(heads, queries)``; NaN where one of them has no score."""
+    if not later.any():
+        return np.zeros(total.shape[:2])
+    if not later.all():
+        scores = np.where(later, scores, total)
+    kept = np.isfinite(scores.min(axis=-1)) & np.isfinite(scores.max(axis=-1)) & np.isfinite(total[:, :, 0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        powers = np.subtract(scores, total, dtype=np.float32)
+        np.exp(powers, out=powers)
+        sums = np.einsum("hqk,qk->hq", powers, later.astype(np.float32))
+    return where(kept, sums)

@@ -14,7 +14,7 @@ version errors progress subnormal
 tokens units landmarks selection masks bias colors look maps tiles devices
 kernels streaming_factors streaming_indicators streaming_plan streaming_space streaming_head streaming
 pooling maps_factored samples
-rows metrics patterns heads reduce cells codes payload_factors payload tensors factored_file files projections
+grid rows metrics patterns heads reduce cells codes payload_factors payload tensors factored_file files projections
 softmax attention factoring
 panels report_options scales captions chosen styles report
 words atlas combined steps worked teller composition explain_* explain compare source

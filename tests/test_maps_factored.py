@@ -150,3 +150,12 @@ def test_refuses_factors_whose_shapes_disagree() -> None:
         FactoredMaps(**{**vars(maps), "bias": Bias(by_key=np.zeros((4, 9), dtype=np.float32))})
     with pytest.raises(AttnvizError, match="bias relative does not fit"):
         FactoredMaps(**{**vars(maps), "bias": Bias.alibi(np.ones(4, dtype=np.float32), 8, KEYS)})
+
+
+@cases
+def test_scores_alone_are_those_of_the_window(case: dict[str, Any]) -> None:
+    maps = factored(**case)
+    block = ((9, 2), slice(3, 40), slice(11, 90))
+    np.testing.assert_array_equal(maps.scores_of(*block), maps.window(*block).scores)
+    dense = dense_of(maps)
+    np.testing.assert_array_equal(dense.scores_of(*block), dense.window(*block).scores)

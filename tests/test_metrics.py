@@ -13,11 +13,12 @@ from attnviz import rows
 from attnviz.bias import Bias
 from attnviz.errors import AttnvizError
 from attnviz.files import load
+from attnviz.grid import sentences_of
 from attnviz.maps import DenseMaps
 from attnviz.maps_factored import FactoredMaps
 from attnviz.masks import Mask
 from attnviz.metrics import METRICS, entropy, find_metric, induction, measure, measure_queries
-from attnviz.rows import blocks_of_rows, entropy_bits, sentences_of
+from attnviz.rows import blocks_of_rows, entropy_bits
 from attnviz.selection import Selection
 from attnviz.source import ModelSettings, open_source
 from attnviz.tokens import Tokens, tokenize
@@ -244,7 +245,7 @@ def test_blocks_do_not_grow_with_the_tokens() -> None:
         logsumexp=np.zeros((4, 5000), dtype=np.float32), query_tokens=Tokens.numbered(5000),
         key_tokens=Tokens.numbered(5000), bias=Bias(),
     )  # fmt: skip
-    assert next(blocks_of_rows(maps)).weights.size <= rows.BLOCK_CELLS
+    assert next(blocks_of_rows(maps)).weights.size <= rows.LONG_CELLS
 
 
 def test_rows_sum_up_in_float64() -> None:
@@ -314,13 +315,17 @@ MASKS = {
 @pytest.mark.parametrize("kind", ["self", "cross"])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("cells", [2**18, 2**12])
+@pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
 def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
-    mask: Mask, kind: Any, cells: int, monkeypatch: pytest.MonkeyPatch
+    mask: Mask, kind: Any, cells: int, long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "BLOCK_CELLS", cells)
+    monkeypatch.setattr(rows, "LONG_CELLS", cells)
     ids = np.random.default_rng(1).integers(0, 9, 90)
     keys, queries = (replace(Tokens.numbered(count), ids=ids[-count:].copy()) for count in (90, 70))
     maps = replace(factored(mask), kind=kind, query_tokens=queries, key_tokens=keys)
-    for numbers, own in zip(measure(maps), measure(dense_of(maps)), strict=True):
-        assert numbers.values == pytest.approx(own.values, abs=1e-5, nan_ok=True)
+    expected = measure(dense_of(maps))
+    monkeypatch.setattr(rows, "is_long", lambda queries, keys: long)
+    for numbers, own in zip(measure(maps), expected, strict=True):
+        assert numbers.values == pytest.approx(own.values, rel=1e-5, abs=1e-5, nan_ok=True)
         assert np.isnan(numbers.values["induction"]) == (kind == "cross")

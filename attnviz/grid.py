@@ -1,0 +1,151 @@
+"""Some queries of one layer's maps with the keys they see: what the metrics of every head have in common."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.tokens import Tokens
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+NEAR = 3  # tokens to either side that count as local
+FEW = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them
+SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The visible cells of a grid that count for a metric.
+
+    Attributes:
+        counted: ``(queries, keys)``.
+    """
+
+    counted: BoolArray
+
+    @cached_property
+    def picked(self) -> tuple[IntArray, IntArray] | None:
+        """The query and the key of each, in order of the queries; ``None`` where they are many."""
+        if np.count_nonzero(self.counted) > FEW * self.counted.size:
+            return None
+        queries, keys = np.divmod(np.flatnonzero(self.counted), self.counted.shape[1])
+        return queries, keys
+
+    @cached_property
+    def present(self) -> BoolArray:
+        """Whether there is one, ``(queries,)``."""
+        return np.asarray(self.counted.any(axis=-1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Grid:
+    """Some queries of one layer's maps with their keys.
+
+    Attributes:
+        visible: ``(queries, keys)``, of the keys up to the last that any of these queries sees.
+        seen: ``(all keys,)``, whether any query of the whole maps sees the key; padding is what none sees.
+        start: the number of the first query.
+        query_tokens: the tokens of all queries of the maps.
+        key_tokens: the tokens of all keys.
+        query_sentences: ``(all queries,)``, which sentence each belongs to.
+        key_sentences: ``(all keys,)``, the same of the keys.
+        cross: whether the keys come from another text, so that positions cannot be compared.
+    """
+
+    visible: BoolArray
+    seen: BoolArray
+    start: int
+    query_tokens: Tokens
+    key_tokens: Tokens
+    query_sentences: IntArray
+    key_sentences: IntArray
+    cross: bool
+
+    @cached_property
+    def keys(self) -> IntArray:
+        """The number of each key, ``(keys,)``."""
+        return np.arange(self.visible.shape[1], dtype=np.int64)
+
+    @cached_property
+    def queries(self) -> IntArray:
+        """The number of each query, ``(queries,)``."""
+        return self.start + np.arange(len(self.visible), dtype=np.int64)
+
+    @cached_property
+    def positions(self) -> IntArray:
+        """Where each query stands among the keys, ``(queries,)``; with earlier keys cached, queries are the last."""
+        return self.queries + len(self.key_tokens) - len(self.query_tokens)
+
+    @cached_property
+    def choices(self) -> IntArray:
+        """How many keys each query sees, ``(queries,)``."""
+        return np.asarray(np.count_nonzero(self.visible, axis=-1))
+
+    @cached_property
+    def distances(self) -> NDArray[np.float32]:
+        """How many tokens lie between query and key, ``(queries, keys)``."""
+        gaps = self.positions.astype(np.float32)[:, None] - self.keys.astype(np.float32)
+        return np.abs(gaps, out=gaps)
+
+    @cached_property
+    def squares(self) -> NDArray[np.float32]:
+        """The distances squared, ``(queries, keys)``."""
+        return self.distances**2
+
+    @cached_property
+    def special(self) -> Cells:
+        """Keys that the tokenizer added."""
+        return Cells(self.visible & self.key_tokens.special[self.keys])
+
+    @cached_property
+    def near(self) -> Cells:
+        """Keys within `NEAR` tokens of the query."""
+        return Cells(self.visible & (self.distances <= NEAR))
+
+    @cached_property
+    def copies(self) -> Cells:
+        """Earlier copies of the query's own token."""
+        return Cells(self.visible & self._earlier_copies)
+
+    @cached_property
+    def after_copies(self) -> Cells:
+        """Tokens after earlier copies of the query's own, the query itself left out."""
+        after = np.zeros_like(self.visible)
+        after[:, 1:] = self._earlier_copies[:, :-1]
+        within = self.positions < len(self.keys)
+        after[np.flatnonzero(within), self.positions[within]] = False
+        return Cells(self.visible & after)
+
+    @cached_property
+    def own_sentence(self) -> Cells:
+        """Keys of the query's own sentence."""
+        return Cells(self.visible & (self.key_sentences[self.keys] == self.query_sentences[self.queries, None]))
+
+    @cached_property
+    def other_text(self) -> Cells:
+        """Keys of the other text of a pair, special tokens left out."""
+        other = self.key_tokens.segments[self.keys] != self.query_tokens.segments[self.queries, None]
+        return Cells(self.visible & other & ~self.key_tokens.special[self.keys])
+
+    @cached_property
+    def _earlier_copies(self) -> BoolArray:
+        """Whether the key is an earlier copy of the query's own token, ``(queries, keys)``."""
+        own = self.query_tokens.ids[self.queries, None]
+        copies = self.key_tokens.ids[self.keys] == np.where(own >= 0, own, NO_ID)
+        copies &= self.keys < self.positions[:, None]
+        return np.asarray(copies)
+
+
+NO_ID = -2  # equal to no token's id
+
+
+def sentences_of(tokens: Tokens) -> IntArray:
+    """Which sentence each token belongs to, ``(tokens,)``, from 0; -1 for special tokens."""
+    starts = np.array([match.end() for match in SENTENCE_END.finditer(tokens.text)], dtype=np.int64)
+    numbers = np.searchsorted(starts, tokens.offsets[:, 0], side="right")
+    return np.where(tokens.special, -1, numbers).astype(np.int64)
