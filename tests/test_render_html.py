@@ -30,6 +30,7 @@ from attnviz.tokens import Tokens
 
 from .conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
 
+STATEMENT = r"^(?:async )?(?:function|class|const|let) (\w+)"
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<!--<script>",
@@ -416,3 +417,8 @@ def test_refuses_a_report_without_cells(recording: Recording) -> None:
     report = build_report(recording, ReportOptions(max_cells=0))
     with pytest.raises(AttnvizError, match=r"no heads to show in a \.html page"):
         draw(replace(report, numbers=None), ".html")
+
+
+def test_no_two_scripts_give_one_name_to_different_things() -> None:
+    stated = [name for script in SCRIPTS for name in re.findall(STATEMENT, _asset(script), re.MULTILINE)]
+    assert sorted(set(stated)) == sorted(stated)

@@ -67,7 +67,7 @@ function buildGrid(numbers) {
   }
   for (const [layer, row] of layers) {
     row.forEach((number, place) => {
-      if (place % most === 0) grid.append(make("span", { className: "name" }, nameOf(layer, place, regular)));
+      if (place % most === 0) grid.append(make("span", { className: "name" }, rowName(layer, place, regular)));
       grid.append(buildThumb(number, !regular));
     });
     for (let place = row.length; place < most; place++) grid.append(make("span"));
@@ -76,7 +76,7 @@ function buildGrid(numbers) {
 }
 
 // What stands left of a row: its layer; nothing where it goes on with a layer.
-function nameOf(layer, place, regular) {
+function rowName(layer, place, regular) {
   if (place) return "";
   return regular ? String(layer) : `layer ${layer}`;
 }
