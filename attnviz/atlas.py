@@ -154,7 +154,8 @@ def _caption(scope: _Scope, table: HeadTable) -> str:
     """Which heads these are, and the clearest head of each pattern."""
     which = f"{len(table.rows)} of {table.measured}" if len(table.rows) < table.measured else str(table.measured)
     over = f", over {scope.texts} texts" if scope.texts > 1 else ""
-    return f"What {which} heads do in {model_name(scope.recordings[0])}{over}{_clearest(table)}."
+    heads = f"head{'s' * (table.measured > 1)} {'do' if len(table.rows) > 1 else 'does'}"
+    return f"What {which} {heads} in {model_name(scope.recordings[0])}{over}{_clearest(table)}."
 
 
 def _clearest(table: HeadTable) -> str:

@@ -97,7 +97,9 @@ def refuse_missing(wanted: tuple[int, ...] | None, present: tuple[int, ...], wha
     """Raises AttnvizError where a number is wanted that is not present."""
     missing = [number for number in wanted or () if number not in present]
     if missing:
-        raise AttnvizError(f"no {what} {number_ranges(missing)}; there are {number_ranges(present)} (counted from 0)")
+        numbers = number_ranges(present)
+        there = f"only {numbers} is there" if len(present) == 1 else f"there are {numbers}"
+        raise AttnvizError(f"no {what} {number_ranges(missing)}; {there} (counted from 0)")
 
 
 def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:

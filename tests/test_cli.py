@@ -161,7 +161,7 @@ def test_help_names_every_command_and_groups_options_in_panels(attnviz: Streams)
         (("show", "--sample", "lief"), "no sample 'lief'; there are life"),
         (("show", "Life", "--tokenizer", "words"), "unknown tokenizer 'words'; word, char, byte"),
         (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
-        (("show", "Life", "--layers", "1"), "no layer 1; there are 0"),
+        (("show", "Life", "--layers", "1"), "no layer 1; only 0 is there"),
         (("show", "Life", "--queries", "0:2"), "there are 1, so 0:1 works"),
         (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; auto, cpu"),
         (("show", "Life", "--dropout", "nan"), "--dropout nan is out of range"),

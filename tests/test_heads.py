@@ -24,6 +24,7 @@ from attnviz.patterns import SHARP
 from attnviz.render import draw
 from attnviz.report import build_report
 from attnviz.report_options import ReportOptions
+from attnviz.selection import Selection
 from attnviz.tokens import tokenize
 from tests.conftest import HEADS, LAYERS
 from tests.test_metrics import maps_of
@@ -113,6 +114,13 @@ def test_wanted_metric_comes_first_in_the_table() -> None:
     report = heads_report((known_recording(),), ReportOptions(sort="stripe", look=Look(width=60)), as_rows=True)
     assert report.summary is not None
     assert report.summary.header[2] == "stripe"
+
+
+def test_caption_of_one_head_and_of_several() -> None:
+    one = ReportOptions(selection=Selection(pairs=((1, 2),)))
+    assert heads_report((known_recording(),), one, as_rows=True).caption.startswith("What 1 head does in ")
+    several = heads_report((known_recording(),), ReportOptions(top=1), as_rows=True)
+    assert several.caption.startswith(f"What 1 of {LAYERS * HEADS} heads does in ")
 
 
 def test_atlas_has_a_panel_for_each_metric_with_a_row_a_layer_and_a_column_a_head() -> None:
