@@ -31,8 +31,8 @@ class Quantity:
 
     def text(self, value: float) -> str:
         """The value with its unit, and more digits where it would be rounded to nothing."""
-        written = format(value, self.spec)
-        return format(value, self.spec.replace("0%", "2%")) if value and float(written.rstrip("%")) == 0 else written
+        finer = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
+        return next((written for written in finer if float(written.rstrip("%"))), format(value, self.spec))
 
     def cell(self, value: float) -> str:
         """The value as a cell shows it, without a unit."""

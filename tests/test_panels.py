@@ -8,3 +8,9 @@ def test_cells_leave_the_unit_to_the_legend() -> None:
     assert CHANGE.cell(-0.12) == "-12"
     assert SCORE.cell(1.23456) == "1.2346"
     assert PERCENT.cell(float("nan")) == "NaN"
+
+
+def test_small_share_is_written_with_digits_enough_to_be_told_from_none() -> None:
+    assert [PERCENT.text(share) for share in (0, 0.004, 0.00003, 2e-8, 1e-12)] == [
+        "0%", "0.40%", "0.0030%", "0.000002%", "0%"
+    ]  # fmt: skip
