@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.capture_calls import FactoredCall, SoftmaxCall
+from attnviz.capture_calls import FactoredCall, Product, SoftmaxCall
 
 
 def by_heads(tensor: Tensor, heads: int | None) -> Tensor | None:
@@ -61,7 +61,12 @@ def dot_product_call(
 
 
 def softmax_call(
-    before: Tensor, after: Tensor, values: Tensor | None, output: Tensor | None, heads: int | None
+    before: Tensor,
+    after: Tensor,
+    values: Tensor | None,
+    output: Tensor | None,
+    heads: int | None,
+    product: tuple[Tensor, Tensor] | None = None,
 ) -> SoftmaxCall | None:
     """The call of a softmax, ``None`` where it has no axes of heads, queries and keys."""
     scores, weights = by_heads(before, heads), by_heads(after, heads)
@@ -72,7 +77,51 @@ def softmax_call(
         after=weights,
         values=None if values is None else by_heads(values, heads),
         output=None if output is None else by_heads(output, heads),
+        product=None if product is None else product_of(product, scores.shape, heads),
     )
+
+
+def product_of(pair: tuple[Tensor, Tensor], shape: torch.Size, heads: int | None) -> Product | None:
+    """Queries and keys whose product has this shape; ``None`` where the product of the pair has another.
+
+    Args:
+        pair: ``(..., queries, features)`` and ``(..., features, keys)``.
+        shape: batch, heads, queries, keys.
+        heads: how many heads the module says it has.
+    """
+    queries, keys = by_heads(pair[0], heads), by_heads(pair[1].transpose(-1, -2), heads)
+    if queries is None or keys is None or len(keys) not in (1, shape[0]) or shape[1] % keys.shape[1]:
+        return None
+    if (*queries.shape[:3], keys.shape[2]) != tuple(shape) or queries.shape[3] != keys.shape[3]:
+        return None
+    return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
+
+
+def einsum_pair(equation: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The operands as ``(..., rows, features)`` and ``(..., features, columns)`` of a product over one axis, if so."""
+    letters, _, result = equation.replace(" ", "").partition("->")
+    left, _, right = letters.partition(",")
+    summed = (set(left) | set(right)) - set(result)
+    if len(result) < 2 or "." in equation or len(summed) != 1 or not summed <= set(left) & set(right):
+        return None
+    if result[-2] not in left:
+        left, right, first, second = right, left, second, first
+    (features,) = summed
+    rows = _arranged(first, left, result[:-1] + features)
+    columns = _arranged(second, right, result[:-2] + features + result[-1])
+    return None if rows is None or columns is None else (rows, columns)
+
+
+def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
+    """The tensor with its axes as wanted, of size 1 those that it lacks; ``None`` where it has others."""
+    if not set(letters) <= set(wanted) or len(set(letters)) != tensor.dim():
+        return None
+    present = [letter for letter in wanted if letter in letters]
+    lacking = [place for place, letter in enumerate(wanted) if letter not in letters]
+    arranged = tensor.permute([letters.index(letter) for letter in present])
+    for place in lacking:
+        arranged = arranged.unsqueeze(place)
+    return arranged
 
 
 def fused_call(

@@ -14,7 +14,6 @@ from torch import Tensor
 
 NEVER = -9000.0  # a mask written with finite numbers uses -1e4, -1e9, ...: no score is that low
 ALMOST_NEVER = -1000.0
-AGREEMENT, HALF_AGREEMENT = 1e-4, 1e-2  # differences of weights that rounding in float32, or in a half, explains
 SAMPLED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spread
 
 
@@ -32,6 +31,38 @@ class CallMaps(NamedTuple):
     weights: Tensor
     visible: Tensor
     uneven: bool = False
+
+
+class Product(NamedTuple):
+    """What was multiplied before a softmax: its queries and keys, if the scores came of that.
+
+    Attributes:
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, key heads, keys, features)``.
+    """
+
+    queries: Tensor
+    keys: Tensor
+
+
+class Added(NamedTuple):
+    """Numbers that positions add to the scores of a call.
+
+    Attributes:
+        numbers: ``(batch, heads, places)``.
+        by_distance: whether a place is a distance key − query, from ``1 − queries`` on; else it is a key.
+    """
+
+    numbers: Tensor
+    by_distance: bool
+
+    def of(self, heads: Sequence[int]) -> "Added":
+        """The numbers of these heads."""
+        return self._replace(numbers=self.numbers[:, list(heads)])
+
+    def cells(self, rows: Tensor, queries: int, keys: int) -> Tensor:
+        """The numbers of all keys of some of so many queries, ``(batch, heads, rows or 1, keys)``."""
+        return self.numbers[:, :, places_of(rows, queries, keys, self.by_distance)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,6 +121,7 @@ class FactoredCall(AttentionCall):
         window: a query sees keys less than this many tokens away.
         softcap: scores become ``softcap * tanh(scores / softcap)``.
         sinks: ``(heads,)``, scores of a key that takes its share and gives no value.
+        added: what positions add to the scores of visible cells, where no mask says it cell by cell.
         logsumexp: ``(batch, heads, queries)``, what the kernel said of each row; of one that sees nothing, anything.
     """
 
@@ -101,6 +133,7 @@ class FactoredCall(AttentionCall):
     window: int | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
+    added: Added | None = None
     logsumexp: Tensor | None = None
 
     @property
@@ -142,6 +175,9 @@ class FactoredCall(AttentionCall):
         scores = (queries.to(exact) * self.scale) @ keys.to(exact).transpose(-1, -2)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
+        if self.added is not None:
+            positions = torch.arange(self.shape[2], device=scores.device)[rows]
+            scores = scores + self.added.of(heads).cells(positions, *self.shape[2:]).to(exact)
         visible = self._visible_by_position(rows)
         if self.mask is None:
             return scores, visible
@@ -184,11 +220,13 @@ class SoftmaxCall(AttentionCall):
         before: ``(batch, heads, queries, keys)``, what went into the softmax: scores with the mask already in them.
         after: ``(batch, heads, queries, keys)``, what came out.
         factors: what it may have been computed from, where that was given beside it.
+        product: the last product before it.
     """
 
     before: Tensor
     after: Tensor
     factors: FactoredCall | None = None
+    product: Product | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -207,19 +245,16 @@ class SoftmaxCall(AttentionCall):
         seen = ~hidden.all(1)
         return CallMaps(scores, weights.float().masked_fill_(hidden, 0), seen, _is_uneven(~hidden, seen))
 
-    def known_factors(self, heads: Sequence[int]) -> FactoredCall | None:
-        """Its factors, if they give the weights of at most 32 queries that the model had."""
-        if self.factors is None or self.factors.shape != self.shape:
-            return None
-        rows = slice(None, None, -(-self.shape[2] // SAMPLED_QUERIES))
-        ours, real = (call.weights(heads, rows).float() for call in (self.factors, self))
-        allowed = AGREEMENT if self.after.dtype in (torch.float32, torch.float64) else HALF_AGREEMENT
-        return self.factors if bool(((ours - real).abs() < allowed).all()) else None
-
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""
         hidden = hidden_cells(self.before[:, list(heads), queries])
         return self.after[:, list(heads), queries].masked_fill(hidden, 0)
+
+
+def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:
+    """The place of each cell among keys, ``(1, keys)``, or distances key − query from ``1 − queries`` on."""
+    columns = torch.arange(keys, device=rows.device)[None]
+    return columns - rows[:, None] + queries - 1 if by_distance else columns
 
 
 def _is_uneven(visible: Tensor, seen: Tensor) -> bool:

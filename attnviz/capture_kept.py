@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.capture_calls import AttentionCall, FactoredCall, SoftmaxCall, pick_heads
+from attnviz.capture_calls import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture_factors import factors_of
 from attnviz.capture_rules import Rules, rules_of
 from attnviz.capture_sites import Attention, Site
 from attnviz.devices import available_memory
@@ -63,9 +64,8 @@ def keep(
     held = [head - (site.head or 0) for head in heads]
     batch, _, queries, keys = call.shape
     wanted = queries * keys > LARGEST_DENSE if dense is None else not dense
-    known = call if wanted and site.head is None else None
-    factors = known.known_factors(held) if isinstance(known, SoftmaxCall) else known
-    rules = rules_of(factors, held) if isinstance(factors, FactoredCall) else None
+    factors = factors_of(call, held) if wanted and site.head is None else None
+    rules = None if factors is None else rules_of(factors, held)
     factored = rules is not None
     _refuse_size(factors if factored and factors else call, len(held), factored, site)
     fields = _whole(call, held, site) if rules is None else _factors(cast("FactoredCall", factors), held, site, rules)
@@ -123,6 +123,7 @@ def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules
         queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
         sinks=None if call.sinks is None else call.sinks[heads],
+        added=None if call.added is None else call.added.of(heads),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
     key_heads = tuple(shared.index(head // group) for head in heads)
@@ -185,7 +186,8 @@ def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     """One held head of the call, without its sink."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
-    return replace(call, queries=queries, keys=keys, mask=mask, sinks=None)
+    added = None if call.added is None else call.added.of([head])
+    return replace(call, queries=queries, keys=keys, mask=mask, added=added, sinks=None)
 
 
 def _refuse_size(call: AttentionCall, heads: int, factored: bool, site: Site) -> None:

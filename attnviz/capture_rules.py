@@ -32,7 +32,7 @@ def rules_of(call: FactoredCall, heads: Sequence[int]) -> list[Rules] | None:
     batch, _, queries, keys = call.shape
     given = Mask(causal=call.causal, window=call.window)
     if call.mask is None:
-        return [Rules(given, Bias())] * batch
+        return [Rules(given, _added(call, heads, item)) for item in range(batch)]
     whole = slice(0, queries), slice(0, keys)
     cells = call.visible_cells()
     if cells.shape[1] > 1 and not bool((cells == cells[:, :1]).all()):
@@ -47,7 +47,15 @@ def rules_of(call: FactoredCall, heads: Sequence[int]) -> list[Rules] | None:
         return [
             Rules(mask, bias_of(one, seen, len(heads))) for mask, one, seen in zip(masks, numbers, shown, strict=True)
         ]
-    return [Rules(mask, Bias()) for mask in masks]
+    return [Rules(mask, _added(call, heads, item)) for item, mask in enumerate(masks)]
+
+
+def _added(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
+    """What positions add to the scores of these heads, beside a mask that adds nothing."""
+    if call.added is None:
+        return Bias()
+    numbers = call.added.of(heads).numbers[item].float().cpu().numpy()
+    return Bias(relative=numbers, origin=call.shape[2] - 1) if call.added.by_distance else Bias(by_key=numbers)
 
 
 def mask_of(cells: BoolArray) -> Mask:

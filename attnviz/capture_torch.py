@@ -18,6 +18,7 @@ from attnviz.capture_arguments import (
     bind_dot_product,
     bind_pair,
     dot_product_call,
+    einsum_pair,
     fused_call,
     is_single,
     softmax_call,
@@ -28,6 +29,7 @@ from attnviz.kernels import dot_product
 
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
+Pair = tuple[Tensor, Tensor]
 NEVER_MIXED = 2  # axes: a softmax over fewer is no map of queries x keys
 
 
@@ -53,6 +55,7 @@ class Pending:
         place: the module that computed it.
         before: what went in.
         after: what came out.
+        product: what was multiplied last before it.
         copies: tensors that hold what came out, or what dropout or another number type made of it.
         dropped: whether dropout changed it, so that the product no longer shows what it was.
     """
@@ -60,6 +63,7 @@ class Pending:
     place: Place
     before: Tensor
     after: Tensor
+    product: Pair | None
     copies: list[Tensor] = field(default_factory=list)
     dropped: bool = False
 
@@ -76,6 +80,7 @@ class AttentionMode(TorchFunctionMode):
         self.places = places
         self.listener = listener
         self.pending: Pending | None = None
+        self.product: Pair | None = None
         self.cross: bool | None = None
 
     def __torch_function__(
@@ -130,15 +135,20 @@ class AttentionMode(TorchFunctionMode):
         self.flush()
         place = self.places.nearest(self.cross)
         if place is not None and before.is_floating_point():
-            self.pending = Pending(place, before, after)
+            self.pending = Pending(place, before, after, self.product)
+        self.product = None
         return after
 
     def on_product(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
         """A matrix product: of weights with values, where a softmax came before it."""
         result = func(*args, **kwargs)
         pending = self.pending
-        operands = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)][:2]
-        if pending is None or len(operands) < 2:
+        given = (*args, *(value for name, value in kwargs.items() if name != "out"))
+        operands = [value for value in given if isinstance(value, Tensor)][-2:]
+        if len(operands) < 2:
+            return result
+        self.product = multiplied(func, operands[0], operands[1], args)
+        if pending is None:
             return result
         weights, values = operands
         if pending.is_in(weights):
@@ -197,7 +207,7 @@ class AttentionMode(TorchFunctionMode):
         after = pending.after
         self.listener.hears(
             pending.place,
-            lambda: softmax_call(pending.before[..., :keys], after[..., :keys], values, output, heads),
+            lambda: softmax_call(pending.before[..., :keys], after[..., :keys], values, output, heads, pending.product),
             after.shape,
             is_single(after, heads),
         )
@@ -209,11 +219,19 @@ HANDLERS: dict[str, Callable[[AttentionMode, Callable[..., Any], Arguments, Opti
     "special_softmax": AttentionMode.on_softmax,
     "matmul": AttentionMode.on_product,
     "bmm": AttentionMode.on_product,
+    "baddbmm": AttentionMode.on_product,
     "einsum": AttentionMode.on_product,
     "multi_head_attention_forward": AttentionMode.on_multi_head,
     "_transformer_encoder_layer_fwd": AttentionMode.on_fused_layer,
     "_native_multi_head_attention": AttentionMode.on_fused_attention,
 }
+
+
+def multiplied(func: Callable[..., Any], first: Tensor, second: Tensor, args: Arguments) -> Pair | None:
+    """The operands of a product as ``(..., rows, features)`` and ``(..., features, columns)``, if they can be."""
+    if getattr(func, "__name__", "") == "einsum":
+        return einsum_pair(args[0], first, second) if isinstance(args[0], str) else None
+    return (first, second) if first.dim() == second.dim() >= NEVER_MIXED else None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ softmax attention factoring
 panels report_options scales captions chosen styles report
 words atlas combined steps worked teller composition explain_* explain compare source
 figure_* terminal_*
-capture_calls capture_sites capture_rules capture_kept
+capture_calls capture_sites capture_rules capture_factors capture_kept
 capture_arguments capture_torch capture_transformers capture source_* render_*
 training
 render browse*

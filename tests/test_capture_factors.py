@@ -1,0 +1,167 @@
+"""Attention written by hand kept as the factors that its scores came of, where they give every one of them."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnviz.capture import record
+from attnviz.maps import DenseMaps, LayerMaps
+from attnviz.maps_factored import FactoredMaps
+
+BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 90, 70, 8
+FAR = -1e9
+Change = Callable[[Tensor], Tensor]
+
+
+class ByHand(nn.Module):
+    """Attention whose scores are changed by a function before the softmax."""
+
+    num_heads = HEADS
+
+    def __init__(self, multiply: Callable[[Tensor, Tensor], Tensor], change: Change) -> None:
+        super().__init__()
+        self.multiply, self.change = multiply, change
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        weights = self.change(self.multiply(queries, keys)).softmax(-1)
+        return weights @ torch.ones(*weights.shape[:-2], weights.shape[-1], 4, dtype=weights.dtype)
+
+
+def plain(queries: Tensor, keys: Tensor) -> Tensor:
+    return queries @ keys.transpose(-1, -2)
+
+
+def by_einsum(queries: Tensor, keys: Tensor) -> Tensor:
+    return torch.einsum("b k h d, b q h d -> b h q k", keys.transpose(1, 2), queries.transpose(1, 2))
+
+
+def of_one_key_head(queries: Tensor, keys: Tensor) -> Tensor:
+    return torch.einsum("bhqd,bkd->bhqk", queries, keys[:, 0])
+
+
+def added_to(queries: Tensor, keys: Tensor) -> Tensor:
+    """As a product that is added to: positions first, as BLOOM does."""
+    positions = torch.arange(KEYS, dtype=queries.dtype).expand(BATCH * HEADS, 1, KEYS)
+    flat = queries.flatten(0, 1), keys.flatten(0, 1).transpose(-1, -2)
+    scores: Tensor = positions.baddbmm(*flat, beta=0.25, alpha=0.5)
+    return scores.view(BATCH, HEADS, QUERIES, KEYS)
+
+
+def quarter(scores: Tensor) -> Tensor:
+    return scores / 4
+
+
+def causal(scores: Tensor) -> Tensor:
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return (scores * FEATURES**-0.5).masked_fill(hidden, FAR)
+
+
+def padded_slopes(scores: Tensor) -> Tensor:
+    """A bias that grows along the keys, another in each text and head; the second text is shorter."""
+    slopes = torch.tensor([[0.5], [0.1], [0.02]]) * torch.tensor([1.0, 3.0])[:, None, None]
+    real = torch.arange(KEYS) < torch.tensor([KEYS, KEYS - 9])[:, None, None, None]
+    return (scores + (slopes * torch.arange(KEYS))[:, :, None]).masked_fill(~real, float("-inf"))
+
+
+def learned_distances(scores: Tensor) -> Tensor:
+    table = torch.randn(HEADS, QUERIES + KEYS - 1, generator=torch.Generator().manual_seed(5))
+    return scores + table[:, torch.arange(KEYS) - torch.arange(QUERIES)[:, None] + QUERIES - 1]
+
+
+def factors(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(0)
+    queries = torch.randn(BATCH, HEADS, QUERIES, FEATURES, generator=random)
+    return queries.to(dtype), torch.randn(BATCH, HEADS, KEYS, FEATURES, generator=random).to(dtype)
+
+
+def recorded(module: nn.Module, dtype: torch.dtype = torch.float32, **options: object) -> list[LayerMaps]:
+    with torch.no_grad(), record(module, dense=False, **options) as recording:  # type: ignore[arg-type]
+        module(*factors(dtype))
+    return list(recording.maps)
+
+
+PRODUCTS, CHANGES = (plain, by_einsum, of_one_key_head, added_to), (quarter, causal, padded_slopes, learned_distances)
+TWO_BIASES = (added_to, learned_distances)
+
+
+@pytest.mark.parametrize(("multiply", "change"), [pair for pair in product(PRODUCTS, CHANGES) if pair != TWO_BIASES])
+def test_scores_that_a_product_made_are_kept_as_its_factors(
+    multiply: Callable[[Tensor, Tensor], Tensor], change: Change
+) -> None:
+    module = ByHand(multiply, change)
+    exact = change(multiply(*(each.double() for each in factors())))
+    hidden = exact <= FAR
+    weights = exact.softmax(-1).masked_fill(hidden, 0)
+    for maps in recorded(module):
+        assert isinstance(maps, FactoredMaps)
+        window = maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS))
+        np.testing.assert_allclose(window.weights, weights[maps.item], atol=1e-5)
+        np.testing.assert_array_equal(window.visible, ~hidden[maps.item, 0])
+        np.testing.assert_allclose(
+            window.scores[:, window.visible], exact[maps.item][:, torch.from_numpy(window.visible)], atol=2e-5
+        )
+
+
+def test_chosen_heads_alone_are_worked_out() -> None:
+    (whole, _), (one, _) = (recorded(ByHand(plain, padded_slopes), heads=heads) for heads in (None, [2]))
+    assert isinstance(one, FactoredMaps)
+    assert one.heads == (2,)
+    block = slice(3, 9), slice(0, 50)
+    np.testing.assert_allclose(one.window((2,), *block).scores, whole.window((2,), *block).scores, atol=1e-6)
+
+
+@pytest.mark.parametrize(("change", "scale"), [(quarter, 0.25), (causal, FEATURES**-0.5), (lambda scores: scores, 1.0)])
+def test_the_scale_is_what_the_product_was_multiplied_by(change: Change, scale: float) -> None:
+    (maps, _) = recorded(ByHand(plain, change))
+    assert maps.scale == pytest.approx(scale, rel=1e-6)
+
+
+def capped(scores: Tensor) -> Tensor:
+    return 3 * torch.tanh(scores / 3)
+
+
+def one_cell_more(scores: Tensor) -> Tensor:
+    scores = quarter(scores)
+    scores[1, 2, 34, 17] += 0.1  # no query of those that are sampled
+    return scores
+
+
+def one_head_hidden(scores: Tensor) -> Tensor:
+    scores = quarter(scores)
+    scores[:, 0, 40, 30] = float("-inf")
+    return scores
+
+
+def with_a_second_product(scores: Tensor) -> Tensor:
+    _, keys = factors()
+    return scores + (keys[:, :, :1] @ keys.transpose(-1, -2))
+
+
+@pytest.mark.parametrize("change", [capped, one_cell_more, one_head_hidden, with_a_second_product])
+def test_scores_that_the_product_does_not_explain_are_kept_whole(change: Change) -> None:
+    assert {type(maps) for maps in recorded(ByHand(plain, change))} == {DenseMaps}
+
+
+def test_a_softmax_with_a_sink_is_kept_whole() -> None:
+    class Sunk(ByHand):
+        def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+            scores = plain(queries, keys)
+            weights = torch.cat([scores, torch.ones(*scores.shape[:-1], 1)], dim=-1).softmax(-1)[..., :-1]
+            return weights @ keys
+
+    (maps, _) = recorded(Sunk(plain, quarter))
+    assert isinstance(maps, DenseMaps)
+    assert (maps.weights.sum(-1) < 0.999).any()
+
+
+def test_rounding_of_bfloat16_is_no_difference() -> None:
+    module = ByHand(plain, quarter)
+    for maps in recorded(module, torch.bfloat16):
+        assert isinstance(maps, FactoredMaps)
+        exact = (plain(*(each.double() for each in factors(torch.bfloat16))) / 4).softmax(-1)[maps.item]
+        window = maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS))
+        np.testing.assert_allclose(window.weights, exact, atol=1e-4)
