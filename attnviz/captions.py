@@ -175,10 +175,8 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         rows, columns = pooled.rows, pooled.columns
         tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} tokens"
         cells = f"{len(rows.labels)} x {len(columns.labels)} cells"
-        remarks.append(
-            f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block; "
-            "--queries 10:40 --keys :20 shows a part exactly."
-        )
+        part = "; --queries 10:40 --keys :20 shows a part exactly" if pooled.zooms else ""
+        remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block{part}.")
     missing = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
     if missing:
         cells = "cells are no numbers" if missing > 1 else "cell is no number"

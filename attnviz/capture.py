@@ -15,6 +15,7 @@ from attnviz.capture_torch import AttentionMode, fused_kernels_allowed
 from attnviz.capture_transformers import interface_heard
 from attnviz.errors import AttnvizError, number_ranges
 from attnviz.maps import LayerMaps, Recording
+from attnviz.maps_pooled import PooledMaps
 from attnviz.selection import Selection, refuse_missing
 from attnviz.tokens import Tokens, visible_label
 from attnviz.version import __version__
@@ -55,6 +56,7 @@ def record(
         context: the same for the tokens that cross-attention looks at.
         stop: end the forward pass after the last chosen layer; what follows it in the block does not run.
         dense: keep whole maps (true), or factors where a call has them (false); ``None`` for factors of long ones.
+            Without factors a map past 2,048 tokens is pooled, unless this is true.
 
     Raises:
         AttnvizError: where the block ends without attention, or lacks a layer or head that was chosen.
@@ -148,7 +150,7 @@ class Capture:
             model=type(self.model).__name__,
             settings={"dtype": dtype},
             version=__version__,
-            remarks=(*self._left_out(), *self._uneven()),
+            remarks=(*self._left_out(), *self._uneven(), *_pooled(maps)),
         )
 
     def _count_run(self, module: nn.Module, inputs: object) -> None:
@@ -257,6 +259,19 @@ class Capture:
         query_tokens = _labelled(tokens, queries, item)
         same = queries == keys and looked_at is tokens and kept.site.kind == "self"
         return query_tokens, query_tokens if same else _labelled(looked_at, keys, item)
+
+
+def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
+    """A sentence where blocks of cells are held alone."""
+    pooled = [maps for maps in recorded if isinstance(maps, PooledMaps)]
+    if not pooled:
+        return ()
+    layers = number_ranges(sorted({maps.layer for maps in pooled}))
+    block = " x ".join(str(tokens) for tokens in pooled[0].block)
+    return (
+        f"In layer {layers} blocks of {block} tokens were captured and no single cells, since queries and keys are not "
+        "known: edges of what is drawn are right to a block; --dense captures every cell.",
+    )
 
 
 def refuse_opaque(model: nn.Module) -> None:

@@ -1,6 +1,6 @@
-"""What is kept of a call, as numpy arrays, until the recording is made: whole maps, or of long texts their factors."""
+"""What is kept of a call, as numpy arrays, until the recording is made: maps, or of long texts factors or blocks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,12 +14,14 @@ from attnviz.capture_rules import Rules, rules_of
 from attnviz.capture_sites import Attention, Site
 from attnviz.devices import available_memory
 from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, FloatArray, LayerMaps
-from attnviz.maps_factored import COARSE, FactoredMaps
+from attnviz.maps import BoolArray, DenseMaps, FloatArray, LayerMaps
+from attnviz.maps_factored import COARSE, FactoredMaps, is_long
+from attnviz.maps_pooled import PooledMaps, pool_heads
 from attnviz.tokens import Tokens
 
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
 COPIES = 2  # scores and weights, or queries or keys and what they are copied from
+OF_HEADS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
 BAND = 512  # queries whose log-sum-exp is computed at once
 
 
@@ -34,8 +36,8 @@ class Kept:
         shape: batch, heads, queries, keys.
         scale: what q·k was multiplied by, if known.
         fidelity: one a text of the batch.
-        dense: whether the maps are held whole.
-        fields: one a text of the batch: what ``DenseMaps`` or ``FactoredMaps`` takes, and of whole maps ``uneven``.
+        held_as: as which maps.
+        fields: one a text of the batch: what these maps take, and ``uneven`` where that was looked at.
     """
 
     site: Site
@@ -44,7 +46,7 @@ class Kept:
     shape: tuple[int, ...]
     scale: float | None
     fidelity: list[float | None]
-    dense: bool
+    held_as: type[LayerMaps]
     fields: list[dict[str, Any]]
 
     @property
@@ -56,7 +58,7 @@ class Kept:
 def keep(
     site: Site, attention: Attention, heads: tuple[int, ...], call: AttentionCall, dense: bool | None = None
 ) -> Kept:
-    """The maps of these heads of a call: whole where ``dense`` says so, or where there are no factors.
+    """The maps of these heads of a call: as factors of a long one, which without them is pooled; else whole.
 
     Raises:
         AttnvizError: if scores are not finite.
@@ -66,19 +68,30 @@ def keep(
     wanted = queries * keys > LARGEST_DENSE if dense is None else not dense
     factors = factors_of(call, held) if wanted and site.head is None else None
     rules = None if factors is None else rules_of(factors, held)
-    factored = rules is not None
-    _refuse_size(factors if factored and factors else call, len(held), factored, site)
-    fields = _whole(call, held, site) if rules is None else _factors(cast("FactoredCall", factors), held, site, rules)
+    known = call if rules is None or factors is None else factors
+    held_as = _held_as(rules, dense, queries, keys)
+    _refuse_size(known, len(held), held_as, site)
+    if rules is not None:
+        fields = _factors(cast("FactoredCall", factors), held, site, rules)
+    else:
+        fields = (_pooled if held_as is PooledMaps else _whole)(call, held, site)
     return Kept(
         site=site,
         attention=attention,
         heads=heads,
         shape=(batch, len(heads), queries, keys),
-        scale=getattr(factors if factored else call, "scale", None),
+        scale=getattr(known, "scale", None),
         fidelity=call.fidelity(held),
-        dense=not factored,
+        held_as=held_as,
         fields=fields,
     )
+
+
+def _held_as(rules: list[Rules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
+    """Which maps hold a call of so many queries and keys."""
+    if rules is not None:
+        return FactoredMaps
+    return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
 
 
 def maps_of(calls: Sequence[Kept], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
@@ -96,10 +109,11 @@ def maps_of(calls: Sequence[Kept], item: int, queries: Tokens, keys: Tokens) -> 
         "scale": first.scale,
         "fidelity": max(known) if known else None,
     }
-    if not first.dense:
+    if first.held_as is FactoredMaps:
         return FactoredMaps(**what, **first.fields[item])
-    scores, weights = (_joined(kept.fields[item][name] for kept in calls) for name in ("scores", "weights"))
-    return DenseMaps(**what, scores=scores, weights=weights, visible=first.fields[item]["visible"])
+    fields = {name: value for name, value in first.fields[item].items() if name != "uneven"}
+    joined = {name: _joined(kept.fields[item][name] for kept in calls) for name in fields if name in OF_HEADS}
+    return first.held_as(**what, **fields | joined)
 
 
 def _whole(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, Any]]:
@@ -111,6 +125,18 @@ def _whole(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, 
         {"scores": scores[item], "weights": weights[item], "visible": visible[item], "uneven": maps.uneven}
         for item in range(len(scores))
     ]
+
+
+def _pooled(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, Any]]:
+    """Blocks of the maps, of which those of one head at a time are held."""
+
+    def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
+        for head in heads:
+            maps = call.maps([head])
+            _refuse_infinite(maps.weights.sum(), site)
+            yield _numbers(maps.weights[:, 0]), maps.visible.expand(maps.weights[:, 0].shape).cpu().numpy()
+
+    return pool_heads(weights_and_visible())
 
 
 def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules]) -> list[dict[str, Any]]:
@@ -190,12 +216,13 @@ def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     return replace(call, queries=queries, keys=keys, mask=mask, added=added, sinks=None)
 
 
-def _refuse_size(call: AttentionCall, heads: int, factored: bool, site: Site) -> None:
-    """Raises AttnvizError where the maps, or their factors, of one more layer do not fit into memory."""
+def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site: Site) -> None:
+    """Raises AttnvizError where what is held of one more layer does not fit into memory."""
     batch, _, queries, keys = call.shape
     cells = queries * keys
-    if factored and isinstance(call, FactoredCall):
+    if held_as is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
+    heads = 1 if held_as is PooledMaps else heads
     needed, free = COPIES * batch * heads * cells * 4, available_memory()
     if free is not None and needed > free:
         raise AttnvizError(

@@ -45,9 +45,11 @@ def head_panels(
     """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
     queries = _shown(resolve_span(options.selection.queries, len(maps.query_tokens), "queries"), options)
     keys = _shown(resolve_span(options.selection.keys, len(maps.key_tokens), "keys"), options)
-    rows = token_axis("queries", maps.query_tokens, queries, options.max_cells, options.look.mark)
-    columns = token_axis("keys", maps.key_tokens, keys, options.max_cells, options.look.mark)
-    if rows.pooled or columns.pooled:
+    finest = maps.resolution(queries, keys)
+    height, width = (min(options.max_cells, most) for most in finest)
+    rows = token_axis("queries", maps.query_tokens, queries, height, options.look.mark)
+    columns = token_axis("keys", maps.key_tokens, keys, width, options.look.mark)
+    if options.table is None and (rows.pooled or columns.pooled):
         largest = options.look.pool == "max"
         overview = maps.overview((head,), len(rows.labels), len(columns.labels), queries, keys, maximum=largest)
         pooled = overview.maximum[0] if largest else overview.mean[0]
@@ -66,6 +68,7 @@ def head_panels(
             quantity=quantity,
             scale=ColorScale(0, 1),
             pool=options.look.pool,
+            zooms=finest == (queries.stop - queries.start, keys.stop - keys.start),
         )
         for quantity in quantities
     ]

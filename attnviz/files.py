@@ -20,6 +20,7 @@ FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
 TOKEN_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
 DENSE_ARRAYS = {"scores": "float32", "weights": "float32", "visible": "bool"}
+POOLED_ARRAYS = {"mean": "float32", "maximum": "float32", "counts": "int64"}
 
 
 @contextmanager
@@ -167,7 +168,7 @@ def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tok
     from attnviz.factored_file import read_factored
 
     kind, held = entry.take("kind", str), entry.take("class", str)
-    if kind not in ("self", "cross") or held not in ("dense", "factored"):
+    if kind not in ("self", "cross") or held not in ("dense", "factored", "pooled"):
         raise entry.refusal(f"has maps of the unknown kind {kind!r} or class {held!r}")
     heads = entry.counts("heads")
     query_tokens, key_tokens = (texts[entry.count(name, len(texts))] for name in ("query_tokens", "key_tokens"))
@@ -183,7 +184,9 @@ def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tok
         "fidelity": entry.number("fidelity"),
     }
     prefix = f"maps.{number}."
-    return read_factored(file, prefix, entry, common) if held == "factored" else _read_dense(file, prefix, common)
+    if held == "factored":
+        return read_factored(file, prefix, entry, common)
+    return _read_pooled(file, prefix, entry, common) if held == "pooled" else _read_dense(file, prefix, common)
 
 
 def _read_dense(file: "TensorFile", prefix: str, common: dict[str, Any]) -> "LayerMaps":
@@ -197,24 +200,43 @@ def _read_dense(file: "TensorFile", prefix: str, common: dict[str, Any]) -> "Lay
     return DenseMaps(**common, **arrays)
 
 
+def _read_pooled(file: "TensorFile", prefix: str, entry: "Entry", common: dict[str, Any]) -> "LayerMaps":
+    from attnviz.maps_pooled import PooledMaps
+
+    rows, columns = (entry.count(name) for name in ("rows", "columns"))
+    shape = (len(common["heads"]), rows, columns)
+    arrays: dict[str, Any] = {
+        name: file.array(prefix + name, dtype, shape[1:] if name == "counts" else shape)
+        for name, dtype in POOLED_ARRAYS.items()
+    }
+    return PooledMaps(**common, **arrays)
+
+
 def _arrays_of(maps: "LayerMaps") -> "dict[str, NDArray[Any]]":
     from attnviz.factored_file import factored_arrays
     from attnviz.maps_factored import FactoredMaps
+    from attnviz.maps_pooled import PooledMaps
 
     if isinstance(maps, FactoredMaps):
         return factored_arrays(maps)
+    if isinstance(maps, PooledMaps):
+        return {name: getattr(maps, name) for name in POOLED_ARRAYS}
     return {name: getattr(maps, name) for name in DENSE_ARRAYS}
 
 
 def _map_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
     from attnviz.factored_file import factored_header
     from attnviz.maps_factored import FactoredMaps
+    from attnviz.maps_pooled import PooledMaps
 
     header = {name: getattr(maps, name) for name in ("layer", "module", "heads", "kind", "item", "scale", "fidelity")}
     queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))
     header |= {"query_tokens": queries, "key_tokens": keys}
     if isinstance(maps, FactoredMaps):
         return {"class": "factored", **header, **factored_header(maps)}
+    if isinstance(maps, PooledMaps):
+        rows, columns = maps.counts.shape
+        return {"class": "pooled", **header, "rows": rows, "columns": columns}
     return {"class": "dense", **header}
 
 

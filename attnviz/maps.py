@@ -93,6 +93,10 @@ class LayerMaps(ABC):
         """The scores of the block alone, ``(heads, queries, keys)``."""
         return self.window(heads, queries, keys).scores
 
+    def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
+        """The most pixels that an overview of the block can have, down and across: one a cell if all are known."""
+        return queries.stop - queries.start, keys.stop - keys.start
+
     @abstractmethod
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
@@ -250,15 +254,15 @@ def bands(queries: slice, keys: int, cells: int) -> Iterator[slice]:
 def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: int) -> Overview:
     """The weights, ``(heads, queries, keys)``, pooled to ``height`` x ``width`` pixels."""
     shown = np.where(visible, weights, np.float32(0))
-    count = _pool(np.add, visible.astype(np.int32), height, width)
+    count = reduce_blocks(np.add, visible.astype(np.int32), height, width)
     return Overview(
-        mean=(_pool(np.add, shown, height, width) / np.maximum(count, 1)).astype(np.float32),
-        maximum=_pool(np.maximum, shown, height, width),
+        mean=(reduce_blocks(np.add, shown, height, width) / np.maximum(count, 1)).astype(np.float32),
+        maximum=reduce_blocks(np.maximum, shown, height, width),
         visible=count > 0,
     )
 
 
-def _pool(reduce: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
+def reduce_blocks(reduce: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     """The cells of the last two axes reduced over blocks, ``(..., height, width)``."""
     edges = pairwise(block_edges(cells.shape[-2], height).tolist())
     rows = [cells[..., start : max(stop, start + 1), :] for start, stop in edges]

@@ -105,6 +105,7 @@ class Panel:
         scale: their colours; panels that share a scale have equal ones.
         group: what an overview draws in one row, such as ``layer 2``, or the head of a text; empty elsewhere.
         pool: what a cell that stands for several tokens shows of its block: ``mean`` or ``max``.
+        zooms: whether a part of it can be shown cell by cell.
     """
 
     title: str
@@ -116,6 +117,7 @@ class Panel:
     scale: ColorScale
     group: str = ""
     pool: str = "mean"
+    zooms: bool = True
 
     @property
     def pooled(self) -> bool:

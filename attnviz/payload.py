@@ -112,7 +112,7 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> Plan:
     if cells > PRECISIONS[0].most_cells and factors is not None and factors <= budget:
         return Plan(PRECISIONS[0], 1, factored=True)
     block = 1
-    while (cells := _all_cells(heads, block)) > budget:
+    while (cells := _all_cells(heads, block)) > budget or not all(_is_known(head, block) for head in heads):
         block += 1
     if block > 1:
         return Plan(PRECISIONS[-1], block)
@@ -178,7 +178,7 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: Plan) -> Cells:
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: Plan) -> Cells:
     """A cell for every block."""
-    height, width = (len(axis_edges(span, plan.block)) - 1 for span in (head.queries, head.keys))
+    height, width = _shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
     return Cells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible)
 
@@ -266,6 +266,19 @@ def _all_cells(heads: Iterable[HeadCells], block: int) -> int:
     return sum(_cells(head, block) for head in heads)
 
 
-def _cells(head: HeadCells, block: int) -> int:
+def _is_known(head: HeadCells, block: int) -> bool:
+    """Whether the maps tell blocks of so many tokens apart."""
+    rows, columns = _shape(head, block)
+    finest = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
+    return all(rows <= most and columns <= widest for most, widest in finest)
+
+
+def _shape(head: HeadCells, block: int) -> tuple[int, int]:
+    """Blocks of so many tokens, down and across."""
     rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
+    return rows, columns
+
+
+def _cells(head: HeadCells, block: int) -> int:
+    rows, columns = _shape(head, block)
     return rows * columns * len(head.sides) * (1 if block == 1 else 2)

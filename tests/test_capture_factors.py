@@ -1,5 +1,6 @@
 """Attention written by hand kept as the factors that its scores came of, where they give every one of them."""
 
+import math
 from collections.abc import Callable
 from itertools import product
 
@@ -47,8 +48,7 @@ def added_to(queries: Tensor, keys: Tensor) -> Tensor:
     """As a product that is added to: positions first, as BLOOM does."""
     positions = torch.arange(KEYS, dtype=queries.dtype).expand(BATCH * HEADS, 1, KEYS)
     flat = queries.flatten(0, 1), keys.flatten(0, 1).transpose(-1, -2)
-    scores: Tensor = positions.baddbmm(*flat, beta=0.25, alpha=0.5)
-    return scores.view(BATCH, HEADS, QUERIES, KEYS)
+    return torch.baddbmm(positions, *flat, beta=0.25, alpha=0.5).view(BATCH, HEADS, QUERIES, KEYS)
 
 
 def quarter(scores: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def quarter(scores: Tensor) -> Tensor:
 
 def causal(scores: Tensor) -> Tensor:
     hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    return (scores * FEATURES**-0.5).masked_fill(hidden, FAR)
+    return (scores / math.sqrt(FEATURES)).masked_fill(hidden, FAR)
 
 
 def padded_slopes(scores: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ ORDER = """
 version errors progress subnormal
 tokens units landmarks selection masks bias colors look maps tiles devices
 kernels streaming_factors streaming_indicators streaming_plan streaming_space streaming_head streaming
-pooling maps_factored samples
+pooling maps_factored maps_pooled samples
 grid rows metrics patterns heads reduce cells codes payload_factors payload tensors factored_file files projections
 softmax attention factoring
 panels report_options scales captions chosen styles report

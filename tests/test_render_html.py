@@ -7,6 +7,7 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -280,9 +281,10 @@ def test_twelve_by_twelve_heads_of_512_tokens_are_not_pooled() -> None:
     class Sized:
         queries: slice
         keys: slice
-        sides: dict[str, None]
+        sides: dict[str, Any]
 
-    heads: list[Any] = [Sized(slice(0, 512), slice(0, 512), {"": None})] * 144
+    maps = SimpleNamespace(resolution=lambda queries, keys: (512, 512))
+    heads: list[Any] = [Sized(slice(0, 512), slice(0, 512), {"": maps})] * 144
     plan = plan_page(heads, Look().max_size)
     assert (plan.block, plan.precision) == (1, UINT8)
 

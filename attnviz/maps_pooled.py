@@ -1,0 +1,124 @@
+"""Maps that were pooled as they were captured: of long attention whose queries and keys are not known."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import AttnvizError
+from attnviz.maps import BoolArray, FloatArray, LayerMaps, Overview, Window, block_edges, reduce_blocks
+
+MOST_BLOCKS = 512  # a side: as many as a large picture of one head has pixels
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PooledMaps(LayerMaps):
+    """Mean and maximum of each block of weights, the blocks those of ``block_edges``; no cell by itself, no score.
+
+    Attributes:
+        mean: ``(heads, rows, columns)``, over the visible cells of a block.
+        maximum: ``(heads, rows, columns)``.
+        counts: ``(rows, columns)``, how many cells of a block are visible.
+    """
+
+    mean: FloatArray
+    maximum: FloatArray
+    counts: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        shape = (len(self.heads), *self.counts.shape)
+        for name in ("mean", "maximum"):
+            if getattr(self, name).shape != shape:
+                raise AttnvizError(f"layer {self.layer}: {name} of shape {getattr(self, name).shape}, expected {shape}")
+        if self.counts.shape[0] > len(self.query_tokens) or self.counts.shape[1] > len(self.key_tokens):
+            raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of fewer cells")
+        for array in (self.mean, self.maximum, self.counts):
+            array.setflags(write=False)
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """Nothing.
+
+        Raises:
+            AttnvizError: always, since single cells are not known.
+        """
+        height, width = self.block
+        raise AttnvizError(
+            f"layer {self.layer} was pooled to blocks of {height} x {width} tokens when it was captured, so its single "
+            "cells are not known; show draws it as a heatmap, and --dense captures every cell"
+        )
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Queries and keys of the largest block."""
+        rows, columns = self.counts.shape
+        return -(-len(self.query_tokens) // rows), -(-len(self.key_tokens) // columns)
+
+    def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
+        """A pixel for each block."""
+        rows, columns = self._blocks(queries, keys)
+        return rows.stop - rows.start, columns.stop - columns.start
+
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
+        """The blocks that touch the span, whole ones: a pixel's edge is right to a block.
+
+        Raises:
+            AttnvizError: for more pixels than blocks.
+        """
+        most, widest = self.resolution(queries, keys)
+        if height > most or width > widest:
+            self.window(heads, queries, keys)
+        held = self.positions(heads)
+        rows, columns = self._blocks(queries, keys)
+        counts = self.counts[rows, columns]
+        totals = reduce_blocks(np.add, self.mean[held, rows, columns].astype(np.float64) * counts, height, width)
+        seen = reduce_blocks(np.add, counts, height, width)
+        return Overview(
+            mean=(totals / np.maximum(seen, 1)).astype(np.float32),
+            maximum=reduce_blocks(np.maximum, self.maximum[held, rows, columns], height, width),
+            visible=seen > 0,
+        )
+
+    def _edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        rows, columns = self.counts.shape
+        return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
+
+    def _blocks(self, queries: slice, keys: slice) -> tuple[slice, slice]:
+        """The blocks that touch a span of each axis."""
+        rows, columns = (
+            slice(int(np.searchsorted(edges, span.start, "right")) - 1, int(np.searchsorted(edges, span.stop)))
+            for edges, span in zip(self._edges(), (queries, keys), strict=True)
+        )
+        return rows, columns
+
+
+def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, Any]]:
+    """What ``PooledMaps`` hold of each text, and ``uneven``: whether a cell that one head sees is hidden from another.
+
+    Args:
+        heads: weights, 0 where hidden, and visible cells of one head after the other, both ``(texts, queries, keys)``.
+    """
+    totals, highest = [], []
+    seen: list[BoolArray] = []  # by any head, by every head
+    for weights, visible in heads:
+        shape = [_blocks_of(count) for count in visible.shape[1:]]
+        totals.append(reduce_blocks(np.add, weights, *shape))
+        highest.append(reduce_blocks(np.maximum, weights, *shape))
+        seen = [visible, visible] if not seen else [seen[0] | visible, seen[1] & visible]
+    counts = reduce_blocks(np.add, seen[0].astype(np.int64), *totals[0].shape[1:])
+    mean = (np.stack(totals, axis=1) / np.maximum(counts, 1)[:, None]).astype(np.float32)
+    uneven = (seen[0] != seen[1]).any(axis=(1, 2))
+    return [
+        {"mean": of_text, "maximum": largest, "counts": count, "uneven": bool(differs)}
+        for of_text, largest, count, differs in zip(mean, np.stack(highest, axis=1), counts, uneven, strict=True)
+    ]
+
+
+def _blocks_of(count: int) -> int:
+    """How many blocks so many cells make: each of as many cells as the fewest that do not make too many blocks."""
+    cells = -(-count // MOST_BLOCKS)
+    return -(-count // cells)

@@ -1,0 +1,156 @@
+"""Blocks of a long attention whose queries and keys are not known: exact as a whole, and known to be no more."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnviz
+from attnviz import maps_pooled
+from attnviz.cli import main
+from attnviz.errors import AttnvizError
+from attnviz.files import load
+from attnviz.maps import DenseMaps, Recording, block_edges, pool_weights
+from attnviz.maps_pooled import PooledMaps, pool_heads
+from attnviz.tokens import Tokens
+from tests.conftest import random_maps
+
+QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which 14 are enough
+
+
+@pytest.fixture(autouse=True)
+def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks a side as few as are worth reading."""
+    monkeypatch.setattr(maps_pooled, "MOST_BLOCKS", MOST)
+
+
+def whole_maps(causal: bool = True) -> DenseMaps:
+    return random_maps(Tokens.numbered(QUERIES), Tokens.numbered(KEYS), causal=causal, peak=2)
+
+
+def pooled_maps(maps: DenseMaps) -> PooledMaps:
+    (fields,) = pool_heads((maps.weights[[head]], maps.visible[None]) for head in range(len(maps.heads)))
+    assert not fields.pop("uneven")
+    common = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
+    return PooledMaps(**common, **fields)
+
+
+@pytest.mark.parametrize("shape", [(14, 14), (7, 14), (2, 7), (1, 1)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_overview_of_all_is_that_of_the_whole_maps(shape: tuple[int, int], causal: bool) -> None:
+    maps = whole_maps(causal)
+    pooled = pooled_maps(maps).overview((2, 0), *shape, slice(0, QUERIES), slice(0, KEYS))
+    exact = pool_weights(maps.weights[[2, 0]], maps.visible, *shape)
+    np.testing.assert_allclose(pooled.mean, exact.mean, atol=1e-7)
+    np.testing.assert_array_equal(pooled.maximum, exact.maximum)
+    np.testing.assert_array_equal(pooled.visible, exact.visible)
+
+
+def test_a_part_is_made_of_the_blocks_that_touch_it() -> None:
+    maps = whole_maps(causal=False)
+    rows, columns = block_edges(QUERIES, BLOCKS), block_edges(KEYS, BLOCKS)
+    part = slice(int(rows[3]) + 1, int(rows[5])), slice(int(columns[7]), int(columns[9]) + 1)
+    pooled = pooled_maps(maps)
+    assert pooled.resolution(*part) == (2, 3)
+    seen = pooled.overview((1,), 2, 3, *part)
+    for row, column in np.ndindex(2, 3):
+        block = np.s_[rows[3 + row] : rows[4 + row], columns[7 + column] : columns[8 + column]]
+        assert seen.mean[0, row, column] == pytest.approx(maps.weights[1][block].mean(), rel=1e-6)
+
+
+def test_more_pixels_than_blocks_and_single_cells_are_refused() -> None:
+    pooled = pooled_maps(whole_maps())
+    whole = slice(0, QUERIES), slice(0, KEYS)
+    for ask in (
+        lambda: pooled.window((0,), slice(0, 3), slice(0, 3)),
+        lambda: pooled.overview((0,), 15, 4, *whole),
+        lambda: pooled.overview((0,), 4, 15, *whole),
+    ):
+        with pytest.raises(AttnvizError, match=r"pooled to blocks of 4 x 5 tokens .* --dense captures every cell"):
+            ask()
+
+
+def test_heads_that_see_different_cells_are_noticed() -> None:
+    maps = whole_maps()
+    other = maps.visible.copy()
+    other[40, 3] = False
+    (fields,) = pool_heads([(maps.weights[[0]] * other, other[None]), (maps.weights[[1]], maps.visible[None])])
+    assert fields["uneven"]
+    assert fields["counts"].sum() == maps.visible.sum()
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    maps = pooled_maps(whole_maps())
+    with pytest.raises(AttnvizError, match="mean of shape"):
+        replace(maps, mean=maps.mean[:2])
+    with pytest.raises(AttnvizError, match="blocks of fewer cells"):
+        replace(maps, query_tokens=Tokens.numbered(9))
+
+
+class Additive(nn.Module):
+    """Attention that compares by a sum, so that no queries and keys multiply to its scores (Bahdanau et al. 2015)."""
+
+    num_heads = 3
+
+    def forward(self, features: Tensor) -> Tensor:
+        scores = torch.tanh(features[:, :, :, None] + 2 * features[:, :, None]).sum(-1)
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return scores.masked_fill(hidden, float("-inf")).softmax(-1) @ features
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Recording:
+    monkeypatch.setattr("attnviz.maps_factored.LONG", 50)
+    model = Additive()
+    features = torch.randn(2, 3, 60, 4, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), attnviz.record(model, **options) as recording:
+        model(features)
+    return recording
+
+
+def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    pooled, dense = (recorded(monkeypatch, dense=dense) for dense in (None, True))
+    whole = slice(0, 60), slice(0, 60)
+    for ours, exact in zip(pooled.maps, dense.maps, strict=True):
+        assert isinstance(ours, PooledMaps)
+        assert isinstance(exact, DenseMaps)
+        assert ours.item == exact.item
+        seen, real = (maps.overview((0, 2), 5, 15, *whole) for maps in (ours, exact))
+        np.testing.assert_allclose(seen.mean, real.mean, atol=1e-7)
+        np.testing.assert_array_equal(seen.visible, real.visible)
+    assert any("blocks of 4 x 4 tokens" in remark for remark in pooled.remarks)
+    assert not dense.remarks
+
+
+def test_room_for_one_head_at_a_time_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = 2 * 2 * 60 * 60 * 4  # bytes of scores and weights of a head of two texts
+    monkeypatch.setattr("attnviz.capture_kept.available_memory", lambda: one)
+    assert isinstance(recorded(monkeypatch).maps[0], PooledMaps)
+    with pytest.raises(AttnvizError, match="GB of memory"):
+        recorded(monkeypatch, dense=True)
+
+
+def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = recorded(monkeypatch)
+    path = tmp_path / "run.safetensors"
+    recording.save(path)
+    for read, written in zip(load(path).maps, recording.maps, strict=True):
+        assert isinstance(read, PooledMaps)
+        assert isinstance(written, PooledMaps)
+        for name in ("mean", "maximum", "counts"):
+            np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
+    for suffix in ("png", "html", "svg", "pptx"):
+        assert main(["show", str(path), "--heads", "0", "-o", str(tmp_path / f"map.{suffix}")]) == 0
+    assert main(["show", str(path), "--heads", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "60 x 60 tokens in 15 x 15 cells" in " ".join(shown.split())
+    assert "shows a part exactly" not in shown
+    for command in (["show", "--table", "weights"], ["heads"], ["show", "-o", str(tmp_path / "n.csv")]):
+        assert main([command[0], str(path), *command[1:]]) == 1
+        assert "pooled to blocks of 4 x 4 tokens" in capsys.readouterr().err
+    assert not (tmp_path / "n.csv").exists()
