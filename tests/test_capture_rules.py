@@ -170,6 +170,29 @@ MODELS |= {
         ),
     ),
 }
+BY_HAND: dict[str, Any] = {"n_head": 4, "vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2}
+MODELS |= {
+    "bloom": (
+        "by_key",
+        lambda: transformers.BloomModel(transformers.BloomConfig(**BY_HAND, n_layer=2, hidden_size=24)),
+    ),
+    "mpt": (
+        "by_key",
+        lambda: transformers.MptModel(
+            transformers.MptConfig(n_heads=4, vocab_size=50, n_layers=2, d_model=24, max_seq_len=64)
+        ),
+    ),
+    "gptj": (
+        "",
+        lambda: transformers.GPTJModel(transformers.GPTJConfig(**BY_HAND, n_layer=2, n_embd=24, rotary_dim=4)),
+    ),
+    "mpnet": (
+        "relative",
+        lambda: transformers.MPNetModel(
+            transformers.MPNetConfig(vocab_size=50, num_hidden_layers=2, hidden_size=24, num_attention_heads=4)
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
