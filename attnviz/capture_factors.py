@@ -26,7 +26,7 @@ from attnviz.capture_calls import (
 
 AGREEMENT, HALF_AGREEMENT = 1e-4, 1e-2  # differences of weights that rounding in float32, or in a half, explains
 SCORE_AGREEMENT = 1e-5  # the same of scores in float32, for each of 1 + |score|
-ROUNDING = 1e-6  # of a scale that is worked out, relative
+ROUNDING = 1e-6  # relative, of a scale that is worked out and of sums in float32
 SAMPLED = 64  # queries from which scale and bias are worked out, the first and the last among them
 BAND = 256  # queries that are compared at once
 EXACT = (torch.float32, torch.float64)
@@ -47,8 +47,15 @@ def _gives_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int
     """Whether the factors give the weights of at most 32 queries that the model had."""
     rows = slice(None, None, -(-call.shape[2] // SAMPLED_QUERIES))
     ours, real = (each.weights(heads, rows).float() for each in (factors, call))
-    allowed = AGREEMENT if call.after.dtype in EXACT else HALF_AGREEMENT
-    return bool(((ours - real).abs() < allowed).all())
+    return bool(((ours - real).abs() < _allowed(call, factors.seen_scores(heads, rows))).all())
+
+
+def _allowed(call: SoftmaxCall, scores: Tensor) -> float:
+    """How far apart rounding may put weights: of scores in the thousands, as of steep slopes, float32 keeps less."""
+    if call.after.dtype not in EXACT:
+        return HALF_AGREEMENT
+    largest = float(scores.nan_to_num(neginf=0.0).abs().amax())
+    return max(AGREEMENT, ROUNDING * largest)
 
 
 class _Sample(NamedTuple):

@@ -158,6 +158,17 @@ def test_a_softmax_with_a_sink_is_kept_whole() -> None:
     assert (maps.weights.sum(-1) < 0.999).any()
 
 
+def test_scores_in_the_thousands_are_factors_to_the_rounding_of_float32() -> None:
+    def steep(scores: Tensor) -> Tensor:
+        return scores + 5000 + torch.arange(KEYS) / 9
+
+    exact = steep(plain(*(each.double() for each in factors()))).softmax(-1)
+    for maps in recorded(ByHand(plain, steep)):
+        assert isinstance(maps, FactoredMaps)
+        window = maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS))
+        np.testing.assert_allclose(window.weights, exact[maps.item], atol=5000 * 1e-6)
+
+
 def test_rounding_of_bfloat16_is_no_difference() -> None:
     module = ByHand(plain, quarter)
     for maps in recorded(module, torch.bfloat16):
