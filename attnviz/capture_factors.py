@@ -159,7 +159,8 @@ def _fitted(
 
 def _scale(products: Tensor, scores: Tensor, features: int) -> float:
     """The factor of least squares, or what it nearly is: 1, or one over the root of the features."""
-    scale = float((products * scores).sum(dtype=torch.float64) / (products * products).sum(dtype=torch.float64))
+    above, below = ((products * each).sum(-1).cpu().double().sum() for each in (scores, products))
+    scale = float(above / below)
     return next((likely for likely in (1.0, features**-0.5) if abs(scale - likely) < ROUNDING * likely), scale)
 
 

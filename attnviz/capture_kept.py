@@ -22,6 +22,7 @@ from attnviz.tokens import Tokens
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
 COPIES = 2  # scores and weights, or queries or keys and what they are copied from
 OF_HEADS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
+WITHOUT_FLOAT64 = ("mps",)
 BAND = 512  # queries whose log-sum-exp is computed at once
 
 
@@ -198,14 +199,25 @@ def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) 
     coarse = (logsumexp.abs() > COARSE) & logsumexp.isfinite()
     refined = logsumexp.clone() if coarse.any() else logsumexp
     for head in torch.nonzero(coarse.any(-1).any(0))[:, 0].tolist():
-        alone = _alone(call, head, key_heads[head])
-        exact = replace(alone, queries=alone.queries.double(), keys=alone.keys.double())
-        for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0], BAND):
+        exact = _in_float64(_alone(call, head, key_heads[head]))
+        for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0].to(exact.queries.device), BAND):
             found = exact.seen_scores([0], rows).logsumexp(-1)[:, 0]
             if call.sinks is not None:
-                found = torch.logaddexp(found, call.sinks[head].to(found.dtype))
-            refined[:, head, rows] = found.to(refined.dtype)
+                found = torch.logaddexp(found, call.sinks[head].to(found))
+            refined[:, head, rows.to(refined.device)] = found.to(refined)
     return refined
+
+
+def _in_float64(call: FactoredCall) -> FactoredCall:
+    """The call in float64; on the CPU where its device has no such numbers."""
+    device = torch.device("cpu") if call.queries.device.type in WITHOUT_FLOAT64 else call.queries.device
+    return replace(
+        call,
+        queries=call.queries.to(device).double(),
+        keys=call.keys.to(device).double(),
+        mask=None if call.mask is None else call.mask.to(device),
+        added=None if call.added is None else call.added._replace(numbers=call.added.numbers.to(device)),
+    )
 
 
 def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
