@@ -43,13 +43,10 @@ class Ranking:
 
     def measure(self, name: str) -> None:
         """Measures a metric of every head; a thread may do it."""
-        from attnviz.metrics import measure
+        from attnviz.metrics import measure_heads
 
-        numbers: dict[int, float] = {}
-        for group in self.layers:
-            by_head = {each.head: each.values[name] for each in measure(self.heads[group[0]][0], (name,))}
-            numbers |= {place: by_head[self.heads[place][1]] for place in group}
-        self.numbers[name] = numbers
+        measured = measure_heads(self.heads, (name,))
+        self.numbers[name] = {place: each.values[name] for place, each in enumerate(measured)}
 
     def unnamed(self) -> list[int] | None:
         """The next attention call whose heads have no pattern yet, those of long maps left out."""
@@ -58,12 +55,10 @@ class Ranking:
 
     def name(self, group: list[int]) -> None:
         """Measures every metric of the heads of one call, and says what they do; a thread may do it."""
-        from attnviz.metrics import METRICS, measure
+        from attnviz.metrics import METRICS, measure_heads
         from attnviz.patterns import name_pattern
 
-        by_head = {each.head: each for each in measure(self.heads[group[0]][0])}
-        for place in group:
-            numbers = by_head[self.heads[place][1]]
+        for place, numbers in zip(group, measure_heads(self.heads[place] for place in group), strict=True):
             self._values[place] = numbers.values
             self.patterns[place] = name_pattern(numbers)
         if len(self._values) == len(self.heads):

@@ -14,7 +14,7 @@ from attnviz.errors import AttnvizError
 from attnviz.heads import take_first
 from attnviz.look import refuse_style
 from attnviz.maps import LayerMaps, Recording, bands
-from attnviz.metrics import measure
+from attnviz.metrics import measure_heads
 from attnviz.panels import CHANGE, PERCENT, Panel
 from attnviz.progress import track
 from attnviz.report import MOST_PANELS, Report, Summary, share_page
@@ -64,11 +64,10 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> l
     """
     refuse_unlike(a, b)
     pairs = _pairs(a, b, selection or Selection())
-    layers = {id(maps): maps for pair in pairs for maps in pair[:2]}
-    entropies = {name: dict(zip(maps.heads, _entropies(maps), strict=True)) for name, maps in layers.items()}
+    before = _entropies([(maps, head) for maps, _, head in pairs])
+    after = _entropies([(maps, head) for _, maps, head in pairs])
     return [
-        _head_change(maps_a, maps_b, head, (entropies[id(maps_a)][head], entropies[id(maps_b)][head]))
-        for maps_a, maps_b, head in track(pairs, "comparing heads")
+        _head_change(*pair, (before[place], after[place])) for place, pair in enumerate(track(pairs, "comparing heads"))
     ]
 
 
@@ -162,9 +161,9 @@ def refuse_unlike(a: Recording, b: Recording) -> None:
             )
 
 
-def _entropies(maps: LayerMaps) -> list[float]:
+def _entropies(heads: list[tuple[LayerMaps, int]]) -> list[float]:
     """The mean entropy of each head's rows in bits."""
-    return [float(np.nan_to_num(numbers.values["entropy"])) for numbers in measure(maps, ("entropy",))]
+    return [float(np.nan_to_num(numbers.values["entropy"])) for numbers in measure_heads(heads, ("entropy",))]
 
 
 def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, float]) -> HeadChange:

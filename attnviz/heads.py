@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.errors import AttnvizError
 from attnviz.maps import LayerMaps
-from attnviz.metrics import METRICS, HeadNumbers, Metric, find_metric, measure
+from attnviz.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
 from attnviz.patterns import name_pattern
 
 Item = TypeVar("Item")
@@ -98,9 +98,7 @@ def rank_heads(heads: list[tuple[LayerMaps, int]], sort: str | None, top: int | 
     if sort is None:
         return take_first(heads, [], sort, top)
     name = find_metric(sort.removeprefix("-")).name
-    each = {id(maps): maps for maps, _ in heads}.values()
-    numbers = {(id(maps), one.head): one.values for maps in each for one in measure(maps, (name,))}
-    return take_first(heads, [numbers[id(maps), head] for maps, head in heads], sort, top)
+    return take_first(heads, [numbers.values for numbers in measure_heads(heads, (name,))], sort, top)
 
 
 def take_first(items: list[Item], values: list[dict[str, float]], sort: str | None, top: int | None) -> list[Item]:
@@ -129,13 +127,10 @@ def take_first(items: list[Item], values: list[dict[str, float]], sort: str | No
 
 def _grouped(heads: Iterable[tuple[LayerMaps, int]]) -> dict[tuple[str, int, int, str], list[HeadNumbers]]:
     """The numbers of each head in all texts, in the order of its first."""
-    measured: dict[int, dict[int, HeadNumbers]] = {}
+    heads = list(heads)
     grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
-    for maps, head in heads:
-        if id(maps) not in measured:
-            measured[id(maps)] = {one.head: one for one in measure(maps)}
-        key = (maps.module, maps.layer, head, maps.kind)
-        grouped.setdefault(key, []).append(measured[id(maps)][head])
+    for (maps, head), numbers in zip(heads, measure_heads(heads), strict=True):
+        grouped.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
     return grouped
 
 

@@ -6,7 +6,7 @@ is a function of `Columns`, what every key received from those same queries, and
 blocks of queries with all keys, so that maps of any length are measured in bounded memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -247,15 +247,32 @@ def find_metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def measure(maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS)) -> list[HeadNumbers]:
-    """The named metrics of every head of one layer's maps, in blocks of queries."""
-    of_queries, columns, chosen = measure_queries(maps, names)
+def measure_heads(heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS)) -> list[HeadNumbers]:
+    """The named metrics of these heads in their order; those of one call are measured together, and no others."""
+    heads = list(heads)
+    calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
+    for maps, head in heads:
+        calls.setdefault(id(maps), (maps, {}))[1][head] = None
+    measured = {
+        (id(maps), numbers.head): numbers
+        for maps, chosen in calls.values()
+        for numbers in measure(maps, names, tuple(chosen))
+    }
+    return [measured[id(maps), head] for maps, head in heads]
+
+
+def measure(
+    maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None
+) -> list[HeadNumbers]:
+    """The named metrics of these heads of one layer's maps (``None``: of all), in blocks of queries."""
+    heads = maps.heads if heads is None else heads
+    of_queries, columns, chosen = measure_queries(maps, names, heads)
     values = {
         name: metric.columns(columns) if metric.columns else _mean(of_queries[name], chosen)
         for name, metric in METRICS.items()
         if name in names
     }
-    values = {name: numbers if chosen.any() else np.full(len(maps.heads), np.nan) for name, numbers in values.items()}
+    values = {name: numbers if chosen.any() else np.full(len(heads), np.nan) for name, numbers in values.items()}
     counts = {name: int((~np.isnan(numbers[0]) & chosen).sum()) for name, numbers in of_queries.items()}
     sinks = columns.received.argmax(axis=-1)
     return [
@@ -270,19 +287,21 @@ def measure(maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS)) -> list[He
             sink=int(sinks[place]),
             sink_label=maps.key_tokens.labels[sinks[place]],
         )
-        for place, head in enumerate(maps.heads)
+        for place, head in enumerate(heads)
     ]
 
 
-def measure_queries(maps: LayerMaps, names: tuple[str, ...]) -> tuple[dict[str, FloatArray], Columns, BoolArray]:
+def measure_queries(
+    maps: LayerMaps, names: tuple[str, ...], heads: tuple[int, ...]
+) -> tuple[dict[str, FloatArray], Columns, BoolArray]:
     """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
     functions = {name: function for name in names if (function := METRICS[name].rows)}
-    shape = len(maps.heads), len(maps.query_tokens)
+    shape = len(heads), len(maps.query_tokens)
     numbers = {name: np.full(shape, np.nan) for name in functions}
-    received = np.zeros((len(maps.heads), len(maps.key_tokens)))
+    received = np.zeros((len(heads), len(maps.key_tokens)))
     chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     with taken_as_zero():
-        for rows in blocks_of_rows(maps):
+        for rows in blocks_of_rows(maps, heads):
             for name, function in functions.items():
                 numbers[name][rows.places, rows.grid.queries] = function(rows)
             choice = rows.grid.choices > 1

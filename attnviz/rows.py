@@ -26,13 +26,15 @@ class Rows:
     Attributes:
         maps: what they are of.
         grid: the queries and keys.
-        places: where these heads are among those of the maps.
+        heads: their own numbers.
+        places: where they are among all that are measured.
         weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 where the maps are long.
         scores: ``(heads, queries, keys)``, before the mask.
     """
 
     maps: LayerMaps
     grid: Grid
+    heads: tuple[int, ...]
     places: slice
     weights: NDArray[Any]
     scores: NDArray[Any]
@@ -78,7 +80,7 @@ class Rows:
         sums = _powers(self.scores[:, :, first:], self.total, self.later[:, first:width])
         if width < len(self.grid.seen):
             queries = slice(self.grid.start, self.grid.start + len(self.grid.visible))
-            hidden = self.maps.scores_of(self.maps.heads[self.places], queries, slice(width, len(self.grid.seen)))
+            hidden = self.maps.scores_of(self.heads, queries, slice(width, len(self.grid.seen)))
             sums = sums + _powers(hidden, self.total, self.later[:, width:])
         return sums
 
@@ -96,20 +98,20 @@ class Columns:
     seen: BoolArray
 
 
-def blocks_of_rows(maps: LayerMaps) -> Iterator[Rows]:
-    """The maps in blocks of queries with the keys they see, each of as many heads as fit a processor's cache."""
+def blocks_of_rows(maps: LayerMaps, heads: tuple[int, ...]) -> Iterator[Rows]:
+    """These heads in blocks of queries with the keys they see, each of as many heads as fit a processor's cache."""
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
     long = is_long(count, everything.stop)
     kind, cells, rows = (np.float32, LONG_CELLS, 2 * FEWEST_ROWS) if long else (np.float64, BLOCK_CELLS, FEWEST_ROWS)
-    together = min(len(maps.heads), max(1, cells // (rows * everything.stop)))
-    height = max(1, rows if together < len(maps.heads) else cells // (together * everything.stop))
+    together = min(len(heads), max(1, cells // (rows * everything.stop)))
+    height = max(1, rows if together < len(heads) else cells // (together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
     for span, grid in zip(spans, grids(maps, spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
-        for first in range(0, len(maps.heads), together):
+        for first in range(0, len(heads), together):
             places = slice(first, first + together)
-            window = maps.window(maps.heads[places], span, keys)
-            yield Rows(maps, grid, places, window.weights.astype(kind, copy=False), window.scores)
+            window = maps.window(heads[places], span, keys)
+            yield Rows(maps, grid, heads[places], places, window.weights.astype(kind, copy=False), window.scores)
 
 
 def grids(maps: LayerMaps, spans: list[slice]) -> Iterator[Grid]:

@@ -14,10 +14,10 @@ from attnviz.bias import Bias
 from attnviz.errors import AttnvizError
 from attnviz.files import load
 from attnviz.grid import sentences_of
-from attnviz.maps import DenseMaps
+from attnviz.maps import DenseMaps, Window
 from attnviz.maps_factored import FactoredMaps
 from attnviz.masks import Mask
-from attnviz.metrics import METRICS, entropy, find_metric, induction, measure, measure_queries
+from attnviz.metrics import METRICS, entropy, find_metric, induction, measure, measure_heads, measure_queries
 from attnviz.rows import blocks_of_rows, entropy_bits
 from attnviz.selection import Selection
 from attnviz.source import ModelSettings, open_source
@@ -60,7 +60,7 @@ def causal_maps(weights: np.ndarray = WEIGHTS, text: str = WORDS) -> DenseMaps:
 
 def of_queries(maps: DenseMaps, name: str) -> np.ndarray:
     """A metric of rows for each query of the first head."""
-    return np.asarray(measure_queries(maps, (name,))[0][name][0])
+    return np.asarray(measure_queries(maps, (name,), maps.heads)[0][name][0])
 
 
 def of_head(maps: DenseMaps, name: str) -> float:
@@ -219,7 +219,7 @@ def test_blocks_of_queries_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     whole = measure(maps)
     monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * HEADS * KEYS)
     monkeypatch.setattr(rows, "FEWEST_ROWS", 1)
-    assert len(list(blocks_of_rows(maps))) == 3
+    assert len(list(blocks_of_rows(maps, maps.heads))) == 3
     for one, other in zip(whole, measure(maps), strict=True):
         np.testing.assert_allclose(list(one.values.values()), list(other.values.values()))
 
@@ -229,7 +229,7 @@ def test_groups_of_heads_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) 
     whole = measure(maps)
     monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * 3 * KEYS)
     monkeypatch.setattr(rows, "FEWEST_ROWS", 3)
-    assert [(block.places.start, block.grid.start) for block in blocks_of_rows(maps)] == [
+    assert [(block.places.start, block.grid.start) for block in blocks_of_rows(maps, maps.heads)] == [
         (0, 0),
         (2, 0),
         (0, 3),
@@ -245,11 +245,11 @@ def test_blocks_do_not_grow_with_the_tokens() -> None:
         logsumexp=np.zeros((4, 5000), dtype=np.float32), query_tokens=Tokens.numbered(5000),
         key_tokens=Tokens.numbered(5000), bias=Bias(),
     )  # fmt: skip
-    assert next(blocks_of_rows(maps)).weights.size <= rows.LONG_CELLS
+    assert next(blocks_of_rows(maps, maps.heads)).weights.size <= rows.LONG_CELLS
 
 
 def test_rows_sum_up_in_float64() -> None:
-    block = next(blocks_of_rows(dense_maps()))
+    block = next(blocks_of_rows(dense_maps(), (0, 1, 2)))
     assert entropy(block).dtype == induction(block).dtype == np.float64
     assert entropy(block).shape == (HEADS, QUERIES)
 
@@ -329,3 +329,21 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
     for numbers, own in zip(measure(maps), expected, strict=True):
         assert numbers.values == pytest.approx(own.values, rel=1e-5, abs=1e-5, nan_ok=True)
         assert np.isnan(numbers.values["induction"]) == (kind == "cross")
+
+
+def test_heads_that_are_not_asked_for_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[int] = set()
+    window = DenseMaps.window
+
+    def listened(maps: DenseMaps, heads: tuple[int, ...], *block: slice) -> Window:
+        asked.update(heads)
+        return window(maps, heads, *block)
+
+    one, other = dense_maps(), dense_maps(1)
+    expected = [measure(one)[2], measure(other)[0], measure(one)[0]]
+    monkeypatch.setattr(DenseMaps, "window", listened)
+    found = measure_heads([(one, 2), (other, 0), (one, 0)])
+    assert asked == {0, 2}
+    for ours, all_of_them in zip(found, expected, strict=True):
+        assert (ours.layer, ours.head) == (all_of_them.layer, all_of_them.head)
+        np.testing.assert_equal(ours.values, all_of_them.values)
