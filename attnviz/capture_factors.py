@@ -158,10 +158,11 @@ def _fitted(
 
 
 def _scale(products: Tensor, scores: Tensor, features: int) -> float:
-    """The factor of least squares, or what it nearly is: 1, or one over the root of the features."""
+    """The factor of least squares, or what it nearly is: one over the root of the features, or of four digits."""
     above, below = ((products * each).sum(-1).cpu().double().sum() for each in (scores, products))
     scale = float(above / below)
-    return next((likely for likely in (1.0, features**-0.5) if abs(scale - likely) < ROUNDING * likely), scale)
+    likely = (features**-0.5, float(f"{scale:.4g}"))
+    return next((number for number in likely if abs(scale - number) < ROUNDING * abs(scale)), scale)
 
 
 def _mean(values: Tensor, visible: Tensor, places: Tensor, size: int) -> Tensor:
