@@ -152,7 +152,7 @@ def _join(plan: Plan, found: list[Found]) -> Streamed:
     mean = np.stack([_numpy(one.total) for one in found])
     mean /= np.maximum(counts, 1).astype(np.float32)
     tops = [_numpy(one.highest) for one in found if one.highest is not None]
-    maximum = np.stack(tops) if tops else np.zeros_like(mean)
+    maximum = np.stack(tops) if tops else np.zeros(mean.shape, dtype=np.float32)
     return Streamed(
         overview=Overview(mean=mean, maximum=maximum, visible=counts > 0),
         logsumexp=np.stack([_numpy(one.logsumexp) for one in found]),

@@ -7,14 +7,16 @@ not needed).
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.streaming_plan import HIDDEN, Column, Plan, Row
+from attnviz.streaming_plan import HIDDEN, Plan, Row
 from attnviz.streaming_space import Block, Workspace
+from attnviz.tiles import Tile
 
 BITS = math.log2(math.e)
 LEAST, MOST = 2.0**-60, 2.0**90  # a row's sum outside these says that its reference was out of reach
@@ -88,15 +90,15 @@ class Head:
     def finished(self) -> Found:
         """The findings, pooled to the pixels asked for."""
         plan, space = self.plan, self.space
-        rows, columns = plan.row_axis.parts, plan.column_axis.parts
-        shape = (space.total.shape[0] // rows, rows, space.total.shape[1] // columns, columns)
-        bits = plan.by_query(self.sums.denominator.log2() - space.queries[:, -2])
-        numbers = {name: plan.by_query(value) for name, value in self._row_numbers().items()}
+        columns, rows = plan.column_axis.parts, plan.row_axis.parts
+        shape = (space.total.shape[0] // columns, columns, space.total.shape[1] // rows, rows)
+        bits = (self.sums.denominator.log2() - space.queries[:, -2])[plan.query_order]
+        numbers = {name: value[plan.query_order] for name, value in self._row_numbers().items()}
         for name in plan.numbers & {"first", *NEIGHBOURS}:
             numbers[name] = self._weight_on(name, bits)
         return Found(
-            total=space.total.view(shape).sum((1, 3)),
-            highest=None if space.highest is None else space.highest.view(shape).amax((1, 3)),
+            total=space.total.view(shape).sum((1, 3)).T.contiguous(),
+            highest=None if space.highest is None else space.highest.view(shape).amax((1, 3)).T.contiguous(),
             logsumexp=bits / BITS,
             numbers=numbers,
         )
@@ -111,36 +113,40 @@ class Head:
 
     def _sweep(self, row: Row) -> Tensor:
         """Adds up every tile of a band; the sum of powers of each row, the sink's included, ``(rows,)``."""
-        blocks, measured = self.space.blocks(len(row.order)), bool(self.space.tops is not None or self.plan.numbers)
-        queries, sums, steps = self.space.queries[row.place], self.sums.of(row), self._steps(row)
+        measured = self.space.tops is not None or bool(self.plan.numbers)
+        queries, sums, steps = self._queries(row), self.sums.of(row), self._steps(row)
         sums.every.zero_()
         for place, column in enumerate(row.columns):
-            block = blocks[column.index]
+            block = self.space.block(len(row.order), column)
             self._score(row, place, queries, block)
             torch.exp2(block.scores, out=block.powers)
             torch.sum(block.cells, 1, out=block.sums)
             if measured:
                 self._measure(row, place, block, sums, steps[place])
-        torch.sum(self.space.sums[: len(row.order), row.pixels], 1, out=sums.mass)
-        return sums.mass if self.sink is None else sums.mass + torch.exp2(queries[:, -2] + self.sink)
+        torch.sum(self.space.sums[row.pixels, : len(row.order)], 0, out=sums.mass)
+        return sums.mass if self.sink is None else sums.mass + torch.exp2(queries[-2] + self.sink)
 
-    def _steps(self, row: Row) -> tuple[Tensor, ...]:
-        """How many tokens the keys of each tile lie after the band's first query, ``(keys,)`` each."""
-        if not row.columns:
-            return ()
+    def _queries(self, row: Row) -> Tensor:
+        """A band's queries as the product likes them, ``(features + 2, rows)``."""
+        return self.space.queries[row.place].T.contiguous()
+
+    def _steps(self, row: Row) -> Sequence[Tensor]:
+        """How many tokens the keys of each tile lie after the band's first query, ``(keys,)`` each, where wanted."""
+        if "distance" not in self.plan.numbers or not row.columns:
+            return [self.space.ones] * len(row.columns)
         reach = slice(row.columns[0].place.start, row.columns[-1].place.stop)
-        counts = [column.count for column in row.columns]
+        counts = [column.grid.size for column in row.columns]
         steps: tuple[Tensor, ...] = (self.plan.positions[reach] - row.middle).split(counts)
         return steps
 
     def _score(self, row: Row, place: int, queries: Tensor, block: Block) -> None:
-        """Fills in a tile's scores, in bits above the reference, hidden cells about ``HIDDEN``, ``(rows, keys)``."""
+        """Fills in a tile's scores, in bits above the reference, hidden cells about ``HIDDEN``, ``(keys, rows)``."""
         factors, column = self.plan.factors, row.columns[place]
         if factors.softcap is None:
-            torch.mm(queries, block.keys, out=block.scores)
+            torch.mm(block.keys, queries, out=block.scores)
         else:
-            self._capped(torch.mm(queries[:, :-2], block.keys[:-2], out=block.scores))
-            block.scores.addmm_(queries[:, -2:], block.keys[-2:])
+            self._capped(torch.mm(block.keys[:, :-2], queries[:-2], out=block.scores))
+            block.scores.addmm_(block.keys[:, -2:], queries[-2:])
         if factors.bias:
             block.scores.add_(self._bias(row, column), alpha=BITS)
         if row.cut[place]:
@@ -153,58 +159,58 @@ class Head:
             return products
         return products.div_(softcap * BITS).tanh_().mul_(softcap * BITS)
 
-    def _bias(self, row: Row, column: Column) -> Tensor:
-        """What the bias adds to a tile's scores, ``(rows, keys)``."""
-        keys = column.tile.tokens
-        block = self.plan.factors.bias.block([self.head], row.tile.tokens, keys)[0]
-        cells = block[row.tile.grid.ravel() - row.tile.tokens.start][:, column.tile.interleaved - keys.start]
+    def _bias(self, row: Row, column: Tile) -> Tensor:
+        """What the bias adds to a tile's scores, ``(keys, rows)``."""
+        queries, keys = row.tile.tokens, column.tokens
+        block = self.plan.factors.bias.block([self.head], queries, keys)[0].T
+        cells = block[column.grid.ravel() - keys.start][:, row.tile.interleaved - queries.start]
         return torch.from_numpy(np.maximum(cells, HIDDEN)).to(self.plan.device, self.plan.dtype)
 
     def _measure(self, row: Row, place: int, block: Block, sums: Sums, steps: Tensor) -> None:
         """Adds a tile to the numbers that are wanted; its scores are spent."""
-        powers, ones = block.powers, self.space.ones[: len(steps)]
+        ones = self.space.ones[: len(block.keys)]
         if block.tops is not None:
             torch.amax(block.cells, 1, out=block.tops)
         if "entropy" in self.plan.numbers:
-            sums.surprise.addmv_(block.scores.mul_(powers), ones)
+            block.scores.mul_(block.powers)
+            sums.surprise.addmv_(block.scores_by_row, ones)
         if "distance" not in self.plan.numbers:
             return
         if row.before <= place < row.after:
-            sums.apart.addmv_(torch.mul(powers, self.plan.distances(row, row.columns[place]), out=block.scores), ones)
+            torch.mul(block.powers, self.plan.distances(row, row.columns[place]), out=block.scores)
+            sums.apart.addmv_(block.scores_by_row, ones)
         else:
-            (sums.before if place < row.before else sums.after).addmv_(powers, steps)
+            (sums.before if place < row.before else sums.after).addmv_(block.powers_by_row, steps)
 
     def _largest(self, row: Row) -> Tensor:
         """The largest score of each row in bits, the sink's included, ``(rows,)``; 0 where nothing is seen."""
         self.space.queries[row.place, -2] = 0
         largest = self.plan.empty(len(row.order)).fill_(HIDDEN if self.sink is None else self.sink)
-        queries = self.space.queries[row.place]
-        blocks = self.space.blocks(len(row.order))
+        queries = self._queries(row)
         for place, column in enumerate(row.columns):
-            self._score(row, place, queries, blocks[column.index])
-            largest = torch.maximum(largest, blocks[column.index].scores.amax(1))
+            block = self.space.block(len(row.order), column)
+            self._score(row, place, queries, block)
+            largest = torch.maximum(largest, block.scores.amax(0))
         return torch.where(largest > HIDDEN / 2, largest, 0)
 
     def _pool(self, row: Row, share: Tensor) -> None:
         """Adds a finished band, whose powers times the share are weights, to the head's pixels."""
-        tile, space = row.tile, self.space
-        rows = len(row.order)
-        near, far = slice(row.pixels.start, row.edge(row.before)), slice(row.edge(row.after), row.pixels.stop)
-        if "distance" in self.plan.numbers:
-            self.sums.balance[row.place] = space.sums[:rows, near].sum(1) - space.sums[:rows, far].sum(1)
+        space, rows = self.space, len(row.order)
         if not row.columns:
             return
-        cut, shape = (tile.blocks, row.pixels), (tile.count, tile.longest, -1)
-        weighted = share if row.real is None else share * row.real
-        pixels = space.sums[:rows].view(shape)[:, :, row.pixels]
-        space.total[cut] = torch.bmm(weighted.view(tile.count, 1, tile.longest), pixels)[:, 0]
+        if "distance" in self.plan.numbers:
+            before, after = slice(row.pixels.start, row.edge(row.before)), slice(row.edge(row.after), row.pixels.stop)
+            self.sums.balance[row.place] = space.sums[before, :rows].sum(0) - space.sums[after, :rows].sum(0)
+        pixels = row.pixels, row.tile.blocks
+        weights = space.sums[row.pixels, :rows].mul_(share if row.real is None else share * row.real)
+        space.total[pixels] = _folded(torch.add, weights, row.tile.longest)
         if space.tops is None:
             return
-        tops = space.tops[:rows, row.pixels].mul_(share[:, None])
-        if space.highest is not None:
-            space.highest[cut] = space.tops[:rows].view(shape)[:, :, row.pixels].amax(1)
+        tops = space.tops[row.pixels, :rows].mul_(share)
         if "peak" in self.plan.numbers:
-            self.sums.peak[row.place] = tops.amax(1)
+            self.sums.peak[row.place] = tops.amax(0)
+        if space.highest is not None:
+            space.highest[pixels] = _folded(torch.maximum, tops, row.tile.longest)
 
     def _row_numbers(self) -> dict[str, Tensor]:
         """The numbers that the pass itself adds up, ``(rows,)`` each."""
@@ -245,3 +251,18 @@ class Head:
         weights = torch.zeros_like(bits)
         weights[first:last] = torch.where(visible, torch.exp2(scores * BITS - bits[first:last]).clamp_(max=1), 0)
         return weights
+
+
+def _folded(combine: Callable[..., Tensor], values: Tensor, length: int) -> Tensor:
+    """A band reduced to its pixels along the queries, ``(..., pixels)``, in its own memory, ``(..., length * pixels)``.
+
+    The second half of each pixel's queries is laid on the first until one is left: these are long runs of numbers,
+    where ``torch.amax`` of a few pixels is ten times slower.
+    """
+    pixels = values.shape[-1] // length
+    while length > 1:
+        half = length // 2
+        first = values[:, : half * pixels]
+        combine(first, values[:, (length - half) * pixels : length * pixels], out=first)
+        length -= half
+    return values[:, :pixels]

@@ -6,23 +6,28 @@ import torch
 from torch import Tensor
 
 from attnviz.streaming_plan import Plan
+from attnviz.tiles import Tile
 
 
 class Block(NamedTuple):
     """The memory that a band of rows and a tile of keys are computed in.
 
     Attributes:
-        keys: ``(features, keys)``, what the band's queries are multiplied by.
-        scores: ``(rows, keys)``.
-        powers: ``(rows, keys)``; the memory of the scores where these are not wanted after them.
-        cells: the powers as ``(rows, places within a pixel, pixels)``.
-        sums: ``(rows, pixels)``.
+        keys: ``(keys, features)``.
+        scores: ``(keys, rows)``.
+        powers: ``(keys, rows)``; the memory of the scores where these are not wanted after them.
+        scores_by_row: ``(rows, keys)``, the same memory.
+        powers_by_row: ``(rows, keys)``, the same memory.
+        cells: the powers as ``(pixels, places within a pixel, rows)``.
+        sums: ``(pixels, rows)``.
         tops: the same of the largest; ``None`` where none is wanted.
     """
 
     keys: Tensor
     scores: Tensor
     powers: Tensor
+    scores_by_row: Tensor
+    powers_by_row: Tensor
     cells: Tensor
     sums: Tensor
     tops: Tensor | None
@@ -36,9 +41,9 @@ class Workspace:
     Attributes:
         queries: ``(rows, features + 2)``, scaled.
         keys: ``(columns, features + 2)``.
-        sums: ``(rows of a band, columns' pixels)``.
+        sums: ``(columns' pixels, rows of a band)``.
         tops: the same of the largest; ``None`` where none is wanted.
-        total: ``(rows' pixels, columns' pixels)``, a head's sums of weights.
+        total: ``(columns' pixels, rows' pixels)``, a head's sums of weights.
         highest: the same of its largest weights; ``None`` where they are not wanted.
     """
 
@@ -49,38 +54,40 @@ class Workspace:
         self.plan = plan
         self.scores = plan.empty(rows * count)
         self.powers = plan.empty(rows * count) if "entropy" in plan.numbers else self.scores
-        self.sums = plan.empty(rows, width)
-        self.tops = plan.empty(rows, width) if plan.maximum or "peak" in plan.numbers else None
+        self.sums = plan.empty(width, rows)
+        self.tops = plan.empty(width, rows) if plan.maximum or "peak" in plan.numbers else None
         self.queries = plan.empty(len(plan.row_order), features).fill_(1)
         self.keys = plan.empty(len(plan.order), features).fill_(1)
         self.keys[:, -1] = plan.penalties
         self.ones = plan.empty(count).fill_(1)
-        self.total = plan.empty(height, width).zero_()
-        self.highest = plan.empty(height, width).zero_() if plan.maximum else None
+        self.total = plan.empty(width, height).zero_()
+        self.highest = plan.empty(width, height).zero_() if plan.maximum else None
         self.key_head: int | None = None
-        self._blocks: dict[int, list[Block]] = {}
+        self._blocks: dict[tuple[int, int, int], Block] = {}
 
     def load(self, queries: Tensor, scale: float, keys: Tensor, key_head: int) -> None:
         """Brings a head's queries and keys into the order of the tiles; keys that are there already stay."""
-        torch.mul(self.plan.by_row(queries), scale, out=self.queries[:, :-2])
+        torch.mul(queries[self.plan.row_order], scale, out=self.queries[:, :-2])
         if self.key_head != key_head:
-            self.keys[:, :-2] = keys[self.plan.order]
+            self.keys[:, :-2] = keys if self.plan.column.repeats is None else keys[self.plan.order]
             self.key_head = key_head
 
-    def blocks(self, rows: int) -> list[Block]:
-        """The memory of a band of so many rows with each tile of keys."""
-        if rows not in self._blocks:
-            self._blocks[rows] = [self._block(rows, index) for index in range(len(self.plan.columns))]
-        return self._blocks[rows]
+    def block(self, rows: int, column: Tile) -> Block:
+        """The memory of a band of so many rows and a tile of keys."""
+        key = rows, column.blocks.start, column.blocks.stop
+        if key not in self._blocks:
+            self._blocks[key] = self._block(rows, column)
+        return self._blocks[key]
 
-    def _block(self, rows: int, index: int) -> Block:
-        column = self.plan.columns[index]
-        scores, powers = (each[: rows * column.count].view(rows, -1) for each in (self.scores, self.powers))
+    def _block(self, rows: int, column: Tile) -> Block:
+        scores, powers = (each[: column.grid.size * rows].view(-1, rows) for each in (self.scores, self.powers))
         return Block(
-            keys=self.keys[column.place].T,
+            keys=self.keys[column.place],
             scores=scores,
             powers=powers,
-            cells=powers.view(rows, *column.shape),
-            sums=self.sums[:rows, column.tile.blocks],
-            tops=None if self.tops is None else self.tops[:rows, column.tile.blocks],
+            scores_by_row=scores.T,
+            powers_by_row=powers.T,
+            cells=powers.view(*column.grid.shape, rows),
+            sums=self.sums[column.blocks, :rows],
+            tops=None if self.tops is None else self.tops[column.blocks, :rows],
         )

@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps
+from attnviz.maps import DenseMaps, block_edges
 from attnviz.maps_factored import FactoredMaps
 from attnviz.masks import Mask
 from attnviz.streaming import NUMBERS, Factors, Streamed, stream
+from attnviz.streaming_plan import Plan
 from tests.test_maps_factored import CASES, HEADS, KEYS, QUERIES, dense_of, factored, tolerance
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -64,6 +65,55 @@ def test_one_pass_finds_what_the_dense_maps_hold(case: dict[str, Any]) -> None:
 def test_pixels_may_be_large_small_or_single_tokens(case: str, size: tuple[int, int]) -> None:
     maps = factored(**CASES[case])
     check(stream(Factors.of(maps), *size, numbers=NUMBERS), maps, size, tolerance(maps))
+
+
+RULES = {
+    "causal": Mask(causal=True),
+    "causal after cached keys": Mask(causal=True, offset=11),
+    "window": Mask(causal=True, window=7),
+    "window both ways": Mask(window=7, offset=4),
+    "prefix and window": Mask(causal=True, window=6, prefix=3),
+    "chunk": Mask(chunk=13),
+}
+
+
+@pytest.mark.parametrize("size", [(6, 8), (23, 31)])
+@pytest.mark.parametrize("tokens", [(83, 83), (97, 61), (61, 97)])
+@pytest.mark.parametrize("mask", RULES.values(), ids=RULES)
+def test_bands_that_end_within_a_tile_hold_what_the_dense_weights_in_float64_do(
+    mask: Mask, tokens: tuple[int, int], size: tuple[int, int]
+) -> None:
+    torch.manual_seed(1)
+    queries, keys = (torch.randn(2, count, 5) for count in tokens)
+    visible = mask.visible(*(slice(0, count) for count in tokens))
+    scores = np.where(visible, queries.double() @ keys.double().mT * 0.7, -np.inf)
+    powers = np.exp(scores - np.where(visible.any(1), scores.max(-1), 0)[..., None])
+    weights = powers / np.maximum(powers.sum(-1, keepdims=True), 1e-300)
+    streamed = stream(Factors(queries, keys, (0, 1), 0.7, mask), *size, numbers=NUMBERS)
+    rows, columns = (block_edges(count, pixels)[:-1] for count, pixels in zip(tokens, size, strict=True))
+    count, total = (_reduced(np.add, cells, rows, columns) for cells in (visible.astype(float), weights))
+    np.testing.assert_allclose(streamed.overview.mean, total / np.maximum(count, 1), atol=1e-6)
+    np.testing.assert_allclose(streamed.overview.maximum, _reduced(np.maximum, weights, rows, columns), atol=1e-5)
+    steps = abs(np.arange(tokens[1]) - np.arange(tokens[0])[:, None] - mask.offset)
+    np.testing.assert_allclose(streamed.numbers["distance"], (weights * steps).sum(-1), atol=1e-4)
+    np.testing.assert_allclose(streamed.numbers["peak"], weights.max(-1), atol=1e-5)
+    np.testing.assert_allclose(streamed.numbers["first"], weights[..., 0], atol=1e-5)
+
+
+def _reduced(how: np.ufunc, cells: NDArray[np.float64], rows: Any, columns: Any) -> NDArray[np.float64]:
+    reduced: NDArray[np.float64] = how.reduceat(how.reduceat(cells, rows, axis=-2), columns, axis=-1)
+    return reduced
+
+
+@pytest.mark.parametrize("mask", [Mask(causal=True), Mask(causal=True, window=7), Mask(window=5, offset=9)])
+def test_a_band_computes_no_pixel_that_none_of_its_queries_sees(mask: Mask) -> None:
+    factors = Factors(torch.randn(1, 83, 3), torch.randn(1, 97, 3), (0,), 1.0, mask)
+    plan = Plan(factors, 23, 31, maximum=False, numbers=frozenset())
+    for row in plan.rows:
+        seen = mask.visible(row.tile.tokens, slice(0, 97)).any(axis=0)
+        pixels = np.flatnonzero(np.logical_or.reduceat(seen, plan.column_axis.edges[:-1]))
+        assert row.pixels == slice(pixels[0], pixels[-1] + 1)
+        assert [pixel for tile in row.columns for pixel in range(97)[tile.blocks]] == pixels.tolist()
 
 
 def test_more_pixels_than_tokens_give_a_pixel_a_token() -> None:
