@@ -234,14 +234,13 @@ class Head:
             name: ``first``, or one of ``NEIGHBOURS``.
             bits: ``(queries,)``, log2 of the softmax's denominator.
         """
-        factors, count = self.plan.factors, self.plan.queries
-        shift = factors.mask.offset + NEIGHBOURS.get(name, 0)
+        factors, count, own = self.plan.factors, self.plan.queries, name != "first"
+        shift = factors.mask.offset + NEIGHBOURS[name] if own else 0
         first = max(0, -shift)
-        last = max(first, count if name == "first" else min(count, self.plan.keys - shift))
+        last = max(first, min(count, self.plan.keys - shift)) if own else count
         queries = np.arange(first, last)
-        keys = np.zeros_like(queries) if name == "first" else queries + shift
-        rows = self.keys[:1] if name == "first" else self.keys[first + shift : last + shift]
-        first, last = (0, count) if name == "first" else (first, last)
+        keys = queries + shift if own else np.zeros_like(queries)
+        rows = self.keys[first + shift : last + shift] if own else self.keys[:1]
         scores = (self.queries[first:last] * rows).sum(1) * factors.scale
         if factors.softcap is not None:
             scores = factors.softcap * torch.tanh(scores / factors.softcap)

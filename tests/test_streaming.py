@@ -70,8 +70,9 @@ def test_pixels_may_be_large_small_or_single_tokens(case: str, size: tuple[int, 
 RULES = {
     "causal": Mask(causal=True),
     "causal after cached keys": Mask(causal=True, offset=11),
+    "first queries before every key": Mask(causal=True, offset=-9),
     "window": Mask(causal=True, window=7),
-    "window both ways": Mask(window=7, offset=4),
+    "window both ways": Mask(window=7, offset=-4),
     "prefix and window": Mask(causal=True, window=6, prefix=3),
     "chunk": Mask(chunk=13),
 }
