@@ -21,6 +21,7 @@ from attnviz.tokens import Tokens, visible_label
 from attnviz.version import __version__
 
 MOST_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
+AUTOCAST = ("cpu", "cuda", "mps", "xpu")  # devices on which torch may lower the precision of what is computed
 Labels = Sequence[str] | Tokens | Sequence[Tokens]
 
 
@@ -132,7 +133,7 @@ class Capture:
             return
         site = self.numbering.number(place, single)
         if self._is_chosen(site.layer):
-            with torch.no_grad():
+            with torch.no_grad(), _without_autocast():
                 self._keep(site, place.attention, build(), shape)
         self._stop_after(site)
 
@@ -272,6 +273,16 @@ def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
         f"In layer {layers} blocks of {block} tokens were captured and no single cells, since queries and keys are not "
         "known: edges of what is drawn are right to a block; --dense captures every cell.",
     )
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Lets what is computed keep its precision where the model's own is lowered."""
+    with ExitStack() as undo:
+        for device in AUTOCAST:
+            if torch.is_autocast_enabled(device):
+                undo.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 def refuse_opaque(model: nn.Module) -> None:

@@ -38,6 +38,7 @@ def dot_product_call(
     mask = given["attn_mask"]
     if queries is None or keys is None or queries.is_nested:
         return None
+    queries, keys = queries.to(output.dtype), keys.to(output.dtype)  # as autocast rounds them before the kernel
     if mask is not None:
         mask = by_heads(mask, heads)
         if mask is None:

@@ -26,7 +26,7 @@ from attnviz.capture_calls import (
 
 AGREEMENT, HALF_AGREEMENT = 1e-4, 1e-2  # differences of weights that rounding in float32, or in a half, explains
 SCORE_AGREEMENT = 1e-5  # the same of scores in float32, for each of 1 + |score|
-ROUNDING = 1e-6  # relative, of a scale that is worked out and of sums in float32
+ROUNDING, HALF_ROUNDING = 1e-6, 1e-3  # relative, of a scale that is worked out; in float32 of sums as well
 SAMPLED = 64  # queries from which scale and bias are worked out, the first and the last among them
 BAND = 256  # queries that are compared at once
 EXACT = (torch.float32, torch.float64)
@@ -52,7 +52,7 @@ def _gives_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int
 
 def _allowed(call: SoftmaxCall, scores: Tensor) -> float:
     """How far apart rounding may put weights: of scores in the thousands, as of steep slopes, float32 keeps less."""
-    if call.after.dtype not in EXACT:
+    if not _is_exact(call):
         return HALF_AGREEMENT
     largest = float(scores.nan_to_num(neginf=0.0).abs().amax())
     return max(AGREEMENT, ROUNDING * largest)
@@ -67,6 +67,7 @@ class _Sample(NamedTuple):
         products: ``(batch, heads, rows, keys)``, queries · keys.
         visible: ``(batch, 1, rows, keys)``.
         features: how many a product sums over.
+        rounding: how far a scale may be off.
     """
 
     rows: Tensor
@@ -74,6 +75,7 @@ class _Sample(NamedTuple):
     products: Tensor
     visible: Tensor
     features: int
+    rounding: float
 
 
 def _worked_out(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
@@ -81,6 +83,8 @@ def _worked_out(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> Fa
     visible = _shared_visible(call.before, heads)
     if visible is None:
         return None
+    if call.before.dtype not in EXACT:  # under autocast they were rounded before they were multiplied
+        product = Product(*(each.to(call.before.dtype) for each in product))
     sample = _sample(call, product, visible, heads)
     for by_distance in (None, False, True):
         scale, added = _fitted(sample, call.shape, heads, by_distance)
@@ -109,7 +113,7 @@ def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> 
                 return None
             weights = call.after[:, [head], rows].amax(-1).float()
             logsumexp[:, [head], rows] = largest - weights.log()
-    return replace(found, logsumexp=logsumexp if call.after.dtype in EXACT else None)
+    return replace(found, logsumexp=logsumexp if _is_exact(call) else None)
 
 
 def _shared_visible(before: Tensor, heads: Sequence[int]) -> Tensor | None:
@@ -127,7 +131,8 @@ def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequenc
     shown = visible[:, :, rows]
     scores = call.before[:, :, rows][:, list(heads)].float().masked_fill(~shown, 0)
     products = (queries @ keys.transpose(-1, -2)).masked_fill(~shown, 0)
-    return _Sample(rows, scores, products, shown, queries.shape[-1])
+    rounding = ROUNDING if _is_exact(call) else HALF_ROUNDING
+    return _Sample(rows, scores, products, shown, queries.shape[-1], rounding)
 
 
 def _fitted(
@@ -142,7 +147,7 @@ def _fitted(
         by_distance: whether a place is a distance or a key; ``None`` where nothing is added.
     """
     if by_distance is None:
-        return _scale(sample.products, sample.scores, sample.features), None
+        return _scale(sample.products, sample.scores, sample), None
     batch, count, queries, keys = shape
     places = places_of(sample.rows, queries, keys, by_distance).expand(len(sample.rows), keys)
     size = queries + keys - 1 if by_distance else keys
@@ -150,19 +155,19 @@ def _fitted(
     scale = _scale(
         (sample.products - products[:, :, places]).masked_fill_(~sample.visible, 0),
         (sample.scores - scores[:, :, places]).masked_fill_(~sample.visible, 0),
-        sample.features,
+        sample,
     )
     numbers = torch.zeros(batch, count, size, device=scores.device)
     numbers[:, list(heads)] = scores - scale * products
     return scale, Added(numbers, by_distance)
 
 
-def _scale(products: Tensor, scores: Tensor, features: int) -> float:
+def _scale(products: Tensor, scores: Tensor, sample: _Sample) -> float:
     """The factor of least squares, or what it nearly is: one over the root of the features, or of four digits."""
     above, below = ((products * each).sum(-1).cpu().double().sum() for each in (scores, products))
     scale = float(above / below)
-    likely = (features**-0.5, float(f"{scale:.4g}"))
-    return next((number for number in likely if abs(scale - number) < ROUNDING * abs(scale)), scale)
+    likely = (sample.features**-0.5, float(f"{scale:.4g}"))
+    return next((number for number in likely if abs(scale - number) < sample.rounding * abs(scale)), scale)
 
 
 def _mean(values: Tensor, visible: Tensor, places: Tensor, size: int) -> Tensor:
@@ -181,10 +186,15 @@ def _compared(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows
     ours = found.seen_scores(heads, rows)
     theirs = call.before[:, :, rows][:, list(heads)].to(ours.dtype)
     largest = ours.amax(-1)
-    allowed = SCORE_AGREEMENT if call.before.dtype in EXACT else HALF_AGREEMENT
+    allowed = SCORE_AGREEMENT if _is_exact(call) else HALF_AGREEMENT
     apart = ours.sub_(theirs).masked_fill_(~found.visible_cells()[:, :, rows], 0).abs_()
     agree = bool(apart.amax() <= allowed) or bool((apart <= allowed * (1 + theirs.abs())).all())
     return largest if agree else None
+
+
+def _is_exact(call: SoftmaxCall) -> bool:
+    """Whether scores and weights are in float32 at least: under autocast the scores alone may be rounded."""
+    return call.before.dtype in EXACT and call.after.dtype in EXACT
 
 
 def _bands(call: SoftmaxCall) -> list[slice]:

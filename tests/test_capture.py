@@ -369,6 +369,22 @@ def test_bfloat16_is_recorded_in_float32() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dense", [True, False])
+def test_autocast_rounds_what_the_model_multiplies_and_nothing_that_is_computed_of_it(dense: bool) -> None:
+    class Kernel(nn.Module):
+        def forward(self, q: Tensor, k: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(q, k, k)
+
+    queries, keys = torch.randn(1, 3, 5, 8), torch.randn(1, 3, 7, 8)
+    model = Kernel()
+    with torch.autocast("cpu", dtype=torch.bfloat16), attnviz.record(model, dense=dense) as recording:
+        model(queries, keys)
+    rounded = (each.bfloat16().double() for each in (queries, keys))
+    expected = (next(rounded) @ next(rounded).transpose(-1, -2) / math.sqrt(8)).softmax(-1)
+    window = recording.maps[0].window((0, 1, 2), slice(0, 5), slice(0, 7))
+    np.testing.assert_allclose(window.weights, expected[0], atol=1e-6)
+
+
 def test_recording_is_one_that_everything_else_takes() -> None:
     model = Nano()
     with attnviz.record(model, tokens=["it", "was", "hungry", "\x1b[31m", "x"]) as recording:

@@ -171,10 +171,13 @@ def test_scores_in_the_thousands_are_factors_to_the_rounding_of_float32() -> Non
         np.testing.assert_allclose(window.weights, exact[maps.item], atol=5000 * 1e-6)
 
 
-def test_rounding_of_bfloat16_is_no_difference() -> None:
-    module = ByHand(plain, quarter)
-    for maps in recorded(module, torch.bfloat16):
+@pytest.mark.parametrize("automatic", [True, False])
+def test_rounding_of_bfloat16_is_no_difference(automatic: bool) -> None:
+    given = torch.float32 if automatic else torch.bfloat16
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=automatic):
+        recording = recorded(ByHand(plain, quarter), given)
+    exact = (plain(*(each.double() for each in factors(torch.bfloat16))) / 4).softmax(-1)
+    for maps in recording:
         assert isinstance(maps, FactoredMaps)
-        exact = (plain(*(each.double() for each in factors(torch.bfloat16))) / 4).softmax(-1)[maps.item]
         window = maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS))
-        np.testing.assert_allclose(window.weights, exact, atol=1e-4)
+        np.testing.assert_allclose(window.weights, exact[maps.item], atol=1e-5)
