@@ -117,18 +117,19 @@ class Head:
         queries, sums, steps = self._queries(row), self.sums.of(row), self._steps(row)
         sums.every.zero_()
         for place, column in enumerate(row.columns):
-            block = self.space.block(len(row.order), column)
+            block = self.space.block(row.count, column)
             self._score(row, place, queries, block)
             torch.exp2(block.scores, out=block.powers)
             torch.sum(block.cells, 1, out=block.sums)
             if measured:
                 self._measure(row, place, block, sums, steps[place])
-        torch.sum(self.space.sums[row.pixels, : len(row.order)], 0, out=sums.mass)
+        torch.sum(self.space.sums[row.pixels, : row.count], 0, out=sums.mass)
         return sums.mass if self.sink is None else sums.mass + torch.exp2(queries[-2] + self.sink)
 
     def _queries(self, row: Row) -> Tensor:
         """A band's queries as the product likes them, ``(features + 2, rows)``."""
-        return self.space.queries[row.place].T.contiguous()
+        rows = self.space.queries[row.place].T
+        return self.space.band[: rows.numel()].view(rows.shape).copy_(rows)
 
     def _steps(self, row: Row) -> Sequence[Tensor]:
         """How many tokens the keys of each tile lie after the band's first query, ``(keys,)`` each, where wanted."""
@@ -168,34 +169,33 @@ class Head:
 
     def _measure(self, row: Row, place: int, block: Block, sums: Sums, steps: Tensor) -> None:
         """Adds a tile to the numbers that are wanted; its scores are spent."""
-        ones = self.space.ones[: len(block.keys)]
         if block.tops is not None:
             torch.amax(block.cells, 1, out=block.tops)
         if "entropy" in self.plan.numbers:
             block.scores.mul_(block.powers)
-            sums.surprise.addmv_(block.scores_by_row, ones)
+            sums.surprise.addmv_(block.scores_by_row, block.ones)
         if "distance" not in self.plan.numbers:
             return
         if row.before <= place < row.after:
             torch.mul(block.powers, self.plan.distances(row, row.columns[place]), out=block.scores)
-            sums.apart.addmv_(block.scores_by_row, ones)
+            sums.apart.addmv_(block.scores_by_row, block.ones)
         else:
             (sums.before if place < row.before else sums.after).addmv_(block.powers_by_row, steps)
 
     def _largest(self, row: Row) -> Tensor:
         """The largest score of each row in bits, the sink's included, ``(rows,)``; 0 where nothing is seen."""
         self.space.queries[row.place, -2] = 0
-        largest = self.plan.empty(len(row.order)).fill_(HIDDEN if self.sink is None else self.sink)
+        largest = self.plan.empty(row.count).fill_(HIDDEN if self.sink is None else self.sink)
         queries = self._queries(row)
         for place, column in enumerate(row.columns):
-            block = self.space.block(len(row.order), column)
+            block = self.space.block(row.count, column)
             self._score(row, place, queries, block)
             largest = torch.maximum(largest, block.scores.amax(0))
         return torch.where(largest > HIDDEN / 2, largest, 0)
 
     def _pool(self, row: Row, share: Tensor) -> None:
         """Adds a finished band, whose powers times the share are weights, to the head's pixels."""
-        space, rows = self.space, len(row.order)
+        space, rows = self.space, row.count
         if not row.columns:
             return
         if "distance" in self.plan.numbers:

@@ -28,6 +28,7 @@ class Row:
     Attributes:
         tile: its blocks.
         place: where its rows stand among those of all bands, repeated ones included.
+        count: how many rows there are.
         order: ``(rows,)``, the query of each row, first queries of all pixels first.
         real: which rows are no repeats; ``None`` where all are.
         columns: the tiles of keys that it sees.
@@ -39,7 +40,7 @@ class Row:
     """
 
     def __init__(self, tile: Tile, columns: list[Tile], rules: Mask, device: torch.device) -> None:
-        self.tile, self.place, self.columns = tile, tile.place, columns
+        self.tile, self.place, self.count, self.columns = tile, tile.place, tile.grid.size, columns
         self.order = torch.from_numpy(tile.interleaved).to(device)
         self.real = None if tile.repeats is None else torch.from_numpy(_real(tile)).to(device)
         self.pixels = slice(columns[0].blocks.start, columns[-1].blocks.stop) if columns else slice(0, 0)
@@ -79,7 +80,7 @@ class Plan:
         self.rows = [
             Row(tile, self._columns_of(tile), self.rules, self.device) for tile in self.row_axis.tiles(size[0])
         ]
-        self.widest = max(len(row.order) for row in self.rows), self.step * self.column.longest
+        self.widest = max(row.count for row in self.rows), self.step * self.column.longest
         self._memory: dict[tuple[str | int, ...], Tensor] = {}
 
     def empty(self, *shape: int) -> Tensor:
@@ -168,7 +169,7 @@ class Plan:
         """What is alike wherever two tiles lie as far apart as these, made once unless an edge is ragged."""
         if row.tile.repeats is not None or column.repeats is not None:
             return make(row, column)
-        key = (make.__name__, row.tile.tokens.start - column.tokens.start, len(row.order), *column.grid.shape)
+        key = (make.__name__, row.tile.tokens.start - column.tokens.start, row.count, *column.grid.shape)
         if key not in self._memory:
             self._memory[key] = make(row, column)
         return self._memory[key]

@@ -19,6 +19,7 @@ class Block(NamedTuple):
         scores_by_row: ``(rows, keys)``, the same memory.
         powers_by_row: ``(rows, keys)``, the same memory.
         cells: the powers as ``(pixels, places within a pixel, rows)``.
+        ones: ``(keys,)``.
         sums: ``(pixels, rows)``.
         tops: the same of the largest; ``None`` where none is wanted.
     """
@@ -29,6 +30,7 @@ class Block(NamedTuple):
     scores_by_row: Tensor
     powers_by_row: Tensor
     cells: Tensor
+    ones: Tensor
     sums: Tensor
     tops: Tensor | None
 
@@ -41,6 +43,7 @@ class Workspace:
     Attributes:
         queries: ``(rows, features + 2)``, scaled.
         keys: ``(columns, features + 2)``.
+        band: the queries of one band, in the order that is wanted.
         sums: ``(columns' pixels, rows of a band)``.
         tops: the same of the largest; ``None`` where none is wanted.
         total: ``(columns' pixels, rows' pixels)``, a head's sums of weights.
@@ -59,6 +62,7 @@ class Workspace:
         self.queries = plan.empty(len(plan.row_order), features).fill_(1)
         self.keys = plan.empty(len(plan.order), features).fill_(1)
         self.keys[:, -1] = plan.penalties
+        self.band = plan.empty(features * rows)
         self.ones = plan.empty(count).fill_(1)
         self.total = plan.empty(width, height).zero_()
         self.highest = plan.empty(width, height).zero_() if plan.maximum else None
@@ -67,7 +71,7 @@ class Workspace:
 
     def load(self, queries: Tensor, scale: float, keys: Tensor, key_head: int) -> None:
         """Brings a head's queries and keys into the order of the tiles; keys that are there already stay."""
-        torch.mul(queries[self.plan.row_order], scale, out=self.queries[:, :-2])
+        torch.mul(queries.index_select(0, self.plan.row_order), scale, out=self.queries[:, :-2])
         if self.key_head != key_head:
             self.keys[:, :-2] = keys if self.plan.column.repeats is None else keys[self.plan.order]
             self.key_head = key_head
@@ -88,6 +92,7 @@ class Workspace:
             scores_by_row=scores.T,
             powers_by_row=powers.T,
             cells=powers.view(*column.grid.shape, rows),
+            ones=self.ones[: column.grid.size],
             sums=self.sums[column.blocks, :rows],
             tops=None if self.tops is None else self.tops[column.blocks, :rows],
         )
