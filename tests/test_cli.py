@@ -229,13 +229,28 @@ def test_output_that_does_not_fit_is_one_line() -> None:
         assert result.stderr == b"attnviz: cannot write all of the output: No space left on device; it is cut off\n"
 
 
-def test_interrupting_ends_with_130_and_no_traceback() -> None:
+def opened_to_write(pipe: Path) -> int:
+    """The pipe's end, once the other one is open to read."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_interrupting_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
+    pipe = tmp_path / "text"
+    os.mkfifo(pipe)
     process = subprocess.Popen(
-        [*ATTNVIZ, "show", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=plain_environment()
+        [*ATTNVIZ, "show", "--file", str(pipe)], stderr=subprocess.PIPE, cwd=ROOT, env=plain_environment()
     )
-    time.sleep(1.5)
+    end = opened_to_write(pipe)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=20)
+    _, error = process.communicate(timeout=60)
+    os.close(end)
     assert process.returncode == 130
     assert b"Traceback" not in error
 
