@@ -7,29 +7,29 @@ from attnviz.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from attnviz.api import draw as draw
-    from attnviz.attention import MultiHeadAttention as MultiHeadAttention
-    from attnviz.attention import SelfAttention as SelfAttention
-    from attnviz.attention import SeparateHeads as SeparateHeads
-    from attnviz.capture import record as record
-    from attnviz.errors import AttnvizError as AttnvizError
-    from attnviz.files import load as load
-    from attnviz.maps import Recording as Recording
-    from attnviz.report import build_report as build_report
-    from attnviz.report_options import ReportOptions as ReportOptions
-    from attnviz.selection import Selection as Selection
+    from attnviz.attention.modules import MultiHeadAttention as MultiHeadAttention
+    from attnviz.attention.modules import SelfAttention as SelfAttention
+    from attnviz.attention.modules import SeparateHeads as SeparateHeads
+    from attnviz.base.errors import AttnvizError as AttnvizError
+    from attnviz.base.files import load as load
+    from attnviz.capture.record import record as record
+    from attnviz.maps.recording import Recording as Recording
+    from attnviz.report.options import ReportOptions as ReportOptions
+    from attnviz.report.report import build_report as build_report
+    from attnviz.text.selection import Selection as Selection
 
 EXPORTS = {
-    "AttnvizError": "attnviz.errors",
-    "MultiHeadAttention": "attnviz.attention",
-    "Recording": "attnviz.maps",
-    "ReportOptions": "attnviz.report_options",
-    "Selection": "attnviz.selection",
-    "SelfAttention": "attnviz.attention",
-    "SeparateHeads": "attnviz.attention",
-    "build_report": "attnviz.report",
+    "AttnvizError": "attnviz.base.errors",
+    "MultiHeadAttention": "attnviz.attention.modules",
+    "Recording": "attnviz.maps.recording",
+    "ReportOptions": "attnviz.report.options",
+    "Selection": "attnviz.text.selection",
+    "SelfAttention": "attnviz.attention.modules",
+    "SeparateHeads": "attnviz.attention.modules",
+    "build_report": "attnviz.report.report",
     "draw": "attnviz.api",
-    "load": "attnviz.files",
-    "record": "attnviz.capture",
+    "load": "attnviz.base.files",
+    "record": "attnviz.capture.record",
 }
 
 

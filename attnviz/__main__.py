@@ -15,7 +15,7 @@ def run() -> NoReturn:
     gc.disable()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's tiles are small: its threads would wait on each other
     try:
-        from attnviz.cli import main
+        from attnviz.cli.commands import main
 
         code = main()
     except KeyboardInterrupt:  # while the command line itself is being imported

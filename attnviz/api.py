@@ -5,15 +5,15 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from attnviz.errors import AttnvizError, known_names
-from attnviz.look import Look, on_terminal
-from attnviz.maps import Recording
-from attnviz.render import ONE_PAGE, RENDERERS, STYLED, TERMINAL, max_cells, thumbnail_cells
-from attnviz.render import draw as draw_report
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.words import Grouping, regroup
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.maps.recording import Recording
+from attnviz.maps.words import Grouping, regroup
+from attnviz.render.formats import ONE_PAGE, RENDERERS, STYLED, TERMINAL, max_cells, thumbnail_cells
+from attnviz.render.formats import draw as draw_report
+from attnviz.report.look import Look, on_terminal
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def figure(recording: Recording, **options: Any) -> "Figure":
     Raises:
         AttnvizError: for an unknown option, or one that the recording cannot give.
     """
-    from attnviz.render_figure import figure as draw_figure
+    from attnviz.render.figure.draw import figure as draw_figure
 
     return draw_figure(_report(recording, ".png", options))
 

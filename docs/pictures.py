@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from attnviz.cli import main
+from attnviz.cli.commands import main
 
 HERE = Path(__file__).parent
 PICTURES = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from attnviz.maps import DenseMaps, Recording
-from attnviz.tokens import Tokens
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.text.tokens import Tokens
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is no bug
 settings.load_profile("unhurried")

@@ -11,10 +11,10 @@ import pytest
 
 import attnviz
 from attnviz import api
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.maps import Recording
-from attnviz.render import RENDERERS
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import RENDERERS
 
 OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", "dpi": 50, "title": "A <title> & more"}
 
@@ -114,7 +114,7 @@ class Frame(HTMLParser):
 
 def test_notebook_shows_the_page_in_a_frame(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     page = '<!doctype html><p title="a&quot;b">"</iframe><script>alert(1)</script>'
-    monkeypatch.setitem(RENDERERS, ".html", "attnviz.render_terminal")
+    monkeypatch.setitem(RENDERERS, ".html", "attnviz.render.terminal.draw")
     monkeypatch.setattr(api, "draw_report", lambda report, suffix: page.encode())
     shown = recording._repr_html_()
     assert shown is not None
@@ -146,6 +146,6 @@ def test_a_recording_is_opened_without_what_draws_it(recording: Recording, tmp_p
     recording.save(path)
     code = (
         "import sys, attnviz; attnviz.load(sys.argv[1]);"
-        "assert not {'attnviz.api', 'attnviz.render', 'matplotlib', 'torch'} & set(sys.modules)"
+        "assert not {'attnviz.api', 'attnviz.render.formats', 'matplotlib', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "attnviz"
+PACKAGE = Path(__file__).parents[1] / "attnviz"
 # From the bottom up; a module may import those before it.
 ORDER = """
 version errors progress subnormal
@@ -89,7 +89,7 @@ def test_first_sentence_says_what_the_module_is_for(path: Path) -> None:
 )
 def test_nothing_heavy_is_imported_where_no_model_is_needed(arguments: list[str]) -> None:
     code = (
-        "import sys; from attnviz.cli import main; main(sys.argv[1:]);"
+        "import sys; from attnviz.cli.commands import main; main(sys.argv[1:]);"
         f"print('HEAVY', *[name for name in {HEAVY[:-2] + HEAVY[-1:]} if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)

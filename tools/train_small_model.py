@@ -1,4 +1,4 @@
-"""Trains the model that travels with the package: ``python -m attnviz.training``; the same seed gives the same file.
+"""Trains the model that travels with the package: ``python -m tools.train_small_model``; the same seed, the same file.
 
 It learns to predict the next byte of random segments that are said again and again. The first time round nothing can
 be known; from then on, the next byte is the one that came after the present one before. To find that, a head of the
@@ -15,17 +15,10 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from attnviz.files import atomic_file
-from attnviz.metrics import measure
-from attnviz.source_trained import (
-    MODEL_FILE,
-    START,
-    TRAINED_TOKENS,
-    build_model,
-    maps_of_call,
-    run_model,
-)
-from attnviz.tokens import Tokens
+from attnviz.base.files import atomic_file
+from attnviz.metrics.metrics import measure
+from attnviz.models.trained import MODEL_FILE, START, TRAINED_TOKENS, build_model, maps_of_call, run_model
+from attnviz.text.tokens import Tokens
 
 SEED = 4
 STEPS = 2400
@@ -144,7 +137,7 @@ def main() -> None:
     from safetensors.torch import save
 
     parser = argparse.ArgumentParser(
-        prog="python -m attnviz.training", description="Train the model of --model trained."
+        prog="python -m tools.train_small_model", description="Train the model of --model trained."
     )
     parser.add_argument("--output", "-o", type=Path, default=MODEL_FILE, help="the file to write; it is replaced")
     parser.add_argument("--seed", type=int, default=SEED)

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
+from attnviz.base.errors import AttnvizError
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
+from attnviz.base.errors import AttnvizError
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]

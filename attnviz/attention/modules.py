@@ -10,9 +10,17 @@ from typing import NamedTuple, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from attnviz.errors import AttnvizError, overflow
-from attnviz.projections import Bias, Init, draw_linear, has_bias, head_widths, refuse_not_positive, refuse_shapes
-from attnviz.softmax import combine_masks, masked_softmax
+from attnviz.attention.projections import (
+    Bias,
+    Init,
+    draw_linear,
+    has_bias,
+    head_widths,
+    refuse_not_positive,
+    refuse_shapes,
+)
+from attnviz.attention.softmax import combine_masks, masked_softmax
+from attnviz.base.errors import AttnvizError, overflow
 
 
 class Attended(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
 
 PROJECTIONS = ("query", "key", "value", "output")
 Bias = bool | tuple[str, ...]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from attnviz.errors import AttnvizError
+from attnviz.base.errors import AttnvizError
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:

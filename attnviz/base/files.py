@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from attnviz.errors import AttnvizError
+from attnviz.base.errors import AttnvizError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from attnviz.maps import LayerMaps, Recording
-    from attnviz.tensors import Entry, TensorFile
-    from attnviz.tokens import Tokens
+    from attnviz.maps.recording import LayerMaps, Recording
+    from attnviz.maps.tensor_file import Entry, TensorFile
+    from attnviz.text.tokens import Tokens
 
 FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
@@ -95,13 +95,15 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """
     if path.suffix.lower() != SUFFIX:
         raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, by which a recording is known; run{SUFFIX} works")
-    from attnviz.tensors import write_tensors
-    from attnviz.tokens import is_printable
+    from attnviz.maps.tensor_file import write_tensors
+    from attnviz.text.tokens import is_printable
 
     texts = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
     unsafe = next((label for tokens in texts for label in tokens.labels if not is_printable(label)), None)
     if unsafe is not None:
-        raise AttnvizError(f"the label {unsafe!r} holds control characters; attnviz.tokens.visible_label shows them")
+        raise AttnvizError(
+            f"the label {unsafe!r} holds control characters; attnviz.text.tokens.visible_label shows them"
+        )
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "recording": {name: value for name, value in vars(recording).items() if name != "maps"},
@@ -125,8 +127,8 @@ def load(path: str | Path) -> "Recording":
     Raises:
         AttnvizError: if the file is not a whole recording of a version that this one can read.
     """
-    from attnviz.maps import Recording
-    from attnviz.tensors import TensorFile
+    from attnviz.maps.recording import Recording
+    from attnviz.maps.tensor_file import TensorFile
 
     file = TensorFile(Path(path))
     version = file.header.count("format")
@@ -149,7 +151,7 @@ def load(path: str | Path) -> "Recording":
 
 
 def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
-    from attnviz.tokens import Tokens, refuse_surrogates
+    from attnviz.text.tokens import Tokens, refuse_surrogates
 
     text, labels = entry.take("text", str), entry.lines("labels")
     refuse_surrogates(text)
@@ -165,7 +167,7 @@ def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
 
 
 def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tokens]") -> "LayerMaps":
-    from attnviz.factored_file import read_factored
+    from attnviz.maps.saved_factors import read_factored
 
     kind, held = entry.take("kind", str), entry.take("class", str)
     if kind not in ("self", "cross") or held not in ("dense", "factored", "pooled"):
@@ -190,7 +192,7 @@ def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tok
 
 
 def _read_dense(file: "TensorFile", prefix: str, common: dict[str, Any]) -> "LayerMaps":
-    from attnviz.maps import DenseMaps
+    from attnviz.maps.recording import DenseMaps
 
     shape = tuple(len(common[name]) for name in ("heads", "query_tokens", "key_tokens"))
     arrays: dict[str, Any] = {
@@ -201,7 +203,7 @@ def _read_dense(file: "TensorFile", prefix: str, common: dict[str, Any]) -> "Lay
 
 
 def _read_pooled(file: "TensorFile", prefix: str, entry: "Entry", common: dict[str, Any]) -> "LayerMaps":
-    from attnviz.maps_pooled import PooledMaps
+    from attnviz.maps.pooled import PooledMaps
 
     rows, columns = (entry.count(name) for name in ("rows", "columns"))
     shape = (len(common["heads"]), rows, columns)
@@ -213,9 +215,9 @@ def _read_pooled(file: "TensorFile", prefix: str, entry: "Entry", common: dict[s
 
 
 def _arrays_of(maps: "LayerMaps") -> "dict[str, NDArray[Any]]":
-    from attnviz.factored_file import factored_arrays
-    from attnviz.maps_factored import FactoredMaps
-    from attnviz.maps_pooled import PooledMaps
+    from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.pooled import PooledMaps
+    from attnviz.maps.saved_factors import factored_arrays
 
     if isinstance(maps, FactoredMaps):
         return factored_arrays(maps)
@@ -225,9 +227,9 @@ def _arrays_of(maps: "LayerMaps") -> "dict[str, NDArray[Any]]":
 
 
 def _map_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
-    from attnviz.factored_file import factored_header
-    from attnviz.maps_factored import FactoredMaps
-    from attnviz.maps_pooled import PooledMaps
+    from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.pooled import PooledMaps
+    from attnviz.maps.saved_factors import factored_header
 
     header = {name: getattr(maps, name) for name in ("layer", "module", "heads", "kind", "item", "scale", "fidelity")}
     queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))

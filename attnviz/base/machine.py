@@ -4,7 +4,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
 
 if TYPE_CHECKING:
     import torch

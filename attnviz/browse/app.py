@@ -19,18 +19,18 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.browse_aside import Aside
-from attnviz.browse_find import find, first_ranked
-from attnviz.browse_head import minimap_at, side_key, text_places
-from attnviz.browse_keys import press
-from attnviz.browse_layout import map_lines, map_of, side_width, tiles
-from attnviz.browse_pixels import COLORS, style_of
-from attnviz.browse_screen import Screen, first_state, settle
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size, State
-from attnviz.browse_view import draw_screen
-from attnviz.errors import AttnvizError
-from attnviz.terminal_lines import Line
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.background import Aside
+from attnviz.browse.cursor import Screen, first_state, settle
+from attnviz.browse.find import find, first_ranked
+from attnviz.browse.keys import press
+from attnviz.browse.layout import map_lines, map_of, side_width, tiles
+from attnviz.browse.open_head import minimap_at, side_key, text_places
+from attnviz.browse.pixels import COLORS, style_of
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
+from attnviz.render.terminal.lines import Line
 
 PAUSE = 0.2  # seconds at a metric before it is measured
 IDLE = 0.001  # seconds between slices of work, in which keys come first

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.browse_state import View
-from attnviz.browse_units import Units
-from attnviz.maps import BoolArray, FloatArray, LayerMaps, bands, block_edges
-from attnviz.units import reduce_units
+from attnviz.browse.state import View
+from attnviz.browse.units import Units
+from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, bands, block_edges
+from attnviz.text.units import reduce_units
 
 BAND = 1_000_000  # cells that are computed at once where a block has no bound
 SAMPLED = 1_000_000  # cells of the queries that stand for the others at first

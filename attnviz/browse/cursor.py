@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnviz.browse_layout import levels, tiles
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size, State
+from attnviz.browse.layout import levels, tiles
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from attnviz.browse_screen import Screen, settle
-from attnviz.browse_state import State
+from attnviz.browse.cursor import Screen, settle
+from attnviz.browse.state import State
 
 
 def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
@@ -35,15 +35,15 @@ def first_ranked(screen: Screen, state: State) -> State:
 
 def metrics_meant(typed: str) -> list[str]:
     """The metrics whose names begin with what is typed, those that name a pattern first."""
-    from attnviz.metrics import METRICS
-    from attnviz.patterns import SHARP
+    from attnviz.metrics.metrics import METRICS
+    from attnviz.metrics.patterns import SHARP
 
     names = dict.fromkeys([*SHARP, *METRICS])
     return [name for name in names if name.startswith(typed.strip().casefold())]
 
 
 def _find_head(screen: Screen, state: State, sought: str) -> State:
-    from attnviz.metrics import METRICS
+    from attnviz.metrics.metrics import METRICS
 
     names = screen.session.names
     wanted = sought.strip()

@@ -13,13 +13,13 @@ from types import FrameType
 from rich.color import ColorSystem
 from rich.console import Console
 
-from attnviz.browse_layout import tiles
-from attnviz.browse_pixels import COLORS, style_of
-from attnviz.browse_screen import Screen, first_state
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size
-from attnviz.browse_view import draw_screen
-from attnviz.terminal_lines import Line
+from attnviz.browse.cursor import Screen, first_state
+from attnviz.browse.layout import tiles
+from attnviz.browse.pixels import COLORS, style_of
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size
+from attnviz.render.terminal.lines import Line
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
 PATIENCE = 0.1  # seconds

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from attnviz.browse_find import find, first_ranked, sort_by
-from attnviz.browse_layout import Tiles, levels, map_of, tiles
-from attnviz.browse_screen import Screen, open_head, settle, strongest_keys
-from attnviz.browse_state import State
+from attnviz.browse.cursor import Screen, open_head, settle, strongest_keys
+from attnviz.browse.find import find, first_ranked, sort_by
+from attnviz.browse.layout import Tiles, levels, map_of, tiles
+from attnviz.browse.state import State
 
 LEAP = 10  # cells, with shift
 WORD_SCORES = "a word has no score; v shows weights, w tokens"
@@ -161,7 +161,7 @@ def _toggle_difference(screen: Screen, state: State, key: str) -> State:
 
 def _sort(screen: Screen, state: State, key: str) -> State:
     """By the next metric, the order of layers among them, or the other way round."""
-    from attnviz.metrics import METRICS
+    from attnviz.metrics.metrics import METRICS
 
     if key == "r":
         if state.view.order is None:

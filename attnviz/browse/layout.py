@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size, State
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
 
 CHROME = 3  # the title above, the status and the hints below
 SMALLEST_TILE, SMALLEST_RANKED = 6, 11  # columns; ranked tiles have their number beside their name

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.browse_cells import Cells
-from attnviz.browse_layout import ANSI, Map, map_lines, map_of, side_width, text_lines
-from attnviz.browse_pixels import CURSOR, legend, pixel_lines, row_spans, shade_span
-from attnviz.browse_screen import Screen, strongest_keys
-from attnviz.browse_session import Row
-from attnviz.browse_state import State
-from attnviz.colors import ColorScale
-from attnviz.panels import Panel
-from attnviz.terminal_lines import Line, Span, fit
+from attnviz.browse.blocks import Cells
+from attnviz.browse.cursor import Screen, strongest_keys
+from attnviz.browse.layout import ANSI, Map, map_lines, map_of, side_width, text_lines
+from attnviz.browse.pixels import CURSOR, legend, pixel_lines, row_spans, shade_span
+from attnviz.browse.session import Row
+from attnviz.browse.state import State
+from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.report.colors import ColorScale
+from attnviz.report.panels import Panel
 
 BAR = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8

@@ -5,12 +5,12 @@ from functools import lru_cache
 import numpy as np
 from rich.style import Style
 
-from attnviz.browse_cells import Cells
-from attnviz.browse_layout import ANSI
-from attnviz.colors import DIVERGING, ColorScale, Rgb
-from attnviz.panels import Quantity
-from attnviz.terminal_cells import ASCII_SHADES, SHADES
-from attnviz.terminal_lines import Line, Span
+from attnviz.browse.blocks import Cells
+from attnviz.browse.layout import ANSI
+from attnviz.render.terminal.cells import ASCII_SHADES, SHADES
+from attnviz.render.terminal.lines import Line, Span
+from attnviz.report.colors import DIVERGING, ColorScale, Rgb
+from attnviz.report.panels import Quantity
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
 CURSOR: Rgb = (255, 0, 170)
@@ -132,7 +132,7 @@ def _sign(value: float, scale: ColorScale, colors: int) -> Rgb | None:
 
 @lru_cache(maxsize=1024)
 def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
-    from attnviz.colors import colormap, ink_on
+    from attnviz.report.colors import colormap, ink_on
 
     paper = colormap(name)[round(fraction * 255)]
     return tuple(ink_on(paper).tolist()), tuple(paper.tolist())

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from attnviz.browse_state import View
-from attnviz.maps import LayerMaps
+from attnviz.browse.state import View
+from attnviz.maps.recording import LayerMaps
 
 MOST_UNASKED = 4_000_000  # cells of a head that is measured before its numbers are asked for
 
@@ -43,7 +43,7 @@ class Ranking:
 
     def measure(self, name: str) -> None:
         """Measures a metric of every head; a thread may do it."""
-        from attnviz.metrics import measure_heads
+        from attnviz.metrics.metrics import measure_heads
 
         measured = measure_heads(self.heads, (name,))
         self.numbers[name] = {place: each.values[name] for place, each in enumerate(measured)}
@@ -55,8 +55,8 @@ class Ranking:
 
     def name(self, group: list[int]) -> None:
         """Measures every metric of the heads of one call, and says what they do; a thread may do it."""
-        from attnviz.metrics import METRICS, measure_heads
-        from attnviz.patterns import name_pattern
+        from attnviz.metrics.metrics import METRICS, measure_heads
+        from attnviz.metrics.patterns import name_pattern
 
         for place, numbers in zip(group, measure_heads(self.heads[place] for place in group), strict=True):
             self._values[place] = numbers.values

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from attnviz.browse_cells import Cells, Head, pooled, sampled
-from attnviz.browse_state import View
-from attnviz.maps import block_edges
+from attnviz.browse.blocks import Cells, Head, pooled, sampled
+from attnviz.browse.state import View
+from attnviz.maps.recording import block_edges
 
 MOST_AT_ONCE = 1_000_000  # cells of a block that are pooled before the screen is drawn
 

@@ -3,17 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
-from attnviz.browse_layout import map_of, tiles
-from attnviz.browse_screen import Screen
-from attnviz.browse_state import State, View
-from attnviz.captions import model_name, panel_remarks, recording_remarks, text_title
-from attnviz.colors import ColorScale
-from attnviz.errors import AttnvizError, known_names
-from attnviz.files import atomic_file
-from attnviz.look import Look
-from attnviz.panels import Panel
-from attnviz.render import max_cells, write
-from attnviz.report import Report
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.files import atomic_file
+from attnviz.browse.cursor import Screen
+from attnviz.browse.layout import map_of, tiles
+from attnviz.browse.state import State, View
+from attnviz.render.formats import max_cells, write
+from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
+from attnviz.report.colors import ColorScale
+from attnviz.report.look import Look
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 PICTURES = (".png", ".svg", ".pdf")
 

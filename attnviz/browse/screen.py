@@ -6,19 +6,19 @@ from dataclasses import replace
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.browse_cells import Cells
-from attnviz.browse_find import metrics_meant
-from attnviz.browse_head import draw_head, place_status
-from attnviz.browse_keys import BINDINGS
-from attnviz.browse_layout import Tiles, map_of, tiles
-from attnviz.browse_pixels import legend, pixel_lines
-from attnviz.browse_refined import Refined
-from attnviz.browse_screen import Screen
-from attnviz.browse_state import SMALLEST, State
-from attnviz.browse_units import harmless
-from attnviz.captions import model_name, text_title
-from attnviz.colors import ColorScale
-from attnviz.terminal_lines import Line, Span, fit
+from attnviz.browse.blocks import Cells
+from attnviz.browse.cursor import Screen
+from attnviz.browse.find import metrics_meant
+from attnviz.browse.keys import BINDINGS
+from attnviz.browse.layout import Tiles, map_of, tiles
+from attnviz.browse.open_head import draw_head, place_status
+from attnviz.browse.pixels import legend, pixel_lines
+from attnviz.browse.refined import Refined
+from attnviz.browse.state import SMALLEST, State
+from attnviz.browse.units import harmless
+from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.report.captions import model_name, text_title
+from attnviz.report.colors import ColorScale
 
 HINTS = {
     False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",

@@ -3,20 +3,20 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from attnviz.browse_cells import Cells, Head, joined, pool, pooled, unit_cells
-from attnviz.browse_ranking import Ranking
-from attnviz.browse_refined import MOST_AT_ONCE, Refined
-from attnviz.browse_state import View
-from attnviz.browse_units import Units
-from attnviz.captions import head_name
-from attnviz.chosen import select_heads
-from attnviz.colors import ColorScale
-from attnviz.compare import refuse_unlike
-from attnviz.maps import BoolArray, FloatArray, LayerMaps, Recording, block_edges
-from attnviz.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
-from attnviz.scales import shared_scale
-from attnviz.selection import Selection, resolve_span
-from attnviz.tokens import Tokens
+from attnviz.browse.blocks import Cells, Head, joined, pool, pooled, unit_cells
+from attnviz.browse.ranking import Ranking
+from attnviz.browse.refined import MOST_AT_ONCE, Refined
+from attnviz.browse.state import View
+from attnviz.browse.units import Units
+from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, Recording, block_edges
+from attnviz.report.captions import head_name
+from attnviz.report.colors import ColorScale
+from attnviz.report.comparison import refuse_unlike
+from attnviz.report.head_panels import select_heads
+from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
+from attnviz.report.scales import shared_scale
+from attnviz.text.selection import Selection, resolve_span
+from attnviz.text.tokens import Tokens
 
 MOST_CELLS = 4_000_000  # of a head whose words are joined
 MOST_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys

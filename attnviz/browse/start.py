@@ -5,10 +5,10 @@ import sys
 from importlib.util import find_spec
 from typing import TextIO
 
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.selection import Selection
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.report.look import Look
+from attnviz.text.selection import Selection
 
 
 def refuse_browse() -> None:
@@ -33,15 +33,15 @@ def browse(recording: Recording, other: Recording | None, selection: Selection, 
     Raises:
         AttnvizError: if the two do not correspond, or there is no terminal for the keys.
     """
-    from attnviz.browse_first import first_sight
-    from attnviz.browse_save import save_picture
-    from attnviz.browse_session import Session
+    from attnviz.browse.first_screen import first_sight
+    from attnviz.browse.save import save_picture
+    from attnviz.browse.session import Session
 
     session = Session(recording, other, selection)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)
     with first_sight(session, ascii):
-        from attnviz.browse_app import Browser
+        from attnviz.browse.app import Browser
 
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()

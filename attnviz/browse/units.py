@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.tokens import IntArray, Tokens
-from attnviz.units import unit_ends, unit_label
+from attnviz.text.tokens import IntArray, Tokens
+from attnviz.text.units import unit_ends, unit_label
 
 # Control characters, line and paragraph separators, and marks that turn the direction of what follows.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

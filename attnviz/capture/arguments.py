@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.capture_calls import FactoredCall, Product, SoftmaxCall
+from attnviz.capture.calls import FactoredCall, Product, SoftmaxCall
 
 
 def by_heads(tensor: Tensor, heads: int | None) -> Tensor | None:

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.capture_calls import AttentionCall, FactoredCall, pick_heads
-from attnviz.capture_factors import factors_of
-from attnviz.capture_rules import Rules, rules_of
-from attnviz.capture_sites import Attention, Site
-from attnviz.devices import available_memory
-from attnviz.errors import AttnvizError
-from attnviz.maps import BoolArray, DenseMaps, FloatArray, LayerMaps
-from attnviz.maps_factored import COARSE, FactoredMaps, is_long
-from attnviz.maps_pooled import PooledMaps, pool_heads
-from attnviz.tokens import Tokens
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import available_memory
+from attnviz.capture.calls import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture.mask_rules import Rules, rules_of
+from attnviz.capture.recovered_factors import factors_of
+from attnviz.capture.sites import Attention, Site
+from attnviz.maps.factored import COARSE, FactoredMaps, is_long
+from attnviz.maps.pooled import PooledMaps, pool_heads
+from attnviz.maps.recording import BoolArray, DenseMaps, FloatArray, LayerMaps
+from attnviz.text.tokens import Tokens
 
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
 COPIES = 2  # scores and weights, or queries or keys and what they are copied from

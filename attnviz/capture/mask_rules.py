@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from attnviz.bias import Bias
-from attnviz.capture_calls import FactoredCall
-from attnviz.maps import BoolArray, FloatArray
-from attnviz.masks import IntArray, Mask
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import IntArray, Mask
+from attnviz.capture.calls import FactoredCall
+from attnviz.maps.recording import BoolArray, FloatArray
 
 BAND = 256  # queries that are compared at once
 SAMPLED = 64  # queries that say what each distance adds, the first and the last among them

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from attnviz.capture_calls import AttentionCall
-from attnviz.capture_kept import Kept, keep, maps_of
-from attnviz.capture_sites import Attention, Numbering, Place, Places, Site, check_attention
-from attnviz.capture_torch import AttentionMode, fused_kernels_allowed
-from attnviz.capture_transformers import interface_heard
-from attnviz.errors import AttnvizError, number_ranges
-from attnviz.maps import LayerMaps, Recording
-from attnviz.maps_pooled import PooledMaps
-from attnviz.selection import Selection, refuse_missing
-from attnviz.tokens import Tokens, visible_label
+from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.kept import Kept, keep, maps_of
+from attnviz.capture.sites import Attention, Numbering, Place, Places, Site, check_attention
+from attnviz.capture.torch_functions import AttentionMode, fused_kernels_allowed
+from attnviz.capture.transformers_kernels import interface_heard
+from attnviz.maps.pooled import PooledMaps
+from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.text.selection import Selection, refuse_missing
+from attnviz.text.tokens import Tokens, visible_label
 from attnviz.version import __version__
 
 MOST_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture_calls import (
+from attnviz.capture.calls import (
     SAMPLED_QUERIES,
     Added,
     AttentionCall,

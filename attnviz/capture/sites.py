@@ -8,8 +8,8 @@ from typing import Literal
 
 from torch import nn
 
-from attnviz.errors import AttnvizError, known_names
-from attnviz.maps import Kind
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.maps.recording import Kind
 
 Attention = Literal["encoder", "decoder", "cross"]
 ATTENTIONS: tuple[Attention, ...] = ("encoder", "decoder", "cross")

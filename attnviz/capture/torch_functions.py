@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attnviz.capture_arguments import (
+from attnviz.attention.kernels import dot_product
+from attnviz.capture.arguments import (
     bind_dot_product,
     bind_pair,
     dot_product_call,
@@ -23,9 +24,8 @@ from attnviz.capture_arguments import (
     is_single,
     softmax_call,
 )
-from attnviz.capture_calls import AttentionCall
-from attnviz.capture_sites import Place, Places
-from attnviz.kernels import dot_product
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.sites import Place, Places
 
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture_calls import AttentionCall, FactoredCall, SoftmaxCall
-from attnviz.capture_sites import Place
-from attnviz.capture_torch import AttentionMode, replaced
+from attnviz.capture.calls import AttentionCall, FactoredCall, SoftmaxCall
+from attnviz.capture.sites import Place
+from attnviz.capture.torch_functions import AttentionMode, replaced
 
 SHOWN = "sdpa"  # the implementation that torch shows with all that it is given
 

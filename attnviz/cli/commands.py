@@ -9,22 +9,9 @@ from typing import Annotated
 
 import typer
 
-from attnviz.cli_input import as_given, read_batch, read_beside, read_input, read_texts
-from attnviz.cli_output import (
-    deliver,
-    deliver_file,
-    explained_suffix,
-    is_table,
-    one_line,
-    recording_path,
-    refuse_output,
-    remark,
-    write,
-)
-from attnviz.cli_record import compute, record, record_batch, record_both, record_models
-from attnviz.cli_settings import model_settings, parse_head, report_look, report_options
-from attnviz.errors import AttnvizError
-from attnviz.options import (
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.input import as_given, read_batch, read_beside, read_input, read_texts
+from attnviz.cli.options import (
     Ascii,
     Batch,
     Combine,
@@ -45,7 +32,20 @@ from attnviz.options import (
     Words,
     spread_options,
 )
-from attnviz.selection import Selection
+from attnviz.cli.output import (
+    deliver,
+    deliver_file,
+    explained_suffix,
+    is_table,
+    one_line,
+    recording_path,
+    refuse_output,
+    remark,
+    write,
+)
+from attnviz.cli.recordings import compute, record, record_batch, record_both, record_models
+from attnviz.cli.settings import model_settings, parse_head, report_look, report_options
+from attnviz.text.selection import Selection
 from attnviz.version import __version__
 
 app = typer.Typer(
@@ -80,9 +80,9 @@ def show(
         recording = record(read_input(input), settings, selection)
     else:
         recording = record_batch(read_batch(batch, input), settings, selection)
-    from attnviz.combined import combined_report
-    from attnviz.report import build_report
-    from attnviz.words import Grouping, regroup
+    from attnviz.maps.words import Grouping, regroup
+    from attnviz.report.combined import combined_report
+    from attnviz.report.report import build_report
 
     recording = regroup(recording, selection, Grouping(**vars(words)), table)
     options = report_options(selection, drawn_look, output, table, rank)
@@ -108,7 +108,7 @@ def heads(
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
     drawn_look = report_look(look)
     recordings = tuple(record(text, settings, selection) for text in read_texts(input, batch))
-    from attnviz.atlas import heads_report
+    from attnviz.report.head_atlas import heads_report
 
     options = report_options(selection, drawn_look, output, rank=rank)
     deliver(heads_report(recordings, options, as_rows=is_table(output)), output)
@@ -137,8 +137,8 @@ def compare(
         before, after, change = record_both(read_input(input), beside, settings, selection)
     else:
         before, after, change = record_models(read_input(input), beside, settings, with_model, selection)
-    from attnviz.compare import comparison_report
-    from attnviz.words import Grouping, regroup
+    from attnviz.maps.words import Grouping, regroup
+    from attnviz.report.comparison import comparison_report
 
     before, after = (regroup(one, selection, Grouping(**vars(words))) for one in (before, after))
     options = report_options(selection, drawn_look, output, rank=rank)
@@ -155,7 +155,7 @@ def record_command(
     half: Half = False,
 ) -> None:
     """Save the attention over a text, to show and compare later without the model."""
-    from attnviz.files import save
+    from attnviz.base.files import save
 
     path, selection = recording_path(output), Selection.parse(**vars(select))
     if select.queries is not None or select.keys is not None:
@@ -165,7 +165,7 @@ def record_command(
         raise AttnvizError(f"{str(text)!r} is a recording already; attnviz show {text} draws it")
     recording = record(text, model_settings(input, model), selection)
     if half:
-        from attnviz.factored_file import halve
+        from attnviz.maps.saved_factors import halve
 
         recording = halve(recording)
     save(recording, path, output.force)
@@ -187,11 +187,11 @@ def explain(
     suffix = explained_suffix(output)
     settings, (layer, number) = model_settings(input, model), parse_head(head)
     numbers = compute(read_input(input), settings, layer)
-    from attnviz.explain import explain as tell
-    from attnviz.look import Look as ReportLook
-    from attnviz.look import on_terminal
-    from attnviz.render_explain import room
-    from attnviz.render_explain import write as write_explanation
+    from attnviz.explain.explain import explain as tell
+    from attnviz.explain.formats import room
+    from attnviz.explain.formats import write as write_explanation
+    from attnviz.report.look import Look as ReportLook
+    from attnviz.report.look import on_terminal
 
     drawn_look = ReportLook(title=title, ascii=ascii)
     drawn_look = on_terminal(drawn_look) if output.output is None else drawn_look
@@ -209,8 +209,8 @@ def browse(
     other: Other = None,
 ) -> None:
     """Look through all heads, full-screen: arrows move, Enter opens one, ? lists the keys."""
-    from attnviz.browse import browse, refuse_browse
-    from attnviz.look import refuse_unused
+    from attnviz.browse.start import browse, refuse_browse
+    from attnviz.report.look import refuse_unused
 
     refuse_browse()
     settings, selection = model_settings(input, model), Selection.parse(**vars(select))
@@ -224,7 +224,7 @@ def browse(
 @app.command()
 def samples() -> None:
     """List the sample texts, for --sample NAME."""
-    from attnviz.samples import read_sample, samples
+    from attnviz.text.samples import read_sample, samples
 
     for name in samples():
         words = read_sample(name).split()
@@ -235,7 +235,7 @@ def samples() -> None:
 @app.command()
 def devices() -> None:
     """List the devices that torch can use here, for --device NAME."""
-    from attnviz.devices import describe_devices
+    from attnviz.base.machine import describe_devices
 
     for name, description in describe_devices():
         write(f"{name:8} {description}\n".encode())

@@ -5,17 +5,17 @@ import stat
 import sys
 from pathlib import Path
 
-from attnviz.cli_output import remark
-from attnviz.errors import AttnvizError
-from attnviz.options import Input
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.options import Input
+from attnviz.cli.output import remark
 
 Given = str | Path  # a text, or where a recording is saved
 
 
 def read_input(input: Input) -> Given:
     """What the options name: text or a recording given, a file's text, a sample, standard input, the first sample."""
-    from attnviz.files import decode_text, read_text
-    from attnviz.samples import read_sample, samples
+    from attnviz.base.files import decode_text, read_text
+    from attnviz.text.samples import read_sample, samples
 
     given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
     if len(given) > 1:
@@ -38,7 +38,7 @@ def read_input(input: Input) -> Given:
 
 def read_texts(input: Input, batch: Path | None) -> list[Given]:
     """What the options name: the texts of several files, the lines of one, or the one text or recording."""
-    from attnviz.files import read_text
+    from attnviz.base.files import read_text
 
     if batch is not None:
         return [*read_batch(batch, input)]
@@ -49,7 +49,7 @@ def read_texts(input: Input, batch: Path | None) -> list[Given]:
 
 def read_batch(path: Path, input: Input) -> list[str]:
     """The texts of a file, one a line; blank lines are left out."""
-    from attnviz.files import read_text
+    from attnviz.base.files import read_text
 
     given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
     if given:

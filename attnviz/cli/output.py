@@ -6,16 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.errors import AttnvizError
-from attnviz.options import Output
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.options import Output
 
 if TYPE_CHECKING:
-    from attnviz.report import Report
+    from attnviz.report.report import Report
 
 
 def refuse_output(output: Output) -> None:
     """Raises AttnvizError where the output cannot be written, before any work is done."""
-    from attnviz.files import refuse_target
+    from attnviz.base.files import refuse_target
 
     medium(output)
     if output.output is not None:
@@ -24,14 +24,14 @@ def refuse_output(output: Output) -> None:
 
 def is_table(output: Output) -> bool:
     """Whether what is written is a table, and not a picture."""
-    from attnviz.render import JSON, TERMINAL
+    from attnviz.render.formats import JSON, TERMINAL
 
     return medium(output) in (TERMINAL, JSON, ".csv")
 
 
 def medium(output: Output) -> str:
     """The suffix of what is written: that of the file, or of what goes to standard output."""
-    from attnviz.render import JSON, TERMINAL, suffix_of
+    from attnviz.render.formats import JSON, TERMINAL, suffix_of
 
     if output.output is None:
         return JSON if output.json else TERMINAL
@@ -42,8 +42,8 @@ def medium(output: Output) -> str:
 
 def explained_suffix(output: Output) -> str:
     """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
-    from attnviz.files import refuse_target
-    from attnviz.render_explain import TERMINAL, suffix_of
+    from attnviz.base.files import refuse_target
+    from attnviz.explain.formats import TERMINAL, suffix_of
 
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
@@ -59,7 +59,7 @@ def recording_path(output: Output) -> Path:
     Raises:
         AttnvizError: if no file of that kind is named, or it cannot be written.
     """
-    from attnviz.files import SUFFIX, refuse_target
+    from attnviz.base.files import SUFFIX, refuse_target
 
     if output.output is None or output.output.suffix.lower() != SUFFIX or output.json:
         raise AttnvizError(f"a recording is written to a file; -o run{SUFFIX} works")
@@ -69,14 +69,14 @@ def recording_path(output: Output) -> Path:
 
 def deliver(report: "Report", output: Output) -> None:
     """Writes the report to its file and the path to standard output, or the picture to standard output."""
-    from attnviz.render import write as write_report
+    from attnviz.render.formats import write as write_report
 
     deliver_file(output, partial(write_report, report, medium(output)))
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
     """Has the file written and prints its path, or has standard output written."""
-    from attnviz.files import atomic_file
+    from attnviz.base.files import atomic_file
 
     if output.output is None:
         sys.stdout.flush()

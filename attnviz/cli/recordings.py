@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.cli_input import Given
-from attnviz.errors import AttnvizError
-from attnviz.selection import Selection
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.input import Given
+from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
-    from attnviz.maps import Recording
-    from attnviz.source import ModelSettings
-    from attnviz.steps import Computation
+    from attnviz.explain.tables import Computation
+    from attnviz.maps.recording import Recording
+    from attnviz.models.source import ModelSettings
 
 CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
@@ -19,34 +19,34 @@ CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 def record(given: Given, settings: "ModelSettings", selection: Selection) -> "Recording":
     """The recording of a text, or the one that is saved there."""
     if isinstance(given, Path):
-        from attnviz.files import load
+        from attnviz.base.files import load
 
         return load(given)
-    from attnviz.source import open_source
+    from attnviz.models.source import open_source
 
     return open_source(settings).record(given, selection)
 
 
 def record_batch(texts: list[str], settings: "ModelSettings", selection: Selection) -> "Recording":
     """The recording of several texts, run together."""
-    from attnviz.source import open_source
+    from attnviz.models.source import open_source
 
     return open_source(settings).record_batch(texts, selection)
 
 
 def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation":
     """Every number of one layer of a built-in model over a text."""
-    from attnviz.source import ModelSettings
+    from attnviz.models.source import ModelSettings
 
     if isinstance(text, Path):
         raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
     if settings.model == "trained":
-        from attnviz.source_trained import TrainedSource
+        from attnviz.models.trained import TrainedSource
 
         return TrainedSource(settings).compute(text, layer)
     if settings.model != ModelSettings.model:
         raise AttnvizError("explain works with the seeded model and with --model trained")
-    from attnviz.source_seeded import SeededSource
+    from attnviz.models.seeded import SeededSource
 
     return SeededSource(settings).compute(text, layer)
 
@@ -57,14 +57,14 @@ def record_both(
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     if isinstance(text, Path) or isinstance(other, Path):
         return record_each(text, other, settings, selection)
-    from attnviz.source import ModelSettings, open_source, option
+    from attnviz.models.source import ModelSettings, open_source, option
 
     if settings.model != ModelSettings.model:
         if other is None:
             raise AttnvizError("nothing to compare; --with-model MODEL or --with TEXT says what changes")
         source = open_source(settings)
         return source.record(text, selection), source.record(other, selection), "another text"
-    from attnviz.source_seeded import SeededSource
+    from attnviz.models.seeded import SeededSource
 
     plain = {name: getattr(ModelSettings, name) for name in CHANGES}
     changed = [name for name in CHANGES if getattr(settings, name) != plain[name]]

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from attnviz.cli_output import medium
-from attnviz.errors import AttnvizError
-from attnviz.options import Input, Look, Model, Output, Rank
-from attnviz.selection import Selection
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.options import Input, Look, Model, Output, Rank
+from attnviz.cli.output import medium
+from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
-    from attnviz.look import Look as ReportLook
-    from attnviz.report_options import ReportOptions
-    from attnviz.source import ModelSettings
+    from attnviz.models.source import ModelSettings
+    from attnviz.report.look import Look as ReportLook
+    from attnviz.report.options import ReportOptions
 
 
 def parse_head(head: str) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def parse_head(head: str) -> tuple[int, int]:
 
 def model_settings(input: Input, model: Model) -> "ModelSettings":
     """The settings that the options give."""
-    from attnviz.source import ModelSettings
+    from attnviz.models.source import ModelSettings
 
     return ModelSettings(tokenizer=input.tokenizer, context=input.context, **vars(model))
 
@@ -38,7 +38,7 @@ def report_options(
 ) -> "ReportOptions":
     """The report's options, with the limits of the medium that it is drawn for."""
     from attnviz import api
-    from attnviz.look import on_terminal
+    from attnviz.report.look import on_terminal
 
     look = on_terminal(look) if output.output is None else look
     return api.report_options(medium(output), selection, look, table, **vars(rank or Rank()))
@@ -46,6 +46,6 @@ def report_options(
 
 def report_look(look: Look) -> "ReportLook":
     """The look that the options give."""
-    from attnviz.look import Look as ReportLook
+    from attnviz.report.look import Look as ReportLook
 
     return ReportLook.parse(**vars(look))

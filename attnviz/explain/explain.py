@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.composition import COMPOSITION, tell_composition
-from attnviz.errors import AttnvizError, known_names, overflow
-from attnviz.explain_input import tell_embedding, tell_heads, tell_projections, tell_tokens
-from attnviz.explain_output import tell_join, tell_output, tell_sum
-from attnviz.explain_weights import tell_dropout, tell_mask, tell_scaling, tell_scores, tell_softmax
-from attnviz.look import Look
-from attnviz.selection import refuse_missing
-from attnviz.steps import Computation, Explanation, Step
-from attnviz.teller import Teller
-from attnviz.tokens import visible_label
+from attnviz.base.errors import AttnvizError, known_names, overflow
+from attnviz.explain.composition import COMPOSITION, tell_composition
+from attnviz.explain.head_view import Teller
+from attnviz.explain.inputs import tell_embedding, tell_heads, tell_projections, tell_tokens
+from attnviz.explain.outputs import tell_join, tell_output, tell_sum
+from attnviz.explain.tables import Computation, Explanation, Step
+from attnviz.explain.weights import tell_dropout, tell_mask, tell_scaling, tell_scores, tell_softmax
+from attnviz.report.look import Look
+from attnviz.text.selection import refuse_missing
+from attnviz.text.tokens import visible_label
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 TRAINED = "Trained to go on with segments of random bytes that are said again, and on no language."

@@ -4,17 +4,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
 
 if TYPE_CHECKING:
-    from attnviz.look import Look
-    from attnviz.steps import Explanation
+    from attnviz.explain.tables import Explanation
+    from attnviz.report.look import Look
 
 TERMINAL = ".txt"
 RENDERERS = {
-    TERMINAL: "attnviz.render_explain_terminal",
-    ".html": "attnviz.render_explain_html",
-    ".md": "attnviz.render_explain_markdown",
+    TERMINAL: "attnviz.explain.terminal",
+    ".html": "attnviz.explain.page",
+    ".md": "attnviz.explain.markdown",
 }
 PAGE_ROOM = 88  # characters of a line of a table on a page
 

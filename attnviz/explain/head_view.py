@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.colors import ColorScale
-from attnviz.maps import FloatArray
-from attnviz.steps import Computation, Table, cut_table
-from attnviz.worked import raw_scores
+from attnviz.explain.tables import Computation, Table, cut_table
+from attnviz.explain.worked_examples import raw_scores
+from attnviz.maps.recording import FloatArray
+from attnviz.report.colors import ColorScale
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """The steps of an explanation up to the heads: text to tokens, to features, to queries, keys and values."""
 
-from attnviz.steps import Step, cut_table, shape
-from attnviz.teller import Teller
-from attnviz.worked import join_heads, work_projection
+from attnviz.explain.head_view import Teller
+from attnviz.explain.tables import Step, cut_table, shape
+from attnviz.explain.worked_examples import join_heads, work_projection
 
 
 def tell_tokens(at: Teller) -> Step:

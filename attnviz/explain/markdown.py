@@ -3,7 +3,7 @@
 import re
 from typing import IO
 
-from attnviz.steps import Explanation, Step, Table
+from attnviz.explain.tables import Explanation, Step, Table
 
 
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:

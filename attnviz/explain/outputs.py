@@ -3,9 +3,9 @@
 After Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 (the sum) and 3.2.2 (heads).
 """
 
-from attnviz.steps import Step, shape
-from attnviz.teller import Teller
-from attnviz.worked import join_heads, work_sum
+from attnviz.explain.head_view import Teller
+from attnviz.explain.tables import Step, shape
+from attnviz.explain.worked_examples import join_heads, work_sum
 
 
 def tell_sum(at: Teller) -> Step:

@@ -4,8 +4,8 @@ import re
 from html import escape
 from typing import IO
 
-from attnviz.colors import ink_on
-from attnviz.steps import ABSENT, GAP, Explanation, Step, Table
+from attnviz.explain.tables import ABSENT, GAP, Explanation, Step, Table
+from attnviz.report.colors import ink_on
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = """

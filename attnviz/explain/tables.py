@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from attnviz.colors import ColorScale
-from attnviz.look import Look
-from attnviz.maps import BoolArray, FloatArray
-from attnviz.tokens import Tokens
+from attnviz.maps.recording import BoolArray, FloatArray
+from attnviz.report.colors import ColorScale
+from attnviz.report.look import Look
+from attnviz.text.tokens import Tokens
 
 MOST_ROWS = 12
 WIDEST_LABEL = 14

@@ -5,9 +5,9 @@ from typing import IO
 
 from rich.cells import cell_len
 
-from attnviz.colors import ink_on
-from attnviz.steps import ABSENT, GAP, WIDEST_COLUMN_LABEL, WIDEST_LABEL, Explanation, Step, Table
-from attnviz.terminal_lines import Line, Span, fit, print_lines, wrap
+from attnviz.explain.tables import ABSENT, GAP, WIDEST_COLUMN_LABEL, WIDEST_LABEL, Explanation, Step, Table
+from attnviz.render.terminal.lines import Line, Span, fit, print_lines, wrap
+from attnviz.report.colors import ink_on
 
 INDENT = 2
 GUTTER = 4

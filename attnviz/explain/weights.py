@@ -5,9 +5,9 @@ After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
 
 import numpy as np
 
-from attnviz.steps import Step, shape
-from attnviz.teller import Teller
-from attnviz.worked import variance_table, work_renormalizing, work_score, work_weight
+from attnviz.explain.head_view import Teller
+from attnviz.explain.tables import Step, shape
+from attnviz.explain.worked_examples import variance_table, work_renormalizing, work_score, work_weight
 
 
 def tell_scores(at: Teller) -> Step:

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.maps import FloatArray
-from attnviz.steps import Computation, Table, cut_table
+from attnviz.explain.tables import Computation, Table, cut_table
+from attnviz.maps.recording import FloatArray
 
 MOST_TERMS = 3
 MOST_EXPONENT = 12  # a power of e that is still read at a glance

@@ -6,12 +6,12 @@ from typing import Any, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.bias import Bias
-from attnviz.devices import accelerator
-from attnviz.errors import AttnvizError
-from attnviz.maps import BoolArray, FloatArray, LayerMaps, Overview, Window
-from attnviz.masks import Mask
-from attnviz.pooling import pixel_axes, pool, product
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import accelerator
+from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, Overview, Window
+from attnviz.streaming.numpy_pass import pixel_axes, pool, product
 
 COARSE = 16.0  # a log-sum-exp beyond it is too large for weights to be right to 1e-5 if all is done in float32
 LONG = 2048  # queries and keys beyond which maps are kept as factors
@@ -115,7 +115,7 @@ class FactoredMaps(LayerMaps):
         whole = (queries.stop - queries.start, keys.stop - keys.start) == (len(self.query_tokens), len(self.key_tokens))
         device = accelerator() if whole and not self.bias else None
         if device is not None:
-            from attnviz.streaming import Factors, stream
+            from attnviz.streaming.torch_pass import Factors, stream
 
             factors = Factors.on(device, self, self.positions(heads))
             return stream(factors, height, width, maximum=maximum).overview

@@ -7,8 +7,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import BoolArray, FloatArray, LayerMaps, Overview, Window, block_edges, reduce_blocks
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, Overview, Window, block_edges, reduce_blocks
 
 MOST_BLOCKS = 512  # a side: as many as a large picture of one head has pixels
 

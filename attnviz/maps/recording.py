@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError, number_ranges
-from attnviz.tokens import Tokens
+from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -198,7 +198,7 @@ class Recording:
         Raises:
             AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
         """
-        _library("attnviz.files").save(self, Path(path), force)
+        _library("attnviz.base.files").save(self, Path(path), force)
 
     def show(self, **options: Any) -> None:
         """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.

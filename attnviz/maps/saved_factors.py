@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.bias import Bias
-from attnviz.errors import AttnvizError
-from attnviz.maps import FloatArray, Recording
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import FloatArray, Recording
 
 if TYPE_CHECKING:
-    from attnviz.tensors import Entry, TensorFile
+    from attnviz.maps.tensor_file import Entry, TensorFile
 
 HALF_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
 SAMPLED = 32  # queries over which the error of the weights is measured

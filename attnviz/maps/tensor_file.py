@@ -8,8 +8,8 @@ from typing import IO, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
-from attnviz.tokens import is_printable
+from attnviz.base.errors import AttnvizError
+from attnviz.text.tokens import is_printable
 
 KEY = "attnviz"  # of the header in the file's metadata
 CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "bool": "BOOL"}

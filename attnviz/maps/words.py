@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, FloatArray, LayerMaps, Recording
-from attnviz.selection import Selection
-from attnviz.tokens import IntArray, Tokens
-from attnviz.units import reduce_units, unit_ends, unit_label
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import DenseMaps, FloatArray, LayerMaps, Recording
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import IntArray, Tokens
+from attnviz.text.units import reduce_units, unit_ends, unit_label
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError, known_names, number_ranges
-from attnviz.maps import DenseMaps, LayerMaps
+from attnviz.base.errors import AttnvizError, known_names, number_ranges
+from attnviz.maps.recording import DenseMaps, LayerMaps
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import LayerMaps
-from attnviz.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
-from attnviz.patterns import name_pattern
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import LayerMaps
+from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
+from attnviz.metrics.patterns import name_pattern
 
 Item = TypeVar("Item")
 

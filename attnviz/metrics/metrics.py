@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.errors import AttnvizError, known_names
-from attnviz.grid import NEAR, BoolArray, FloatArray
-from attnviz.maps import LayerMaps
-from attnviz.rows import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
-from attnviz.subnormal import taken_as_zero
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.subnormal import taken_as_zero
+from attnviz.maps.recording import LayerMaps
+from attnviz.metrics.query_grid import NEAR, BoolArray, FloatArray
+from attnviz.metrics.row_blocks import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
 
 STRIPES = 3  # keys whose columns count as vertical stripes
 

@@ -14,7 +14,7 @@ names nothing:
 
 import math
 
-from attnviz.metrics import HeadNumbers
+from attnviz.metrics.metrics import HeadNumbers
 
 FEWEST = 3
 UNIFORM = 0.97

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.tokens import Tokens
+from attnviz.text.tokens import Tokens
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.grid import BoolArray, Cells, FloatArray, Grid, IntArray, sentences_of
-from attnviz.maps import LayerMaps
-from attnviz.maps_factored import is_long
-from attnviz.progress import track
+from attnviz.base.progress import track
+from attnviz.maps.factored import is_long
+from attnviz.maps.recording import LayerMaps
+from attnviz.metrics.query_grid import BoolArray, Cells, FloatArray, Grid, IntArray, sentences_of
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
 LONG_CELLS = 2**20  # the same of long maps, whose products pay only with more rows

@@ -4,10 +4,9 @@ import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.errors import AttnvizError
-from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
-from attnviz.source_huggingface_files import describe_name, find_model, refuse_absent, refuse_missing_library
-from attnviz.source_huggingface_model import (
+from attnviz.base.errors import AttnvizError
+from attnviz.models.huggingface_folder import describe_name, find_model, refuse_absent, refuse_missing_library
+from attnviz.models.huggingface_loading import (
     load_model,
     load_tokenizer,
     position_limit,
@@ -15,16 +14,17 @@ from attnviz.source_huggingface_model import (
     refusals,
     text_part,
 )
+from attnviz.models.source import AbstractSource, ModelSettings, refuse_ignored
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attnviz.capture_sites import Attention
-    from attnviz.maps import Recording
-    from attnviz.selection import Selection
-    from attnviz.tokens import Tokens
+    from attnviz.capture.sites import Attention
+    from attnviz.maps.recording import Recording
+    from attnviz.text.selection import Selection
+    from attnviz.text.tokens import Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +69,9 @@ class HuggingFaceSource(AbstractSource):
         """The recording of one text in one forward pass, which ends after the last chosen layer."""
         import torch
 
-        from attnviz.capture import Capture
-        from attnviz.maps import Recording
-        from attnviz.source_huggingface_text import unknown_remark
+        from attnviz.capture.record import Capture
+        from attnviz.maps.recording import Recording
+        from attnviz.models.huggingface_tokens import unknown_remark
 
         refuse_absent(self.folder, selection)
         with quiet_library(self.folder), refusals(self.settings.model), torch.inference_mode():
@@ -110,7 +110,7 @@ class HuggingFaceSource(AbstractSource):
         return self.loaded
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:
-        from attnviz.source_huggingface_text import extended, token_types, tokenize_text
+        from attnviz.models.huggingface_tokens import extended, token_types, tokenize_text
 
         settings = self.settings
         if model.config.is_encoder_decoder:
@@ -127,7 +127,7 @@ class HuggingFaceSource(AbstractSource):
 
     def _read_both(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:
         """An encoder-decoder: its encoder reads the context where there is one, else the text."""
-        from attnviz.source_huggingface_text import extended, shifted_right, tokenize_text
+        from attnviz.models.huggingface_tokens import extended, shifted_right, tokenize_text
 
         settings = self.settings
         default: Attention = "encoder" if settings.context is None and not settings.generate else "cross"

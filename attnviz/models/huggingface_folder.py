@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from attnviz.errors import AttnvizError
-from attnviz.selection import Selection, refuse_missing
-from attnviz.source import SOURCES
+from attnviz.base.errors import AttnvizError
+from attnviz.models.source import SOURCES
+from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]

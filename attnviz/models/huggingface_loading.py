@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.devices import find_device
-from attnviz.errors import AttnvizError
-from attnviz.source import ModelSettings
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import find_device
+from attnviz.models.source import ModelSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.errors import AttnvizError
-from attnviz.tokens import Tokens, tokens_of_encoding, tokens_of_pieces
+from attnviz.base.errors import AttnvizError
+from attnviz.text.tokens import Tokens, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.attention import MultiHeadAttention
-from attnviz.errors import overflow
-from attnviz.kernels import flash_attention, has_kernel
-from attnviz.maps import FloatArray
-from attnviz.masks import Mask
-from attnviz.streaming import Factors, stream
+from attnviz.attention.kernels import flash_attention, has_kernel
+from attnviz.attention.mask import Mask
+from attnviz.attention.modules import MultiHeadAttention
+from attnviz.base.errors import overflow
+from attnviz.maps.recording import FloatArray
+from attnviz.streaming.torch_pass import Factors, stream
 
 
 class Attention(NamedTuple):

@@ -4,23 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
-from attnviz.devices import available_memory, find_device
-from attnviz.errors import AttnvizError, overflow
-from attnviz.selection import Selection, refuse_missing, resolve_span
-from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
-from attnviz.source_seeded_batch import Batch, padded, padding_remarks
-from attnviz.source_seeded_model import build_model, share_weights
+from attnviz.base.errors import AttnvizError, overflow
+from attnviz.base.machine import available_memory, find_device
+from attnviz.models.seeded_batch import Batch, padded, padding_remarks
+from attnviz.models.seeded_model import build_model, share_weights
+from attnviz.models.source import AbstractSource, ModelSettings, refuse_ignored
+from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
     import torch
 
-    from attnviz.attention import Attended, MultiHeadAttention
-    from attnviz.factoring import Attention
-    from attnviz.maps import DenseMaps, FloatArray, LayerMaps, Recording
-    from attnviz.maps_factored import FactoredMaps
-    from attnviz.steps import Computation
-    from attnviz.tokens import Tokens
+    from attnviz.attention.modules import Attended, MultiHeadAttention
+    from attnviz.explain.tables import Computation
+    from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.recording import DenseMaps, FloatArray, LayerMaps, Recording
+    from attnviz.models.long_attention import Attention
+    from attnviz.text.tokens import Tokens
 
 COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
 
@@ -67,7 +67,7 @@ class SeededSource(AbstractSource):
         """The recording of several texts, padded to the longest: one LayerMaps a layer and text."""
         self._refuse_selection(selection)
         self._refuse_weights()
-        from attnviz.maps import Recording
+        from attnviz.maps.recording import Recording
 
         queries, keys = self._tokens(texts)
         resolve_span(selection.queries, max(map(len, queries)), "queries")
@@ -108,7 +108,7 @@ class SeededSource(AbstractSource):
 
     def _tokens(self, texts: Sequence[str]) -> "tuple[list[Tokens], list[Tokens]]":
         """The tokens of the texts, and of what each looks at."""
-        from attnviz.tokens import tokenize
+        from attnviz.text.tokens import tokenize
 
         context = [] if self.settings.context is None else [self.settings.context]
         among = "\n".join([*texts, *context])
@@ -122,7 +122,7 @@ class SeededSource(AbstractSource):
         can = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not can:
             raise AttnvizError("--factored works with one text and --dropout 0")
-        from attnviz.maps_factored import is_long
+        from attnviz.maps.factored import is_long
 
         wanted = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
         return can and wanted
@@ -143,7 +143,7 @@ class SeededSource(AbstractSource):
         """One LayerMaps a layer, in memory that grows with the tokens."""
         import torch
 
-        from attnviz.factoring import attend
+        from attnviz.models.long_attention import attend
 
         layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
         maps = []
@@ -160,9 +160,9 @@ class SeededSource(AbstractSource):
     def _factored(
         self, layer: int, call: "Attention", queries: "Tokens", keys: "Tokens", selection: Selection
     ) -> "FactoredMaps":
-        from attnviz.factoring import array_of
-        from attnviz.maps_factored import FactoredMaps
-        from attnviz.masks import Mask
+        from attnviz.attention.mask import Mask
+        from attnviz.maps.factored import FactoredMaps
+        from attnviz.models.long_attention import array_of
 
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
         return FactoredMaps(
@@ -248,7 +248,7 @@ class SeededSource(AbstractSource):
     def _maps(self, layer: int, call: "Attended", batch: Batch, item: int, selection: Selection) -> "DenseMaps":
         import numpy as np
 
-        from attnviz.maps import DenseMaps
+        from attnviz.maps.recording import DenseMaps
 
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
         scores, weights = (
@@ -272,7 +272,7 @@ class SeededSource(AbstractSource):
 
 
 def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRun) -> "Computation":
-    from attnviz.steps import Computation
+    from attnviz.explain.tables import Computation
 
     def array(values: "torch.Tensor") -> "FloatArray":
         floats: FloatArray = values.detach().float().cpu().numpy()

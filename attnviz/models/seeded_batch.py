@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnviz.masks import BoolArray
-    from attnviz.tokens import Tokens
+    from attnviz.attention.mask import BoolArray
+    from attnviz.text.tokens import Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ def padded(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Batch
     """The texts padded to the longest, and which cells are visible."""
     import numpy as np
 
-    from attnviz.masks import Mask
+    from attnviz.attention.mask import Mask
 
     rows, columns = (max(len(tokens) for tokens in each) for each in (queries, keys))
     visible = np.stack(

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from attnviz.source import ModelSettings
+from attnviz.models.source import ModelSettings
 
 if TYPE_CHECKING:
     import torch
@@ -12,7 +12,7 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "torch.nn.ModuleDic
     """The embedding and the layers, drawn in this order from torch's present random state."""
     from torch import nn
 
-    from attnviz.attention import MultiHeadAttention
+    from attnviz.attention.modules import MultiHeadAttention
 
     embedding = nn.Embedding(vocabulary, settings.embed_dim)
     layers = [

@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from attnviz.devices import refuse_unknown_device, refuse_unknown_dtype
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
 
 if TYPE_CHECKING:
-    from attnviz.maps import Recording
-    from attnviz.selection import Selection
+    from attnviz.maps.recording import Recording
+    from attnviz.text.selection import Selection
 
 SOURCES = {
-    "seeded": "attnviz.source_seeded:SeededSource",
-    "trained": "attnviz.source_trained:TrainedSource",
+    "seeded": "attnviz.models.seeded:SeededSource",
+    "trained": "attnviz.models.trained:TrainedSource",
 }
-PRETRAINED = "attnviz.source_huggingface:HuggingFaceSource"  # for any other name: a folder or a name on the hub
+PRETRAINED = "attnviz.models.huggingface:HuggingFaceSource"  # for any other name: a folder or a name on the hub
 SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
 # What each source is told besides the model, the device and the number type; anything else it would ignore.
 TOLD = {

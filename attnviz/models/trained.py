@@ -1,4 +1,4 @@
-"""The trained source: two layers of attention over bytes that learned, in `attnviz.training`, to go on with a repeat.
+"""The trained source: two layers of attention over bytes that learned to go on with a repeat.
 
 A token is embedded, and its position added as sines and cosines of many periods, at 0 for the start of the text. The
 model was trained at random positions, so that its heads learned distances and not places, and any length works.
@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.devices import available_memory, find_device
-from attnviz.errors import AttnvizError
-from attnviz.selection import Selection, refuse_missing, resolve_span
-from attnviz.source import AbstractSource, ModelSettings, refuse_ignored
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import available_memory, find_device
+from attnviz.models.source import AbstractSource, ModelSettings, refuse_ignored
+from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
     import torch
 
-    from attnviz.attention import Attended, MultiHeadAttention
-    from attnviz.maps import DenseMaps, FloatArray, Recording
-    from attnviz.steps import Computation
-    from attnviz.tokens import Tokens
+    from attnviz.attention.modules import Attended, MultiHeadAttention
+    from attnviz.explain.tables import Computation
+    from attnviz.maps.recording import DenseMaps, FloatArray, Recording
+    from attnviz.text.tokens import Tokens
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"
 NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
@@ -60,7 +60,7 @@ class TrainedSource(AbstractSource):
         refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(NUM_HEADS)), "head")
-        from attnviz.maps import Recording
+        from attnviz.maps.recording import Recording
 
         tokens = start_tokens(text)
         resolve_span(selection.queries, len(tokens), "queries")
@@ -115,7 +115,7 @@ def build_model() -> "torch.nn.ModuleDict":
     """Embedding, layers and unembedding, drawn in this order from torch's present random state."""
     from torch import nn
 
-    from attnviz.attention import MultiHeadAttention
+    from attnviz.attention.modules import MultiHeadAttention
 
     embedding = nn.Embedding(VOCABULARY, EMBED_DIM)
     nn.init.normal_(embedding.weight, std=0.5)
@@ -162,8 +162,8 @@ def computation_of(model: "torch.nn.ModuleDict", layer: int, tokens: "Tokens") -
     """Every number of a layer over a text."""
     import torch
 
-    from attnviz.masks import Mask
-    from attnviz.steps import Computation
+    from attnviz.attention.mask import Mask
+    from attnviz.explain.tables import Computation
 
     module, ids, everything = attention_of(model, layer), numbers_of(model, tokens), slice(0, len(tokens))
     with torch.no_grad():
@@ -237,7 +237,7 @@ def start_tokens(text: str) -> "Tokens":
     """The bytes of a text as tokens, with the start token before them."""
     import numpy as np
 
-    from attnviz.tokens import Tokens, tokenize
+    from attnviz.text.tokens import Tokens, tokenize
 
     tokens = tokenize(text, "byte")
     before = {"ids": START, "words": -1, "special": True, "segments": 0}
@@ -250,8 +250,8 @@ def maps_of_call(
     layer: int, call: "Attended", item: int, tokens: "Tokens", heads: tuple[int, ...] | None = None
 ) -> "DenseMaps":
     """The maps of one text of a batch, of the given heads or all."""
-    from attnviz.maps import DenseMaps
-    from attnviz.masks import Mask
+    from attnviz.attention.mask import Mask
+    from attnviz.maps.recording import DenseMaps
 
     chosen = tuple(sorted(heads)) if heads else tuple(range(NUM_HEADS))
     scores, weights = (

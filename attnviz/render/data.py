@@ -12,11 +12,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.captions import head_name
-from attnviz.cells import Block, HeadCells, Numbers
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.report import Report
+from attnviz.base.errors import AttnvizError
+from attnviz.report.captions import head_name
+from attnviz.report.look import Look
+from attnviz.report.numbers import Block, HeadCells, Numbers
+from attnviz.report.report import Report
 
 JSON_FORMAT, JSON_VERSION = "attnviz numbers", 1
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
@@ -31,7 +31,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         AttnvizError: if the report is of something that has no cells.
     """
     if report.table_of_heads is not None:
-        from attnviz.render_heads import write_heads
+        from attnviz.render.heads import write_heads
 
         write_heads(report, report.table_of_heads, suffix, file)
         return

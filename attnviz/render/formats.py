@@ -5,24 +5,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
 
 if TYPE_CHECKING:
-    from attnviz.look import Look
-    from attnviz.report import Report
+    from attnviz.report.look import Look
+    from attnviz.report.report import Report
 
 TERMINAL, JSON = ".txt", ".json"
 FIGURE_THUMBNAIL = 128
 RENDERERS = {
-    TERMINAL: "attnviz.render_terminal",
-    ".png": "attnviz.render_figure",
-    ".svg": "attnviz.render_figure",
-    ".pdf": "attnviz.render_figure",
-    ".html": "attnviz.render_html",
-    ".pptx": "attnviz.render_slides",
-    ".csv": "attnviz.render_data",
-    JSON: "attnviz.render_data",
-    ".npz": "attnviz.render_data",
+    TERMINAL: "attnviz.render.terminal.draw",
+    ".png": "attnviz.render.figure.draw",
+    ".svg": "attnviz.render.figure.draw",
+    ".pdf": "attnviz.render.figure.draw",
+    ".html": "attnviz.render.page.draw",
+    ".pptx": "attnviz.render.figure.slides",
+    ".csv": "attnviz.render.data",
+    JSON: "attnviz.render.data",
+    ".npz": "attnviz.render.data",
 }
 PICTURES = (".png", ".svg", ".pdf", ".html", ".pptx")
 STYLED = {"arcs": PICTURES, "text": (*PICTURES, TERMINAL)}  # a terminal has no lines to join tokens by
@@ -59,7 +59,7 @@ def thumbnail_cells(suffix: str, look: "Look") -> int:
     """The most rows or columns of one head among many in such a file."""
     if suffix != TERMINAL:
         return FIGURE_THUMBNAIL
-    from attnviz.terminal_overview import thumbnail_cells
+    from attnviz.render.terminal.overview import thumbnail_cells
 
     return thumbnail_cells(look)
 

@@ -6,10 +6,10 @@ import json
 import math
 from typing import IO, Any
 
-from attnviz.errors import AttnvizError
-from attnviz.heads import HeadRow, HeadTable
-from attnviz.metrics import METRICS
-from attnviz.report import Report
+from attnviz.base.errors import AttnvizError
+from attnviz.metrics.head_table import HeadRow, HeadTable
+from attnviz.metrics.metrics import METRICS
+from attnviz.report.report import Report
 
 JSON_FORMAT, JSON_VERSION = "attnviz heads", 1
 
@@ -28,7 +28,7 @@ def write_heads(report: Report, table: HeadTable, suffix: str, file: IO[bytes]) 
 
 def _write_csv(report: Report, table: HeadTable, file: IO[bytes]) -> None:
     """A column a metric, and one for its spread where there are several texts; empty where it has no meaning."""
-    from attnviz.render_data import spreadsheet_text
+    from attnviz.render.data import spreadsheet_text
 
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")

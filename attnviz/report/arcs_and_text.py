@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.captions import (
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.report.captions import (
     counted,
     for_texts,
     head_title,
@@ -17,14 +19,12 @@ from attnviz.captions import (
     quoted,
     strongest_key,
 )
-from attnviz.cells import HeadCells
-from attnviz.chosen import head_panels
-from attnviz.errors import AttnvizError
-from attnviz.maps import LayerMaps, Recording
-from attnviz.panels import PERCENT, Drawing, Panel
-from attnviz.report_options import ReportOptions
-from attnviz.selection import resolve_span
-from attnviz.tokens import PADDING, Tokens
+from attnviz.report.head_panels import head_panels
+from attnviz.report.numbers import HeadCells
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import PERCENT, Drawing, Panel
+from attnviz.text.selection import resolve_span
+from attnviz.text.tokens import PADDING, Tokens
 
 MOST_STYLED, MOST_ARCS = 16, 120  # heads as arcs or text, tokens as arcs
 MOST_WORDS, MOST_ON_SCREEN = 2000, 500  # tokens as text, on a page that grows and elsewhere

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.cells import HeadCells
-from attnviz.errors import AttnvizError, number_ranges
-from attnviz.landmarks import UNITS
-from attnviz.maps import LayerMaps, Recording
-from attnviz.panels import PERCENT, WEIGHT, Panel
+from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.report.numbers import HeadCells
+from attnviz.report.panels import PERCENT, WEIGHT, Panel
+from attnviz.text.landmarks import UNITS
 
 LARGEST_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MOST_NAMED = 6  # panels named one by one
@@ -23,7 +23,7 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 def text_title(recording: Recording) -> str:
     """The recording's text, or texts, on one line, or its model where there is no text."""
-    from attnviz.tokens import visible_label
+    from attnviz.text.tokens import visible_label
 
     texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
     words = " · ".join(filter(None, (" ".join(texts[item].split()) for item in sorted(texts))))

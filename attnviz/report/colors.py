@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnviz.errors import AttnvizError
+from attnviz.base.errors import AttnvizError
 
 ByteArray = NDArray[np.uint8]
 Rgb = tuple[int, int, int]

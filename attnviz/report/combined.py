@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass, replace
 
-from attnviz.captions import mark_remarks, model_name, panel_remarks, recording_remarks, strongest, text_title
-from attnviz.cells import Numbers, origin
-from attnviz.chosen import head_cells, head_panels, select_heads
-from attnviz.errors import AttnvizError
-from attnviz.heads import rank_heads
-from attnviz.look import refuse_style
-from attnviz.maps import Recording
-from attnviz.panels import PERCENT, WEIGHT
-from attnviz.reduce import reduce_heads
-from attnviz.report import Report
-from attnviz.report_options import ReportOptions
-from attnviz.scales import share_scales
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.metrics.combine import reduce_heads
+from attnviz.metrics.head_table import rank_heads
+from attnviz.report.captions import mark_remarks, model_name, panel_remarks, recording_remarks, strongest, text_title
+from attnviz.report.head_panels import head_cells, head_panels, select_heads
+from attnviz.report.look import refuse_style
+from attnviz.report.numbers import Numbers, origin
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import PERCENT, WEIGHT
+from attnviz.report.report import Report
+from attnviz.report.scales import share_scales
 
 
 @dataclass(frozen=True)

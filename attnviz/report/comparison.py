@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.captions import head_name, mark_remarks, model_name, panel_remarks, recording_remarks, text_title
-from attnviz.cells import HeadCells, Numbers, origin
-from attnviz.chosen import head_cells, head_panels, select_heads
-from attnviz.errors import AttnvizError
-from attnviz.heads import take_first
-from attnviz.look import refuse_style
-from attnviz.maps import LayerMaps, Recording, bands
-from attnviz.metrics import measure_heads
-from attnviz.panels import CHANGE, PERCENT, Panel
-from attnviz.progress import track
-from attnviz.report import MOST_PANELS, Report, Summary, share_page
-from attnviz.report_options import ReportOptions
-from attnviz.scales import scale_remarks, share_scales
-from attnviz.selection import Selection
+from attnviz.base.errors import AttnvizError
+from attnviz.base.progress import track
+from attnviz.maps.recording import LayerMaps, Recording, bands
+from attnviz.metrics.head_table import take_first
+from attnviz.metrics.metrics import measure_heads
+from attnviz.report.captions import head_name, mark_remarks, model_name, panel_remarks, recording_remarks, text_title
+from attnviz.report.head_panels import head_cells, head_panels, select_heads
+from attnviz.report.look import refuse_style
+from attnviz.report.numbers import HeadCells, Numbers, origin
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import CHANGE, PERCENT, Panel
+from attnviz.report.report import MOST_PANELS, Report, Summary, share_page
+from attnviz.report.scales import scale_remarks, share_scales
+from attnviz.text.selection import Selection
 
 Pair = tuple[LayerMaps, LayerMaps, int]
 FloatArray = NDArray[np.float64]

@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.captions import model_name, recording_remarks, text_title
-from attnviz.chosen import select_heads
-from attnviz.colors import ColorScale
-from attnviz.errors import AttnvizError
-from attnviz.heads import HeadRow, HeadTable, head_table
-from attnviz.look import refuse_style
-from attnviz.maps import LayerMaps, Recording
-from attnviz.metrics import METRICS, Metric
-from attnviz.panels import Axis, Panel, Quantity
-from attnviz.patterns import CLEAR, SHARP
-from attnviz.report import Report, Summary
-from attnviz.report_options import ReportOptions
-from attnviz.scales import share_scales
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
+from attnviz.metrics.metrics import METRICS, Metric
+from attnviz.metrics.patterns import CLEAR, SHARP
+from attnviz.report.captions import model_name, recording_remarks, text_title
+from attnviz.report.colors import ColorScale
+from attnviz.report.head_panels import select_heads
+from attnviz.report.look import refuse_style
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import Axis, Panel, Quantity
+from attnviz.report.report import Report, Summary
+from attnviz.report.scales import share_scales
 
 QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from attnviz.cells import QUANTITIES, HeadCells
-from attnviz.colors import ColorScale
-from attnviz.maps import LayerMaps, Recording
-from attnviz.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, token_axis
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection, refuse_missing, resolve_span
+from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.report.colors import ColorScale
+from attnviz.report.numbers import QUANTITIES, HeadCells
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, token_axis
+from attnviz.text.selection import Selection, refuse_missing, resolve_span
 
 
 def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:

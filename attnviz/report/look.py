@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
 
 SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
 THEMES = ("light", "dark")
@@ -109,11 +109,11 @@ class Look:
             AttnvizError: for a size, limits, colormap, mark or anything else that is none.
         """
         if cmap is not None:
-            from attnviz.colors import colormap
+            from attnviz.report.colors import colormap
 
             colormap(cmap)
         if mark is not None:
-            from attnviz.landmarks import compile_mark
+            from attnviz.text.landmarks import compile_mark
 
             compile_mark(mark)
         return cls(

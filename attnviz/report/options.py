@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.selection import Selection
+from attnviz.base.errors import AttnvizError
+from attnviz.report.look import Look
+from attnviz.text.selection import Selection
 
 TABLES = ("scores", "weights", "both")
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from attnviz.colors import ColorScale
-from attnviz.landmarks import Mark, landmarks
-from attnviz.maps import BoolArray, FloatArray, block_edges
-from attnviz.tokens import Tokens
+from attnviz.maps.recording import BoolArray, FloatArray, block_edges
+from attnviz.report.colors import ColorScale
+from attnviz.text.landmarks import Mark, landmarks
+from attnviz.text.tokens import Tokens
 
 Style = Literal["map", "table", "overview", "arcs", "text"]
 

@@ -4,7 +4,11 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from attnviz.captions import (
+from attnviz.base.progress import track
+from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.metrics.head_table import HeadTable, rank_heads
+from attnviz.report.arcs_and_text import styled_heads
+from attnviz.report.captions import (
     cut_remarks,
     group_title,
     head_name,
@@ -15,16 +19,12 @@ from attnviz.captions import (
     recording_remarks,
     text_title,
 )
-from attnviz.cells import HeadCells, Numbers, origin
-from attnviz.chosen import head_cells, head_panels, select_heads
-from attnviz.heads import HeadTable, rank_heads
-from attnviz.look import Look
-from attnviz.maps import LayerMaps, Recording
-from attnviz.panels import PERCENT, SCORE, WEIGHT, Drawing, Panel, Style
-from attnviz.progress import track
-from attnviz.report_options import ReportOptions
-from attnviz.scales import scale_remarks, share_scales
-from attnviz.styles import styled_heads
+from attnviz.report.head_panels import head_cells, head_panels, select_heads
+from attnviz.report.look import Look
+from attnviz.report.numbers import HeadCells, Numbers, origin
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Drawing, Panel, Style
+from attnviz.report.scales import scale_remarks, share_scales
 
 SMALLEST_MAP = 32  # cells a side, however many maps are on a page
 OVERVIEW = 2048  # cells below each other in an overview on one page

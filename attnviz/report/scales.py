@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.colors import DIVERGING, OF_TEXT, SEQUENTIAL, ColorScale
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.maps import FloatArray
-from attnviz.panels import CHANGE, SCORE, Panel, Quantity
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import FloatArray
+from attnviz.report.colors import DIVERGING, OF_TEXT, SEQUENTIAL, ColorScale
+from attnviz.report.look import Look
+from attnviz.report.panels import CHANGE, SCORE, Panel, Quantity
 
 LOG_RANGE = 1e-4
 

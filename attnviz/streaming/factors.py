@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.bias import Bias
-from attnviz.maps import FloatArray
-from attnviz.masks import Mask
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.maps.recording import FloatArray
 
 if TYPE_CHECKING:
-    from attnviz.maps_factored import FactoredMaps
+    from attnviz.maps.factored import FactoredMaps
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.kernels import fused_attention, has_fused_attention
-from attnviz.maps import FloatArray, Overview, block_edges
-from attnviz.streaming_factors import Factors
-from attnviz.tiles import Axis, Tile
+from attnviz.attention.kernels import fused_attention, has_fused_attention
+from attnviz.maps.recording import FloatArray, Overview, block_edges
+from attnviz.streaming.factors import Factors
+from attnviz.streaming.tiles import Axis, Tile
 
 HELD = {"cpu": 2**26, "cuda": 2**29}  # bytes of weights on blocks that are held at once
 MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this

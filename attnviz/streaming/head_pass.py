@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.streaming_plan import HIDDEN, Plan, Row
-from attnviz.streaming_space import Block, Workspace
-from attnviz.tiles import Tile
+from attnviz.streaming.plan import HIDDEN, Plan, Row
+from attnviz.streaming.tiles import Tile
+from attnviz.streaming.workspace import Block, Workspace
 
 BITS = math.log2(math.e)
 LEAST, MOST = 2.0**-60, 2.0**90  # a row's sum outside these says that its reference was out of reach

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.maps import FloatArray
-from attnviz.progress import track
-from attnviz.subnormal import taken_as_zero
-from attnviz.tiles import Axis, Tile
+from attnviz.base.progress import track
+from attnviz.base.subnormal import taken_as_zero
+from attnviz.maps.recording import FloatArray
+from attnviz.streaming.tiles import Axis, Tile
 
 if TYPE_CHECKING:
-    from attnviz.maps_factored import FactoredMaps
+    from attnviz.maps.factored import FactoredMaps
 
 IntArray = NDArray[np.int64]
 ROWS, COLUMNS, LONGEST = 256, 512, 64  # tokens of a tile, and of the runs that are summed in it: they fit the cache

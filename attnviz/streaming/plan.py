@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.masks import BoolArray, IntArray, Mask
-from attnviz.streaming_factors import Factors
-from attnviz.tiles import Axis, Tile
+from attnviz.attention.mask import BoolArray, IntArray, Mask
+from attnviz.streaming.factors import Factors
+from attnviz.streaming.tiles import Axis, Tile
 
 TILE = {"cpu": (384, 256), "cuda": (2048, 4096), "mps": (2048, 4096)}  # queries and keys of a tile
 LONGEST = 16  # keys that are pooled in one step; torch's maximum over more is ten times slower

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.errors import AttnvizError, known_names
-from attnviz.maps import FloatArray, Overview
-from attnviz.streaming_factors import Factors
-from attnviz.streaming_head import NEIGHBOURS, Found, Head
-from attnviz.streaming_indicators import overview_by_indicators, suits
-from attnviz.streaming_plan import Plan
-from attnviz.streaming_space import Workspace
-from attnviz.subnormal import taken_as_zero
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.subnormal import taken_as_zero
+from attnviz.maps.recording import FloatArray, Overview
+from attnviz.streaming.factors import Factors
+from attnviz.streaming.fused_pass import overview_by_indicators, suits
+from attnviz.streaming.head_pass import NEIGHBOURS, Found, Head
+from attnviz.streaming.plan import Plan
+from attnviz.streaming.workspace import Workspace
 
 __all__ = ["NUMBERS", "Factors", "Progress", "Streamed", "stream"]
 

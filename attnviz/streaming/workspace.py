@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.streaming_plan import Plan
-from attnviz.tiles import Tile
+from attnviz.streaming.plan import Plan
+from attnviz.streaming.tiles import Tile
 
 
 class Block(NamedTuple):

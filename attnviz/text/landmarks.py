@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from attnviz.errors import AttnvizError
-from attnviz.tokens import Tokens, visible_label
+from attnviz.base.errors import AttnvizError
+from attnviz.text.tokens import Tokens, visible_label
 
 Mark = tuple[int, str]
 UNITS = {"lines": ("line ", r"^.*\S"), "paragraphs": ("¶ ", r"(?:\A|\n[ \t]*\n)\s*\S")}

@@ -4,10 +4,10 @@ import re
 from functools import cache
 from pathlib import Path
 
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
 
-IN_WHEEL = Path(__file__).parent / "sample_texts"
-IN_CHECKOUT = Path(__file__).parent.parent / "sample_texts"
+IN_WHEEL = Path(__file__).parents[1] / "sample_texts"
+IN_CHECKOUT = Path(__file__).parents[2] / "sample_texts"
 
 
 @cache

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from attnviz.errors import AttnvizError, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges
 
 LARGEST = 1_000_000
 Span = tuple[int | None, int | None]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names
 
 if TYPE_CHECKING:
     import tokenizers

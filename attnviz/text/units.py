@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.tokens import IntArray, Tokens, visible_label
+from attnviz.text.tokens import IntArray, Tokens, visible_label
 
 
 def unit_ends(tokens: Tokens, words: bool, special: bool) -> tuple[IntArray, IntArray]:

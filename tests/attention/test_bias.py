@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attnviz.bias import Bias, bucket_of
+from attnviz.attention.bias import Bias, bucket_of
 
 
 def test_alibi_is_minus_slope_times_distance() -> None:

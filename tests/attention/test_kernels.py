@@ -9,8 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnviz import kernels
-from attnviz.kernels import dot_product, fused_attention, has_fused_attention
+from attnviz.attention import kernels
+from attnviz.attention.kernels import dot_product, fused_attention, has_fused_attention
 
 QUERIES, KEYS = 37, 41
 MASK = torch.rand(2, 1, QUERIES, KEYS, generator=torch.Generator().manual_seed(1)) > 0.4

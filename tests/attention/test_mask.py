@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.errors import AttnvizError
-from attnviz.masks import Mask
+from attnviz.attention.mask import Mask
+from attnviz.base.errors import AttnvizError
 
 QUERIES, KEYS = 13, 17
 

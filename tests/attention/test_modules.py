@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 import attnviz
-from attnviz.attention import MultiHeadAttention, SelfAttention, SeparateHeads
-from attnviz.errors import AttnvizError
-from attnviz.projections import draw_linear
-from attnviz.softmax import masked_softmax, renormalized_softmax
+from attnviz.attention.modules import MultiHeadAttention, SelfAttention, SeparateHeads
+from attnviz.attention.projections import draw_linear
+from attnviz.attention.softmax import masked_softmax, renormalized_softmax
+from attnviz.base.errors import AttnvizError
 
 BATCH, HEADS, QUERIES, KEYS, EMBED = 2, 3, 5, 7, 12
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

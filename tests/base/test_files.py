@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.files import atomic_file, decode_text, load, read_text, refuse_target, save
-from attnviz.maps import DenseMaps, Recording
-from attnviz.tokens import Tokens, tokenize
-
-from .conftest import HEADS, KEYS, QUERIES, dense_maps
+from attnviz.base.errors import AttnvizError
+from attnviz.base.files import atomic_file, decode_text, load, read_text, refuse_target, save
+from attnviz.cli.commands import main
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.text.tokens import Tokens, tokenize
+from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -165,7 +164,7 @@ def test_maps_are_read_from_the_file_only_when_used(file: Path) -> None:
 
 def test_drawing_a_saved_recording_imports_neither_torch_nor_transformers(file: Path) -> None:
     script = (
-        "import sys; from attnviz.cli import main; code = main(['show', sys.argv[1], '--ascii']);"
+        "import sys; from attnviz.cli.commands import main; code = main(['show', sys.argv[1], '--ascii']);"
         "sys.exit(code or bool({'torch', 'transformers', 'tokenizers', 'matplotlib'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", script, str(file)], check=True, capture_output=True)

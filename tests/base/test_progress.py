@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from attnviz import progress
-from attnviz.progress import track
+from attnviz.base import progress
+from attnviz.base.progress import track
 
 
 def be_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

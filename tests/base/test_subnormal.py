@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.masks import Mask
-from attnviz.streaming import Factors, stream
-from attnviz.subnormal import taken_as_zero
-from tests.test_maps_factored import ALL, factored
+from attnviz.attention.mask import Mask
+from attnviz.base.subnormal import taken_as_zero
+from attnviz.streaming.torch_pass import Factors, stream
+from tests.maps.test_factored import ALL, factored
 
 SMALL = np.float32(1e-39)
 

@@ -11,13 +11,13 @@ from statistics import median
 
 import numpy as np
 
-from attnviz.files import save
-from attnviz.maps import Recording
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
-from attnviz.tokens import Tokens
+from attnviz.attention.mask import Mask
+from attnviz.base.files import save
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import Recording
+from attnviz.text.tokens import Tokens
 from tests.bench.timing import Pair, report
-from tests.test_browse_app import KEYS, key_times, wide_recording
+from tests.browse.test_app import KEYS, key_times, wide_recording
 
 LIMIT = 0.1  # seconds to answer a key
 STEP_LIMIT = 0.15  # seconds to answer a step of zoom on a long map

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attnviz.masks import Mask
-from attnviz.streaming_factors import Factors
-from attnviz.streaming_indicators import overview_by_indicators
+from attnviz.attention.mask import Mask
+from attnviz.streaming.factors import Factors
+from attnviz.streaming.fused_pass import overview_by_indicators
 
 PIXELS, RUNS, LIMIT = 512, 5, 1.0
 ON_CPU = ((12, 4096, 64), (2, 16384, 64))  # heads, tokens, features

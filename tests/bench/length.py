@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.masks import Mask
-from attnviz.streaming import NUMBERS, Factors, stream
+from attnviz.attention.mask import Mask
+from attnviz.streaming.torch_pass import NUMBERS, Factors, stream
 from tests.bench.indicators import print_device
 
 HEADS, FEATURES, PIXELS = 12, 64, 512

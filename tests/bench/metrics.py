@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnviz.maps import Recording
-from attnviz.metrics import measure
-from attnviz.tokens import Tokens
+from attnviz.maps.recording import Recording
+from attnviz.metrics.metrics import measure
+from attnviz.text.tokens import Tokens
 from tests.bench.timing import pair_commands, pair_functions, report
 from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS = 12, 12, 512
 RUNS = 3
 HOLD = "from tests.bench.metrics import random_recording; recording = random_recording()"
-MEASURE = "; from attnviz.metrics import measure; [measure(maps) for maps in recording.maps]"
+MEASURE = "; from attnviz.metrics.metrics import measure; [measure(maps) for maps in recording.maps]"
 
 
 def main() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.maps import DenseMaps, Recording
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
-from attnviz.tokens import Tokens
+from attnviz.attention.mask import Mask
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS, LONG = 12, 12, 512, 4096

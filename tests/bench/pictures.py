@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from attnviz import api, files
-from attnviz.maps import DenseMaps, Recording
-from attnviz.tokens import Tokens
+from attnviz import api
+from attnviz.base import files
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.text.tokens import Tokens
 from tests.bench.timing import pair_commands, pair_functions, report
 from tests.conftest import random_maps
 

@@ -12,13 +12,13 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.strip import Strip
 
-from attnviz.browse_app import Browser
-from attnviz.browse_screen import Screen
-from attnviz.browse_session import Session
-from attnviz.browse_state import State
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, Recording
-from attnviz.tokens import Tokens
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.app import Browser
+from attnviz.browse.cursor import Screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import State
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]

@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from attnviz.browse_aside import Aside
+from attnviz.browse.background import Aside
 
 
 def test_work_of_one_kind_is_done_once_at_a_time() -> None:

@@ -3,17 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.browse_find import find, metrics_meant
-from attnviz.browse_keys import BINDINGS, press
-from attnviz.browse_layout import levels, map_of, tiles
-from attnviz.browse_screen import Screen, first_state, settle, strongest_keys
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size, State
-from attnviz.errors import AttnvizError
-from attnviz.maps import Recording
-from attnviz.selection import Selection
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.cursor import Screen, first_state, settle, strongest_keys
+from attnviz.browse.find import find, metrics_meant
+from attnviz.browse.keys import BINDINGS, press
+from attnviz.browse.layout import levels, map_of, tiles
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
+from attnviz.maps.recording import Recording
+from attnviz.text.selection import Selection
+from tests.browse.test_session import other_recording, worded_recording
 from tests.conftest import dense_maps
-from tests.test_browse_session import other_recording, worded_recording
 
 TRUE_COLOR = 2**24
 
@@ -125,7 +125,7 @@ def test_heads_are_sorted_by_the_metric_of_that_name_the_first_chosen(recording:
 
 
 def long_recording(count: int = 300) -> Recording:
-    from tests.test_browse_app import wide_recording
+    from tests.browse.test_app import wide_recording
 
     return wide_recording(layers=1, heads=2, tokens=count)
 
@@ -158,7 +158,7 @@ def test_smaller_terminal_keeps_the_cursor_on_the_screen() -> None:
 
 
 def test_overview_scrolls_to_the_chosen_head() -> None:
-    from tests.test_browse_app import wide_recording
+    from tests.browse.test_app import wide_recording
 
     screen = screen_of(wide_recording(layers=12, heads=12, tokens=8))
     state = after(screen, *["down"] * 11)
@@ -169,7 +169,7 @@ def test_overview_scrolls_to_the_chosen_head() -> None:
 
 
 def test_sorting_goes_through_the_metrics_and_back(recording: Recording) -> None:
-    from attnviz.metrics import METRICS
+    from attnviz.metrics.metrics import METRICS
 
     screen = screen_of(recording)
     state = after(screen, "o")
@@ -186,7 +186,7 @@ def test_help_is_left_by_any_key(recording: Recording) -> None:
 
 
 def test_documentation_lists_every_key_as_the_help_does() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "browse.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "browse.md").read_text(encoding="utf-8")
     assert [f"| {binding.shown} | {binding.does} |" for binding in BINDINGS] == [
         line for line in page.split("\n") if line.startswith("| ") and line != "| key | does |"
     ]

@@ -2,11 +2,11 @@ import math
 
 import numpy as np
 
-from attnviz.browse_ranking import Ranking
-from attnviz.browse_state import View
-from attnviz.maps import DenseMaps, Recording
-from attnviz.metrics import METRICS
-from attnviz.tokens import Tokens
+from attnviz.browse.ranking import Ranking
+from attnviz.browse.state import View
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.metrics.metrics import METRICS
+from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS
 
 
@@ -55,7 +55,7 @@ def test_naming_measures_what_measuring_does(recording: Recording) -> None:
 
 
 def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
-    from tests.test_browse_session import LongMaps
+    from tests.browse.test_session import LongMaps
 
     tokens = Tokens.numbered(32_000)
     maps = LongMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from attnviz.browse_cells import Cells, Head, pool
-from attnviz.browse_refined import Refined
-from attnviz.browse_session import Session
-from attnviz.browse_state import View
-from attnviz.maps import Recording
+from attnviz.browse.blocks import Cells, Head, pool
+from attnviz.browse.refined import Refined
+from attnviz.browse.session import Session
+from attnviz.browse.state import View
+from attnviz.maps.recording import Recording
 from tests.conftest import KEYS, QUERIES, dense_maps
 
 ROWS, COLUMNS = slice(0, QUERIES), slice(0, KEYS)

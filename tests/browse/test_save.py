@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.browse_save import picture, save_picture
-from attnviz.browse_screen import Screen
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size, State, View
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.maps import Recording
-from tests.test_browse_session import worded_recording
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.cursor import Screen
+from attnviz.browse.save import picture, save_picture
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State, View
+from attnviz.maps.recording import Recording
+from attnviz.report.look import Look
+from tests.browse.test_session import worded_recording
 
 
 def screen_of(recording: Recording) -> Screen:

@@ -2,16 +2,16 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.browse_keys import press
-from attnviz.browse_layout import tiles
-from attnviz.browse_refined import MOST_AT_ONCE
-from attnviz.browse_screen import Screen, first_state
-from attnviz.browse_session import Session
-from attnviz.browse_state import Size
-from attnviz.browse_view import draw_screen
-from attnviz.maps import Recording
-from attnviz.terminal_lines import Line
-from tests.test_browse_ranking import previous_maps
+from attnviz.browse.cursor import Screen, first_state
+from attnviz.browse.keys import press
+from attnviz.browse.layout import tiles
+from attnviz.browse.refined import MOST_AT_ONCE
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size
+from attnviz.maps.recording import Recording
+from attnviz.render.terminal.lines import Line
+from tests.browse.test_ranking import previous_maps
 
 OVERVIEW = """\
  4 heads  weights                                    a test

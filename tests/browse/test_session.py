@@ -3,13 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse_session import Session
-from attnviz.browse_state import View
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, LayerMaps, Overview, Recording, Window
-from attnviz.tokens import Tokens
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.session import Session
+from attnviz.browse.state import View
+from attnviz.maps.recording import DenseMaps, LayerMaps, Overview, Recording, Window
+from attnviz.text.tokens import Tokens
+from tests.browse.test_units import made_tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
-from tests.test_browse_units import made_tokens
 
 ROWS, COLUMNS = slice(0, QUERIES), slice(0, KEYS)
 

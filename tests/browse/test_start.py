@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from attnviz import browse
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.files import save
-from attnviz.maps import Recording
+from attnviz.base.errors import AttnvizError
+from attnviz.base.files import save
+from attnviz.browse import start as browse
+from attnviz.cli.commands import main
+from attnviz.maps.recording import Recording
 
 
 def test_without_a_terminal_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,8 +27,9 @@ def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_saved_recording_is_browsed_without_torch(recording: Recording, tmp_path: Path) -> None:
     save(recording, tmp_path / "run.safetensors")
     code = (
-        "import sys; from attnviz import browse, cli; browse.refuse_browse = lambda: None;"
-        "browse.browse = lambda *rest: __import__('attnviz.browse_app') and 0;"
+        "import sys; from attnviz.browse import start as browse; from attnviz.cli import commands as cli; "
+        "browse.refuse_browse = lambda: None;"
+        "browse.browse = lambda *rest: __import__('attnviz.browse.app') and 0;"
         "cli.main(['browse', sys.argv[1]]);"
         "print([name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules])"
     )

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from attnviz.browse_units import Units
-from attnviz.tokens import Tokens
+from attnviz.browse.units import Units
+from attnviz.text.tokens import Tokens
 
 
 def made_tokens() -> Tokens:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, Recording
-from attnviz.maps_factored import FactoredMaps
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, Recording
 
 HEADS, WIDTH = 4, 12
 
@@ -267,7 +267,7 @@ def test_every_way_to_write_a_mask_hides_and_a_bias_beside_it_stays_a_score(neve
 
 
 def test_steep_bias_of_a_long_text_is_not_taken_for_a_mask() -> None:
-    from attnviz.capture_calls import hidden_cells
+    from attnviz.capture.calls import hidden_cells
 
     slope = -0.7 * torch.arange(20_000.0)
     assert not hidden_cells(slope).any()
@@ -456,7 +456,7 @@ LONG = 300  # tokens, whose maps are held as factors
 
 @torch.no_grad()
 def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz import capture_kept
+    from attnviz.capture import kept as capture_kept
 
     class Plain(nn.Module):
         def forward(self, q: Tensor, mask: Tensor | None) -> Tensor:
@@ -484,7 +484,7 @@ def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pyt
 @pytest.mark.parametrize("masked", ["nothing", "causal", "padding", "causal and padding", "scattered"])
 @torch.no_grad()
 def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz import capture_kept
+    from attnviz.capture import kept as capture_kept
 
     class Grouped(nn.Module):
         def forward(self, q: Tensor, k: Tensor) -> Tensor:

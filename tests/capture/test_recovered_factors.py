@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture import record
-from attnviz.maps import DenseMaps, LayerMaps
-from attnviz.maps_factored import FactoredMaps
+from attnviz.capture.record import record
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, LayerMaps
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 90, 70, 8
 FAR = -1e9

@@ -10,7 +10,7 @@ import transformers
 from torch import Tensor
 
 import attnviz
-from attnviz.maps import DenseMaps, LayerMaps
+from attnviz.maps.recording import DenseMaps, LayerMaps
 
 QUERIES, SHORT, CONTEXT = 9, 6, 7  # tokens: of the texts, of the padded one, of what an encoder reads
 

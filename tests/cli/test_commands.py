@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli import main
-from attnviz.samples import read_sample, samples
+from attnviz.cli.commands import main
+from attnviz.text.samples import read_sample, samples
 
 ATTNVIZ = [sys.executable, "-m", "attnviz"]
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 class Streams:
@@ -39,7 +39,7 @@ class Streams:
 @pytest.fixture
 def attnviz(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, in_folder: Path) -> Streams:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("attnviz.cli_input.is_piped", lambda: False)
+    monkeypatch.setattr("attnviz.cli.input.is_piped", lambda: False)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     return Streams(capsys)
@@ -205,7 +205,7 @@ def test_a_folder_that_cannot_be_written_is_refused(attnviz: Streams, monkeypatc
 
 
 def test_a_bug_gets_its_traceback(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.cli.read_input", lambda _: 1 / 0)
+    monkeypatch.setattr("attnviz.cli.commands.read_input", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["show", "Life"])
 
@@ -286,7 +286,7 @@ def test_an_existing_file_is_refused_before_any_work(
     attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     (in_folder / "run.csv").write_bytes(b"precious")
-    monkeypatch.setattr("attnviz.cli.record", lambda *_: 1 / 0)
+    monkeypatch.setattr("attnviz.cli.commands.record", lambda *_: 1 / 0)
     assert "'run.csv' exists; --force replaces it" in attnviz.refused(command, "Life is short", "-o", "run.csv")
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.attention import Attended, MultiHeadAttention, SelfAttention, SeparateHeads, dot_product
-from attnviz.softmax import masked_softmax, renormalized_softmax
-from attnviz.tokens import tokenize
+from attnviz.attention.modules import Attended, MultiHeadAttention, SelfAttention, SeparateHeads, dot_product
+from attnviz.attention.softmax import masked_softmax, renormalized_softmax
+from attnviz.text.tokens import tokenize
 
 SENTENCE = "Lieft is short, eat dessert first"
 QK_DIM, VALUE_DIM = 2, 4

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.attention import MultiHeadAttention
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, Recording
-from attnviz.report import build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.source import AbstractSource, ModelSettings
-from attnviz.source_seeded import SeededSource
-from attnviz.tokens import tokenize
-from tests.test_notes import CAUSAL_WEIGHTS, SCORES, assert_prints
+from attnviz.attention.modules import MultiHeadAttention
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.models.seeded import SeededSource
+from attnviz.models.source import AbstractSource, ModelSettings
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import tokenize
+from tests.docs.test_notes import CAUSAL_WEIGHTS, SCORES, assert_prints
 
 WORDS = "Lieft is short eat dessert first"
 SECOND = [
@@ -235,7 +235,7 @@ def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not
     assert max(scaled) - min(scaled) < 0.1 < unscaled[0] - unscaled[2]
 
 
-NOTES = (Path(__file__).parent.parent / "docs" / "notes.md").read_text(encoding="utf-8")
+NOTES = (Path(__file__).parents[2] / "docs" / "notes.md").read_text(encoding="utf-8")
 SHORTHANDS = dict(re.findall(r'^(\w+)="(.*)"$', NOTES, re.MULTILINE))
 
 
@@ -258,8 +258,9 @@ def test_every_command_of_the_document_runs(
 
 
 def test_every_test_that_the_document_names_is_there() -> None:
-    sources = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")}
-    for file, test in re.findall(r"`(?:(test_\w+\.py)::)?(test_\w+)`", NOTES):
+    tests = Path(__file__).parents[1]
+    sources = {str(path.relative_to(tests)): path.read_text(encoding="utf-8") for path in tests.rglob("test_*.py")}
+    for file, test in re.findall(r"`(?:([\w/]+\.py)::)?(test_\w+)`", NOTES):
         assert any(f"def {test}(" in text for name, text in sources.items() if file in ("", name)), test
 
 

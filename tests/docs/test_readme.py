@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from attnviz.cli import app, main
+from attnviz.cli.commands import app, main
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:console|sh)\n(.*?)```", README, re.DOTALL)
 LINES = [line.removeprefix("$ ") for block in BLOCKS for line in block.splitlines()]

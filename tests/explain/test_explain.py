@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.explain import STEPS, explain
-from attnviz.look import Look
-from attnviz.render_explain import RENDERERS, room, write
-from attnviz.render_explain_markdown import escape
-from attnviz.render_explain_terminal import explanation_lines
-from attnviz.source import ModelSettings
-from attnviz.source_seeded import SeededSource
-from attnviz.source_trained import TrainedSource
-from attnviz.steps import Computation, Explanation, Table, cut_table, keep_ends
-from attnviz.worked import variance_table
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.explain.explain import STEPS, explain
+from attnviz.explain.formats import RENDERERS, room, write
+from attnviz.explain.markdown import escape
+from attnviz.explain.tables import Computation, Explanation, Table, cut_table, keep_ends
+from attnviz.explain.terminal import explanation_lines
+from attnviz.explain.worked_examples import variance_table
+from attnviz.models.seeded import SeededSource
+from attnviz.models.source import ModelSettings
+from attnviz.models.trained import TrainedSource
+from attnviz.report.look import Look
 
 TEXT = "Life is short, eat dessert first"
 MODEL = ModelSettings(num_heads=3, embed_dim=12, qk_dim=2, value_dim=5, device="cpu")

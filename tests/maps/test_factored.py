@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnviz.bias import Bias
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, Overview
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
-from attnviz.tokens import Tokens
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, Overview
+from attnviz.text.tokens import Tokens
 
 HEADS, KEY_HEADS, QUERIES, KEYS, FEATURES = 4, 2, 70, 90, 6
 ALL = slice(0, None)
@@ -123,7 +123,7 @@ def test_overview_is_the_dense_one_pixel_by_pixel(
     case: dict[str, Any], block: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, tokens in (("ROWS", 16), ("COLUMNS", 24), ("LONGEST", 5)):
-        monkeypatch.setattr(f"attnviz.pooling.{name}", tokens)
+        monkeypatch.setattr(f"attnviz.streaming.numpy_pass.{name}", tokens)
     maps = factored(**case)
     same_overview(maps.overview((5, 9), *block), dense_of(maps).overview((5, 9), *block), tolerance(maps))
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import attnviz
-from attnviz import maps_pooled
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.files import load
-from attnviz.maps import DenseMaps, Recording, block_edges, pool_weights
-from attnviz.maps_pooled import PooledMaps, pool_heads
-from attnviz.tokens import Tokens
+from attnviz.base.errors import AttnvizError
+from attnviz.base.files import load
+from attnviz.cli.commands import main
+from attnviz.maps import pooled as maps_pooled
+from attnviz.maps.pooled import PooledMaps, pool_heads
+from attnviz.maps.recording import DenseMaps, Recording, block_edges, pool_weights
+from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
 QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which 14 are enough
@@ -103,7 +103,7 @@ class Additive(nn.Module):
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Recording:
-    monkeypatch.setattr("attnviz.maps_factored.LONG", 50)
+    monkeypatch.setattr("attnviz.maps.factored.LONG", 50)
     model = Additive()
     features = torch.randn(2, 3, 60, 4, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), attnviz.record(model, **options) as recording:
@@ -127,7 +127,7 @@ def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch:
 
 def test_room_for_one_head_at_a_time_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     one = 2 * 2 * 60 * 60 * 4  # bytes of scores and weights of a head of two texts
-    monkeypatch.setattr("attnviz.capture_kept.available_memory", lambda: one)
+    monkeypatch.setattr("attnviz.capture.kept.available_memory", lambda: one)
     assert isinstance(recorded(monkeypatch).maps[0], PooledMaps)
     with pytest.raises(AttnvizError, match="GB of memory"):
         recorded(monkeypatch, dense=True)

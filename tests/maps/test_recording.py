@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import Recording, bands, block_edges
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording, bands, block_edges
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
 ALL = (slice(0, QUERIES), slice(0, KEYS))

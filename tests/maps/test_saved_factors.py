@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.bias import Bias
-from attnviz.errors import AttnvizError
-from attnviz.factored_file import HalfArray, halve
-from attnviz.files import load, save
-from attnviz.maps import Recording
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
-from attnviz.tokens import Tokens
-from tests.test_maps_factored import CASES, factored
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.base.errors import AttnvizError
+from attnviz.base.files import load, save
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved_factors import HalfArray, halve
+from attnviz.text.tokens import Tokens
+from tests.maps.test_factored import CASES, factored
 
 WHOLE = (slice(0, None), slice(0, None))
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, Recording
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens, tokenize, tokens_of_pieces
-from attnviz.words import Grouping, regroup
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.words import Grouping, regroup
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
 
 
 def tokens() -> Tokens:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, LayerMaps
-from attnviz.reduce import REDUCTIONS, reduce_heads
-from attnviz.tokens import tokenize
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import DenseMaps, LayerMaps
+from attnviz.metrics.combine import REDUCTIONS, reduce_heads
+from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
-from tests.test_metrics import maps_of
+from tests.metrics.test_metrics import maps_of
 
 COUNT = 4
 Heads = list[tuple[LayerMaps, int]]
@@ -148,6 +148,6 @@ def test_unknown_method_lists_the_known() -> None:
 
 
 def test_flow_refuses_what_would_take_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.reduce.MOST_FLOW_TOKENS", 3)
+    monkeypatch.setattr("attnviz.metrics.combine.MOST_FLOW_TOKENS", 3)
     with pytest.raises(AttnvizError, match="flow of 4 tokens takes hours; up to 3 work"):
         reduce_heads(two_layers(), "flow")

@@ -12,22 +12,22 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.atlas import heads_report
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.files import save
-from attnviz.heads import head_table, rank_heads
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.metrics import METRICS, measure
-from attnviz.patterns import SHARP
-from attnviz.render import draw
-from attnviz.report import build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import tokenize
+from attnviz.base.errors import AttnvizError
+from attnviz.base.files import save
+from attnviz.cli.commands import main
+from attnviz.maps.recording import Recording
+from attnviz.metrics.head_table import head_table, rank_heads
+from attnviz.metrics.metrics import METRICS, measure
+from attnviz.metrics.patterns import SHARP
+from attnviz.render.formats import draw
+from attnviz.report.head_atlas import heads_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, LAYERS
-from tests.test_metrics import maps_of
+from tests.metrics.test_metrics import maps_of
 
 COUNT = 8
 TOKENS = tokenize("a b c d e f g h")
@@ -243,7 +243,7 @@ def test_table_says_what_its_columns_mean() -> None:
 
 
 def test_document_lists_every_metric_and_every_pattern() -> None:
-    text = (Path(__file__).parent.parent / "docs" / "heads.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
     for metric in METRICS.values():
         assert f"| `{metric.name}` | {metric.unit} |" in text
         assert f"| {metric.meaning} | {metric.needs} |" in text

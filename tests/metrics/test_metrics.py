@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz import rows
-from attnviz.bias import Bias
-from attnviz.errors import AttnvizError
-from attnviz.files import load
-from attnviz.grid import sentences_of
-from attnviz.maps import DenseMaps, Window
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
-from attnviz.metrics import METRICS, entropy, find_metric, induction, measure, measure_heads, measure_queries
-from attnviz.rows import blocks_of_rows, entropy_bits
-from attnviz.selection import Selection
-from attnviz.source import ModelSettings, open_source
-from attnviz.tokens import Tokens, tokenize
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.base.errors import AttnvizError
+from attnviz.base.files import load
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, Window
+from attnviz.metrics import row_blocks as rows
+from attnviz.metrics.metrics import METRICS, entropy, find_metric, induction, measure, measure_heads, measure_queries
+from attnviz.metrics.query_grid import sentences_of
+from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
+from attnviz.models.source import ModelSettings, open_source
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
-from tests.test_maps_factored import dense_of, factored
+from tests.maps.test_factored import dense_of, factored
 
 NAN = np.nan
 WORDS = "a b a c a"

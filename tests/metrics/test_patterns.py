@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from attnviz.maps import DenseMaps
-from attnviz.metrics import measure
-from attnviz.patterns import name_pattern
-from attnviz.tokens import Tokens, tokenize
-from tests.test_metrics import maps_of
+from attnviz.maps.recording import DenseMaps
+from attnviz.metrics.metrics import measure
+from attnviz.metrics.patterns import name_pattern
+from attnviz.text.tokens import Tokens, tokenize
+from tests.metrics.test_metrics import maps_of
 
 COUNT = 24
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

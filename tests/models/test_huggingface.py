@@ -15,14 +15,14 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import attnviz
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, LayerMaps, Recording
-from attnviz.maps_factored import FactoredMaps
-from attnviz.selection import Selection
-from attnviz.source import ModelSettings, open_source
-from attnviz.source_huggingface_files import describe_name
-from attnviz.source_huggingface_text import tokenize_text
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, LayerMaps, Recording
+from attnviz.models.huggingface_folder import describe_name
+from attnviz.models.huggingface_tokens import tokenize_text
+from attnviz.models.source import ModelSettings, open_source
+from attnviz.text.selection import Selection
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat on a mat das ist kurz life is short .".split()
 WHOLE = slice(None)
@@ -285,8 +285,8 @@ def test_says_that_words_are_unknown(bert: str) -> None:
 
 def test_refuses_a_missing_folder_and_an_uncached_name_in_a_moment(tmp_path: Path) -> None:
     code = (
-        "import sys, attnviz.cli\n"
-        "print(attnviz.cli.main(['show', 'hi', '--model', sys.argv[1]]))\n"
+        "import sys, attnviz.cli.commands\n"
+        "print(attnviz.cli.commands.main(['show', 'hi', '--model', sys.argv[1]]))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )
     for name, says in (("./missing", "no folder './missing'"), ("no-such/model", "out of reach")):
@@ -368,7 +368,7 @@ def test_layers_that_wait_on_disk_give_the_same_maps(llama: str, tmp_path: Path)
 def test_absent_layers_and_heads_are_refused_before_anything_is_loaded(
     bert: str, monkeypatch: Any, capsys: Any, chosen: str, said: str
 ) -> None:
-    monkeypatch.setattr("attnviz.source_huggingface.load_model", lambda *_: 1 / 0)
+    monkeypatch.setattr("attnviz.models.huggingface.load_model", lambda *_: 1 / 0)
     assert main(["show", "the cat", "--model", bert, *chosen.split()]) == 1
     assert said in capsys.readouterr().err
 
@@ -419,6 +419,6 @@ def test_model_that_reads_characters_needs_no_vocabulary(tmp_path: Path) -> None
 def test_device_map_without_accelerate_is_refused_before_anything_is_loaded(
     bert: str, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr("attnviz.source_huggingface_files.find_spec", lambda name: None if name == "accelerate" else 1)
+    monkeypatch.setattr("attnviz.models.huggingface_folder.find_spec", lambda name: None if name == "accelerate" else 1)
     assert main(["show", "the cat", "--model", bert, "--device-map", "auto"]) == 1
     assert "accelerate is not installed; pip install" in capsys.readouterr().err

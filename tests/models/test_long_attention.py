@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.attention import MultiHeadAttention
-from attnviz.errors import AttnvizError
-from attnviz.factoring import attend, attention_and_logsumexp
-from attnviz.maps import DenseMaps
-from attnviz.maps_factored import FactoredMaps, is_long
-from attnviz.selection import Selection
-from attnviz.source import ModelSettings
-from attnviz.source_seeded import SeededSource
+from attnviz.attention.modules import MultiHeadAttention
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.factored import FactoredMaps, is_long
+from attnviz.maps.recording import DenseMaps
+from attnviz.models.long_attention import attend, attention_and_logsumexp
+from attnviz.models.seeded import SeededSource
+from attnviz.models.source import ModelSettings
+from attnviz.text.selection import Selection
 
 TEXT = "one two three four five six seven eight nine ten eleven"
 WHOLE = slice(0, None)
@@ -36,7 +36,7 @@ def test_logsumexp_of_other_devices_is_streamed(monkeypatch: pytest.MonkeyPatch)
     queries, keys, values = torch.randn(3, 1, 2, 40, 4).unbind()
     expected = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
     kernel = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr("attnviz.factoring.has_kernel", lambda device: False)
+    monkeypatch.setattr("attnviz.models.long_attention.has_kernel", lambda device: False)
     found = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(found[0], kernel(queries, keys, values, is_causal=True, scale=0.5))

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import Recording
-from attnviz.selection import Selection
-from attnviz.source import ModelSettings, open_source, refuse_ignored
-from attnviz.source_seeded import SeededSource
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.models.seeded import SeededSource
+from attnviz.models.source import ModelSettings, open_source, refuse_ignored
+from attnviz.text.selection import Selection
 from tests.conftest import dense
 
 TEXT = "Life is short, eat dessert first"
@@ -157,7 +157,7 @@ def test_refuses_what_is_not_there(chosen: Selection, message: str) -> None:
 
 
 def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.source_seeded.available_memory", lambda: 4650)  # the model takes 4608, the maps 4704
+    monkeypatch.setattr("attnviz.models.seeded.available_memory", lambda: 4650)  # the model takes 4608, the maps 4704
     with pytest.raises(AttnvizError, match=r"3 heads x 7 tokens would take 0\.0 GB of memory and 0\.0 GB is free"):
         record()
 

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.cli import main
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, Recording
-from attnviz.metrics import HeadNumbers, measure
-from attnviz.patterns import name_pattern
-from attnviz.samples import read_sample, samples
-from attnviz.selection import Selection
-from attnviz.source import ModelSettings, open_source
-from attnviz.source_trained import EMBED_DIM, MODEL_FILE, NUM_HEADS, NUM_LAYERS, encode_positions, start_tokens
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.metrics.metrics import HeadNumbers, measure
+from attnviz.metrics.patterns import name_pattern
+from attnviz.models.source import ModelSettings, open_source
+from attnviz.models.trained import EMBED_DIM, MODEL_FILE, NUM_HEADS, NUM_LAYERS, encode_positions, start_tokens
+from attnviz.text.samples import read_sample, samples
+from attnviz.text.selection import Selection
 
 
 def record(text: str, selection: Selection | None = None, **settings: Any) -> Recording:
@@ -35,7 +35,7 @@ def numbers_of(recording: Recording) -> list[HeadNumbers]:
 
 
 def test_model_file_travels_and_is_small() -> None:
-    assert MODEL_FILE.parent.name == "attnviz"
+    assert MODEL_FILE.parent.name == "models"
     assert MODEL_FILE.stat().st_size <= 500_000
 
 
@@ -126,7 +126,7 @@ def test_refuses_a_layer_it_has_not() -> None:
 
 
 def test_text_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.source_trained.available_memory", lambda: 1000)
+    monkeypatch.setattr("attnviz.models.trained.available_memory", lambda: 1000)
     with pytest.raises(AttnvizError, match=r"5 bytes of text would take .* a shorter text works"):
         record("text")
 

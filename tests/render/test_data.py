@@ -14,18 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.compare import compare, comparison_report
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.maps import DenseMaps, LayerMaps, Overview, Recording, Window
-from attnviz.render import draw, max_cells, write
-from attnviz.render_data import spreadsheet_text
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens
-
-from .conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import DenseMaps, LayerMaps, Overview, Recording, Window
+from attnviz.render.data import spreadsheet_text
+from attnviz.render.formats import draw, max_cells, write
+from attnviz.report.comparison import compare, comparison_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
 
 DATA = (".csv", ".json", ".npz")
 
@@ -247,7 +246,7 @@ def peak_of_writing(queries: int, suffix: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("suffix", DATA)
 def test_ten_times_the_rows_take_no_more_memory(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.cells.CELLS", 1000)
+    monkeypatch.setattr("attnviz.report.numbers.CELLS", 1000)
     peak_of_writing(30, suffix)  # what is imported and cached once
     few, short = peak_of_writing(30, suffix)
     many, long = peak_of_writing(300, suffix)
@@ -256,7 +255,7 @@ def test_ten_times_the_rows_take_no_more_memory(suffix: str, monkeypatch: pytest
 
 
 def test_documented_columns_are_those_written(recording: Recording) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
     options = ReportOptions(max_cells=max_cells(".csv", Look()))
     for built in (report(recording), comparison_report(recording, recording, "nothing", options)):
         assert draw(built, ".csv").decode().split("\n")[0] in page.split("\n")

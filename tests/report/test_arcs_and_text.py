@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from attnviz.api import report_options
-from attnviz.atlas import heads_report
-from attnviz.combined import combined_report
-from attnviz.compare import comparison_report
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.maps import DenseMaps, Recording, Window
-from attnviz.maps_factored import FactoredMaps
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.styles import AROUND, PLACES, find_query
-from attnviz.tokens import Tokens, tokenize
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, Recording, Window
+from attnviz.report.arcs_and_text import AROUND, PLACES, find_query
+from attnviz.report.combined import combined_report
+from attnviz.report.comparison import comparison_report
+from attnviz.report.head_atlas import heads_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
-from tests.test_maps_factored import factored
+from tests.maps.test_factored import factored
 
 LONG = 700
 
@@ -101,7 +101,7 @@ def test_a_query_that_sees_nothing_says_so() -> None:
 
 
 def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.styles.MOST_ON_SCREEN", 60)
+    monkeypatch.setattr("attnviz.report.arcs_and_text.MOST_ON_SCREEN", 60)
     maps, asked = factored(), []
     window = FactoredMaps.window
 

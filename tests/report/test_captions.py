@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens, tokenize
+from attnviz.maps.recording import Recording
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import KEYS, QUERIES, dense, random_maps
 
 
@@ -51,8 +51,8 @@ def test_caption_names_the_largest_weight_and_its_ends(recording: Recording) -> 
 
 
 def test_title_is_the_text_made_visible_and_short(recording: Recording) -> None:
-    from attnviz.captions import text_title
-    from attnviz.tokens import tokenize
+    from attnviz.report.captions import text_title
+    from attnviz.text.tokens import tokenize
 
     def titled(text: str) -> str:
         tokens = tokenize(text, "char")

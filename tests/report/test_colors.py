@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.colors import DIVERGING, SEQUENTIAL, ColorScale, colormap, ink_on, luminance
-from attnviz.errors import AttnvizError
+from attnviz.base.errors import AttnvizError
+from attnviz.report.colors import DIVERGING, SEQUENTIAL, ColorScale, colormap, ink_on, luminance
 
 
 @pytest.mark.parametrize(("name", "error"), [("viridis", 6), ("RdBu_r", 3)])

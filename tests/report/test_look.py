@@ -1,7 +1,7 @@
 import pytest
 
-from attnviz.errors import AttnvizError
-from attnviz.look import Look, parse_size
+from attnviz.base.errors import AttnvizError
+from attnviz.report.look import Look, parse_size
 
 
 @pytest.mark.parametrize(

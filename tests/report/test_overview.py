@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.look import Look
-from attnviz.maps import DenseMaps, Recording
-from attnviz.render import TERMINAL, draw, thumbnail_cells
-from attnviz.render_terminal import report_lines
-from attnviz.report import MOST_MAPS, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.render.formats import TERMINAL, draw, thumbnail_cells
+from attnviz.render.terminal.draw import report_lines
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import MOST_MAPS, build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
 
 
 def many_heads(layers: int = 2, heads: int = 12, queries: int = 20, keys: int = 30) -> Recording:

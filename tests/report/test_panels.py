@@ -1,6 +1,6 @@
 """The numbers of a panel as they are written."""
 
-from attnviz.panels import CHANGE, PERCENT, SCORE
+from attnviz.report.panels import CHANGE, PERCENT, SCORE
 
 
 def test_cells_leave_the_unit_to_the_legend() -> None:

@@ -3,11 +3,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import Recording
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.maps import Recording
-from attnviz.panels import CHANGE, PERCENT, SCORE
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.scales import shared_scale
-from attnviz.selection import Selection
+from attnviz.maps.recording import Recording
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import CHANGE, PERCENT, SCORE
+from attnviz.report.report import Report, build_report
+from attnviz.report.scales import shared_scale
+from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense
 
 

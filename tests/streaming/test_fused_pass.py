@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from attnviz import kernels, streaming_indicators
-from attnviz.bias import Bias
-from attnviz.masks import Mask
-from attnviz.streaming import Factors, stream
-from attnviz.streaming_indicators import expressible, overview_by_indicators, suits
-from tests.test_maps_factored import HEADS, KEYS, QUERIES, dense_of, factored, floats
+from attnviz.attention import kernels
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.streaming import fused_pass as streaming_indicators
+from attnviz.streaming.fused_pass import expressible, overview_by_indicators, suits
+from attnviz.streaming.torch_pass import Factors, stream
+from tests.maps.test_factored import HEADS, KEYS, QUERIES, dense_of, factored, floats
 
 REAL = np.arange(KEYS)
 CASES: dict[str, dict[str, Any]] = {
@@ -187,7 +188,9 @@ def test_only_means_on_cuda_take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> 
 def test_stream_leaves_to_the_kernel_what_suits_it(monkeypatch: pytest.MonkeyPatch) -> None:
     factors, seen = Factors.of(factored()), []
     expected, logsumexp = overview(factors, 7, 9)
-    monkeypatch.setattr("attnviz.streaming.suits", lambda factors, maximum, numbers: not maximum and not numbers)
+    monkeypatch.setattr(
+        "attnviz.streaming.torch_pass.suits", lambda factors, maximum, numbers: not maximum and not numbers
+    )
     found = stream(factors, 7, 9, maximum=False, progress=lambda done, count: seen.append((done, count)))
     np.testing.assert_array_equal(found.overview.mean, expected.mean)
     np.testing.assert_array_equal(found.logsumexp, logsumexp)

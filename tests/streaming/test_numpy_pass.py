@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz import pooling
-from attnviz.devices import accelerator
-from attnviz.masks import Mask
-from attnviz.pooling import powers_of_two, product, reduce_middle
-from attnviz.streaming import Factors
-from tests.test_maps_factored import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview
+from attnviz.attention.mask import Mask
+from attnviz.base.machine import accelerator
+from attnviz.streaming import numpy_pass as pooling
+from attnviz.streaming.numpy_pass import powers_of_two, product, reduce_middle
+from attnviz.streaming.torch_pass import Factors
+from tests.maps.test_factored import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview
 
 
 @pytest.mark.parametrize("loaded", [True, False], ids=["torch", "numpy"])
@@ -76,7 +76,7 @@ def test_whole_maps_are_pooled_on_the_device_that_the_model_ran_on(case: str, mo
         return on(device, *rest)
 
     monkeypatch.setattr(Factors, "on", followed)
-    monkeypatch.setattr("attnviz.maps_factored.accelerator", lambda: "cpu")
+    monkeypatch.setattr("attnviz.maps.factored.accelerator", lambda: "cpu")
     same_overview(maps.overview((9, 2), 10, 15, ALL, ALL), expected, 1e-5)
     maps.overview((9, 2), 5, 5, slice(0, 20), ALL)
     assert streamed == ["cpu"]

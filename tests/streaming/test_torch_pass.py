@@ -9,21 +9,22 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
-from attnviz.maps import DenseMaps, block_edges
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
-from attnviz.streaming import NUMBERS, Factors, Streamed, stream
-from attnviz.streaming_plan import Plan
-from tests.test_maps_factored import CASES, HEADS, KEYS, QUERIES, dense_of, factored, tolerance
+from attnviz.attention.mask import Mask
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import DenseMaps, block_edges
+from attnviz.streaming import plan
+from attnviz.streaming.plan import Plan
+from attnviz.streaming.torch_pass import NUMBERS, Factors, Streamed, stream
+from tests.maps.test_factored import CASES, HEADS, KEYS, QUERIES, dense_of, factored, tolerance
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("attnviz.streaming_plan").streaming_plan.TILE, "cpu", (16, 24))
-    monkeypatch.setattr("attnviz.streaming_plan.LONGEST", 5)
+    monkeypatch.setitem(plan.TILE, "cpu", (16, 24))
+    monkeypatch.setattr("attnviz.streaming.plan.LONGEST", 5)
 
 
 def numbers_of(maps: DenseMaps, offset: int) -> dict[str, NDArray[np.float64]]:

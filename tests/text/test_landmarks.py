@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.api import report_options
-from attnviz.errors import AttnvizError
-from attnviz.landmarks import landmarks
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.render import draw
-from attnviz.render_figure import figure
-from attnviz.report import Report, build_report
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens, tokenize
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.render.figure.draw import figure
+from attnviz.render.formats import draw
+from attnviz.report.look import Look
+from attnviz.report.report import Report, build_report
+from attnviz.text.landmarks import landmarks
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
 
 TEXT = "Chapter 1\nIt was so.\n\nChapter 2\nNo more."  # tokens: Chapter 1 | It was so . | Chapter 2 | No more .

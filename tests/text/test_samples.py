@@ -1,7 +1,7 @@
 import pytest
 
-from attnviz.errors import AttnvizError
-from attnviz.samples import read_sample, samples
+from attnviz.base.errors import AttnvizError
+from attnviz.text.samples import read_sample, samples
 
 
 def test_the_first_sample_is_the_one_used_where_no_text_is_given() -> None:

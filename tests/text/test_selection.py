@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.errors import AttnvizError, known_names, number_ranges
-from attnviz.selection import Selection, parse_numbers, refuse_missing, resolve_span
+from attnviz.base.errors import AttnvizError, known_names, number_ranges
+from attnviz.text.selection import Selection, parse_numbers, refuse_missing, resolve_span
 
 
 def test_lists_and_ranges_keep_their_order_without_repeats() -> None:

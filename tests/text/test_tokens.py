@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from attnviz.errors import AttnvizError
-from attnviz.tokens import Tokens, tokenize, visible_label
+from attnviz.base.errors import AttnvizError
+from attnviz.text.tokens import Tokens, tokenize, visible_label
 
 HOSTILE = "\x1b[31m [red] $x$ \t NUL\x00 \u202eabc e\u0301 👨‍👩‍👧 日本 </script>"
 

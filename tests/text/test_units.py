@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.units import reduce_units, unit_ends, unit_label
-from tests.test_browse_units import made_tokens
+from attnviz.text.units import reduce_units, unit_ends, unit_label
+from tests.browse.test_units import made_tokens
 
 
 def test_reduction_skips_what_is_left_out() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnviz.source_trained import START, load_model
-from attnviz.training import WARM_UP, check, draw_repeats, learning_rate, train
+from attnviz.models.trained import START, load_model
+from tools.train_small_model import WARM_UP, check, draw_repeats, learning_rate, train
 
 
 def test_rows_are_segments_said_again_and_what_can_be_known_is_marked() -> None:
@@ -48,7 +48,7 @@ def test_untrained_model_reaches_none_of_them() -> None:
 
 def test_command_writes_the_model_and_prints_its_figures(tmp_path: Path) -> None:
     target = tmp_path / "model.safetensors"
-    command = [sys.executable, "-m", "attnviz.training", "--steps", "1", "-o", str(target)]
+    command = [sys.executable, "-m", "tools.train_small_model", "--steps", "1", "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert target.stat().st_size <= 500_000
     assert "induction head" in done.stdout

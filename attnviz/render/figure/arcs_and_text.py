@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.colors import ByteArray
-from attnviz.figure_blocks import Block, Line, foot_block, head_block
-from attnviz.figure_layout import MARGIN, PAGE, Bar, Box, plain_bars
-from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.panels import Panel
-from attnviz.report import Report
+from attnviz.render.figure.layout import MARGIN, PAGE, Bar, Box, plain_bars
+from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.render.figure.text_blocks import Block, Line, foot_block, head_block
+from attnviz.report.colors import ByteArray
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 SIZES = (
     28.0,

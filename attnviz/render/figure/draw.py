@@ -6,18 +6,18 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from attnviz.colors import colormap, ink_on
-from attnviz.figure_blocks import Line
-from attnviz.figure_fonts import choose_fonts, readable, report_texts
-from attnviz.figure_grid import PAD, SMALL
-from attnviz.figure_labels import Labels
-from attnviz.figure_layout import PAGE, Bar, Box, Layout, Place, arrange
-from attnviz.figure_styled import Styled, Word, arrange_styled
-from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.figure_theme import THEMES, Theme, rgb
-from attnviz.look import Look
-from attnviz.panels import Panel
-from attnviz.report import Report
+from attnviz.render.figure.arcs_and_text import Styled, Word, arrange_styled
+from attnviz.render.figure.fonts import choose_fonts, readable, report_texts
+from attnviz.render.figure.grid import PAD, SMALL
+from attnviz.render.figure.labels import Labels
+from attnviz.render.figure.layout import PAGE, Bar, Box, Layout, Place, arrange
+from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.render.figure.text_blocks import Line
+from attnviz.render.figure.theme import THEMES, Theme, rgb
+from attnviz.report.colors import colormap, ink_on
+from attnviz.report.look import Look
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ SETTINGS: dict[Any, Any] = {
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as a PNG, SVG or PDF; the same report gives the same bytes."""
     if report.style == "overview" and suffix == ".png":
-        from attnviz.figure_overview import draw_overview
+        from attnviz.render.figure.thumbnails import draw_overview
 
         file.write(draw_overview(report))
         return
@@ -110,7 +110,7 @@ def _draw_overview(report: Report) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from attnviz.figure_overview import arrange_sheet, palette
+    from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
     theme, sheet, dpi = THEMES[report.look.paper], arrange_sheet(report), report.look.dpi
     high, wide = sheet.pixels.shape

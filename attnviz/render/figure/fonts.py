@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from attnviz.panels import Axis, Panel
-from attnviz.report import Report
+from attnviz.report.panels import Axis, Panel
+from attnviz.report.report import Report
 
 DEFAULT = "DejaVu Sans"  # comes with matplotlib
 FIRST = (

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnviz.figure_labels import Labelling, fits, room, skipped
-from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.panels import Axis, Panel
-from attnviz.report import Report
+from attnviz.render.figure.labels import Labelling, fits, room, skipped
+from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.report.panels import Axis, Panel
+from attnviz.report.report import Report
 
 GAP = 0.28  # inches here and below are those of a slide
 GROUP_GAP = 0.6

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnviz.figure_text import POINTS, Ruler
-from attnviz.panels import Axis
+from attnviz.render.figure.ruler import POINTS, Ruler
+from attnviz.report.panels import Axis
 
 LINE = 1.18  # heights of a label, of its font's size
 MOST_SKIPPED = 3  # every third token may carry its label; beyond that positions say more

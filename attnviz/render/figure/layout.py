@@ -4,9 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnviz.colors import ColorScale
-from attnviz.figure_blocks import TITLES, Line, foot_block, head_block
-from attnviz.figure_grid import (
+from attnviz.render.figure.grid import (
     PAD,
     PANEL_TITLE,
     SMALL,
@@ -20,10 +18,12 @@ from attnviz.figure_grid import (
     shows_columns,
     shows_rows,
 )
-from attnviz.figure_labels import Labels, label_axis
-from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.panels import Axis, Panel, Quantity
-from attnviz.report import Report
+from attnviz.render.figure.labels import Labels, label_axis
+from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.render.figure.text_blocks import TITLES, Line, foot_block, head_block
+from attnviz.report.colors import ColorScale
+from attnviz.report.panels import Axis, Panel, Quantity
+from attnviz.report.report import Report
 
 PAGE = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
 PAGES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from attnviz.captions import part_caption, part_title
-from attnviz.errors import AttnvizError
-from attnviz.figure_theme import THEMES
-from attnviz.look import SLIDES, Look
-from attnviz.render_figure import max_cells as figure_cells
-from attnviz.render_figure import write as write_figure
-from attnviz.report import Report, Summary
-from attnviz.terminal_lines import fit, wrap
+from attnviz.base.errors import AttnvizError
+from attnviz.render.figure.draw import max_cells as figure_cells
+from attnviz.render.figure.draw import write as write_figure
+from attnviz.render.figure.theme import THEMES
+from attnviz.render.terminal.lines import fit, wrap
+from attnviz.report.captions import part_caption, part_title
+from attnviz.report.look import SLIDES, Look
+from attnviz.report.report import Report, Summary
 
 if TYPE_CHECKING:
     from pptx.dml.color import RGBColor

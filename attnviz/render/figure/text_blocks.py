@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from attnviz.figure_grid import PAD
-from attnviz.figure_text import LINE, POINTS, Ruler
-from attnviz.report import Report
+from attnviz.render.figure.grid import PAD
+from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.report.report import Report
 
 TITLES = (22.0, 20.0, 18.0, 16.0)  # points
 REMARK = 10.0

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from attnviz.colors import NAN, ByteArray, colormap
-from attnviz.errors import AttnvizError
-from attnviz.figure_fonts import choose_fonts, readable, report_texts
-from attnviz.figure_letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
-from attnviz.figure_theme import THEMES, rgb
-from attnviz.panels import Panel
-from attnviz.report import Report
+from attnviz.base.errors import AttnvizError
+from attnviz.render.figure.fonts import choose_fonts, readable, report_texts
+from attnviz.render.figure.letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
+from attnviz.render.figure.theme import THEMES, rgb
+from attnviz.report.colors import NAN, ByteArray, colormap
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 ABSENT, HATCH, NOT_A_NUMBER = LEVELS, LEVELS + 1, LEVELS + 2
 FAST = 1  # of zlib's levels: the higher ones take several times the time for files about as large

@@ -12,17 +12,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from attnviz.captions import head_name
-from attnviz.cells import HeadCells, Numbers
-from attnviz.codes import PRECISIONS, base85
-from attnviz.colors import DIVERGING, NAN, SEQUENTIAL, colormap
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.payload import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
-from attnviz.payload_factors import follows_from_factors
-from attnviz.report import Report, Summary
-from attnviz.styles import find_query
-from attnviz.tokens import Tokens
+from attnviz.base.errors import AttnvizError
+from attnviz.render.page.encoding import PRECISIONS, base85
+from attnviz.render.page.packed_factors import follows_from_factors
+from attnviz.render.page.packing import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
+from attnviz.report.arcs_and_text import find_query
+from attnviz.report.captions import head_name
+from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
+from attnviz.report.look import Look
+from attnviz.report.numbers import HeadCells, Numbers
+from attnviz.report.report import Report, Summary
+from attnviz.text.tokens import Tokens
 
 SCRIPTS = (
     "factors.js",
@@ -61,7 +61,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         AttnvizError: if the report is of something that has no cells.
     """
     if report.table_of_heads is not None:
-        from attnviz.render_heads_html import write_atlas
+        from attnviz.render.page.head_atlas import write_atlas
 
         write_atlas(report, report.table_of_heads, file)
         return
@@ -277,4 +277,4 @@ def _script_json(value: dict[str, Any]) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (files("attnviz") / "page" / name).read_text(encoding="utf-8")
+    return (files("attnviz.render.page") / "assets" / name).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.errors import AttnvizError
+from attnviz.base.errors import AttnvizError
 
 ABSENT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
 DIGITS = np.frombuffer(

@@ -9,11 +9,11 @@ import html
 import math
 from typing import IO
 
-from attnviz.colors import colormap, ink_on
-from attnviz.heads import HeadRow, HeadTable
-from attnviz.metrics import METRICS
-from attnviz.panels import Panel
-from attnviz.report import Report
+from attnviz.metrics.head_table import HeadRow, HeadTable
+from attnviz.metrics.metrics import METRICS
+from attnviz.report.colors import colormap, ink_on
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 SHADES = 64  # classes of colours
 POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"

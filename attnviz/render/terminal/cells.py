@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.colors import ColorScale, Rgb, ink_on
-from attnviz.look import Look
-from attnviz.panels import Panel
-from attnviz.terminal_lines import Line, Span, fit
+from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.report.colors import ColorScale, Rgb, ink_on
+from attnviz.report.look import Look
+from attnviz.report.panels import Panel
 
 LEGEND = 24  # columns of the colour scale
 SHADES = "·░▒▓█"

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import IO
 
-from attnviz.look import Look
-from attnviz.panels import Panel
-from attnviz.report import Report
-from attnviz.terminal_cells import legend
-from attnviz.terminal_lines import Line, Span, fit, in_ascii, print_lines, wrap
-from attnviz.terminal_maps import choose_grid, map_bands
-from attnviz.terminal_overview import thumbnails
-from attnviz.terminal_table import summary_lines
-from attnviz.terminal_text import shaded_texts
+from attnviz.render.terminal.cells import legend
+from attnviz.render.terminal.lines import Line, Span, fit, in_ascii, print_lines, wrap
+from attnviz.render.terminal.maps import choose_grid, map_bands
+from attnviz.render.terminal.overview import thumbnails
+from attnviz.render.terminal.table import summary_lines
+from attnviz.render.terminal.text import shaded_texts
+from attnviz.report.look import Look
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 MOST_CELLS = 120  # a picture of more rows than this no longer fits a screen
 MARGIN = 12  # columns left for row labels where a map is pooled

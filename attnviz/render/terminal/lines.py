@@ -9,8 +9,8 @@ from typing import IO
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.colors import Rgb
-from attnviz.look import Look
+from attnviz.report.colors import Rgb
+from attnviz.report.look import Look
 
 ASCII_FOR = str.maketrans({"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-"})
 CUBE = np.array([0, 95, 135, 175, 215, 255])

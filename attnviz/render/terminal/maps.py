@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.look import Look
-from attnviz.panels import Axis, Panel
-from attnviz.report import Report
-from attnviz.terminal_cells import Grid, block_cells, half_cells, number_cells
-from attnviz.terminal_lines import Line, Span, fit, right, widest
+from attnviz.render.terminal.cells import Grid, block_cells, half_cells, number_cells
+from attnviz.render.terminal.lines import Line, Span, fit, right, widest
+from attnviz.report.look import Look
+from attnviz.report.panels import Axis, Panel
+from attnviz.report.report import Report
 
 GAP = 3  # columns between panels
 TALLEST_HEADER = 10  # lines of key labels written downwards

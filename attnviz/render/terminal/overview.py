@@ -5,11 +5,11 @@ from itertools import groupby
 
 from rich.cells import cell_len
 
-from attnviz.look import Look
-from attnviz.panels import Panel
-from attnviz.report import Report
-from attnviz.terminal_cells import Grid, block_cells, half_cells
-from attnviz.terminal_lines import Line, Span, fit
+from attnviz.render.terminal.cells import Grid, block_cells, half_cells
+from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.report.look import Look
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 SMALLEST, LARGEST = 8, 16  # columns of a thumbnail
 GRID = Grid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)

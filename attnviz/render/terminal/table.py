@@ -2,10 +2,10 @@
 
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.colors import SEQUENTIAL, colormap
-from attnviz.look import Look
-from attnviz.report import Summary
-from attnviz.terminal_lines import Line, Span, cut, right, widest
+from attnviz.render.terminal.lines import Line, Span, cut, right, widest
+from attnviz.report.colors import SEQUENTIAL, colormap
+from attnviz.report.look import Look
+from attnviz.report.report import Summary
 
 BAR = 4  # columns of a bar beside a number
 BAR_COLOR = 140  # of 256: a green that stands out on dark and on light

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
-from attnviz.colors import ink_on
-from attnviz.look import Look
-from attnviz.panels import Panel
-from attnviz.report import Report
-from attnviz.terminal_lines import Line, Span, fit, wrap
+from attnviz.render.terminal.lines import Line, Span, fit, wrap
+from attnviz.report.colors import ink_on
+from attnviz.report.look import Look
+from attnviz.report.panels import Panel
+from attnviz.report.report import Report
 
 TELLING = 0.1  # of the scale: smaller weights are not written where there is no colour
 

@@ -7,14 +7,14 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 from attnviz.api import report_options
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.render import draw
-from attnviz.render_figure import figure
-from attnviz.report import Report, build_report
-from attnviz.selection import Selection
-from tests.test_render_figure import recorded, shown_texts, words
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.render.figure.draw import figure
+from attnviz.render.formats import draw
+from attnviz.report.look import Look
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
+from tests.render.figure.test_draw import recorded, shown_texts, words
 
 
 def report_of(recording: Recording, table: str | None = None, suffix: str = ".svg", **look: Any) -> Report:

@@ -10,16 +10,16 @@ import pytest
 from matplotlib.text import Text
 from PIL import Image
 
-from attnviz.atlas import heads_report
-from attnviz.compare import comparison_report
-from attnviz.figure_theme import THEMES
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.render import draw
-from attnviz.render_figure import figure, max_cells
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.tokens import Tokens, tokenize
+from attnviz.maps.recording import Recording
+from attnviz.render.figure.draw import figure, max_cells
+from attnviz.render.figure.theme import THEMES
+from attnviz.render.formats import draw
+from attnviz.report.comparison import comparison_report
+from attnviz.report.head_atlas import heads_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
 
 LONG_TITLE = "A title which goes on and on " * 8
@@ -293,7 +293,8 @@ def test_large_maps_in_vector_formats_are_pictures_that_no_viewer_blurs() -> Non
 
 def test_drawing_leaves_pyplot_and_torch_alone() -> None:
     code = (
-        "import sys; from attnviz.report import *; from attnviz.render import draw; from tests.conftest import *;"
+        "import sys; from attnviz.report.report import *; "
+        "from attnviz.render.formats import draw; from tests.conftest import *;"
         "draw(build_report(Recording(maps=(dense_maps(),), model='m'), ReportOptions()), '.png');"
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
     )

@@ -1,11 +1,11 @@
 import pytest
 
-from attnviz.figure_fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, report_texts
-from attnviz.look import Look
-from attnviz.render import draw
-from attnviz.report import build_report
-from attnviz.report_options import ReportOptions
-from tests.test_render_figure import recorded
+from attnviz.render.figure.fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, report_texts
+from attnviz.render.formats import draw
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import build_report
+from tests.render.figure.test_draw import recorded
 
 NOWHERE = "\U000e1234"  # a code point that Unicode has not given to anything
 

@@ -13,16 +13,15 @@ from pptx import Presentation
 from pptx.util import Inches
 
 import attnviz
-from attnviz.compare import comparison_report
-from attnviz.errors import AttnvizError
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.render import draw, max_cells
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens
-
-from .conftest import QUERIES
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import draw, max_cells
+from attnviz.report.comparison import comparison_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+from tests.conftest import QUERIES
 
 PICTURE = 13  # python-pptx's number of this kind of shape
 
@@ -30,7 +29,7 @@ PICTURE = 13  # python-pptx's number of this kind of shape
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures with few pixels, which are drawn in a moment."""
-    monkeypatch.setattr("attnviz.render_slides.FEWEST_DPI", 40)
+    monkeypatch.setattr("attnviz.render.figure.slides.FEWEST_DPI", 40)
 
 
 def deck(recording: Recording, **options: Any) -> bytes:
@@ -97,7 +96,7 @@ def test_caption_is_alternative_text_and_in_the_notes(recording: Recording) -> N
 
 
 def test_picture_has_300_dots_an_inch(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.render_slides.FEWEST_DPI", 300)
+    monkeypatch.setattr("attnviz.render.figure.slides.FEWEST_DPI", 300)
     [_, slide] = slides(attnviz.draw(recording, ".pptx", heads="1.2"))
     [picture] = pictures(slide)
     assert picture.image.size[0] / (picture.width / Inches(1)) == pytest.approx(300, abs=1)
@@ -172,7 +171,7 @@ def test_deck_that_cannot_be_is_refused(recording: Recording, options: dict[str,
 
 
 def test_more_slides_than_anyone_shows_are_refused(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.render_slides.MOST_SLIDES", 5)
+    monkeypatch.setattr("attnviz.render.figure.slides.MOST_SLIDES", 5)
     with pytest.raises(AttnvizError, match=r"6 slides are too many; --heads 3\.2,4\.5 chooses"):
         deck(recording)
 

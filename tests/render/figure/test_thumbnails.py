@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnviz.colors import NAN
-from attnviz.compare import comparison_report
-from attnviz.errors import AttnvizError
-from attnviz.figure_letters import LEVELS, text_width
-from attnviz.figure_overview import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
-from attnviz.figure_theme import THEMES, rgb
-from attnviz.look import Look
-from attnviz.maps import DenseMaps, Recording
-from attnviz.render import draw, max_cells, thumbnail_cells
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.tokens import Tokens
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.render.figure.letters import LEVELS, text_width
+from attnviz.render.figure.theme import THEMES, rgb
+from attnviz.render.figure.thumbnails import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
+from attnviz.render.formats import draw, max_cells, thumbnail_cells
+from attnviz.report.colors import NAN
+from attnviz.report.comparison import comparison_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.tokens import Tokens
 
 
 def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:
@@ -145,7 +145,7 @@ def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() 
 
 
 def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:
-    from attnviz.selection import Selection
+    from attnviz.text.selection import Selection
 
     many = ReportOptions(selection=Selection.parse(heads="0-6"), one_page=True)
     assert build_report(recorded(3, 7, 2, 3), many).style == "map"
@@ -154,7 +154,7 @@ def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:
 
 def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
     code = (
-        "import sys; from tests.test_figure_overview import *; "
+        "import sys; from tests.render.figure.test_thumbnails import *; "
         "draw(report_of(recorded(5, 7, 4, 6)), '.png'); assert not {'matplotlib', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

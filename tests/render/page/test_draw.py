@@ -15,21 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.codes import PRECISIONS, Precision, base85, encode_weights
-from attnviz.colors import colormap
-from attnviz.compare import comparison_report
-from attnviz.errors import AttnvizError
-from attnviz.look import Look, parse_bytes
-from attnviz.maps import DenseMaps, Recording
-from attnviz.payload import log_sum_exp, plan_page
-from attnviz.render import draw
-from attnviz.render_html import SCRIPTS, _asset
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens
-
-from .conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.render.formats import draw
+from attnviz.render.page.draw import SCRIPTS, _asset
+from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
+from attnviz.render.page.packing import log_sum_exp, plan_page
+from attnviz.report.colors import colormap
+from attnviz.report.comparison import comparison_report
+from attnviz.report.look import Look, parse_bytes
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
 
 STATEMENT = r"^(?:async )?(?:function|class|const|let) (\w+)"
 HOSTILE = (
@@ -372,7 +371,7 @@ def test_layers_of_different_head_counts_and_shapes_share_a_page(recording: Reco
 
 
 def test_spaces_of_the_text_come_back() -> None:
-    from attnviz.tokens import tokenize
+    from attnviz.text.tokens import tokenize
 
     tokens = tokenize("Life, is\nshort")
     maps = replace(

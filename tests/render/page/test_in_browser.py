@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnviz.compare import comparison_report
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.render import draw
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-
-from .conftest import LAYERS, dense, dense_maps
-from .test_render_html import HOSTILE, large, with_labels
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import draw
+from attnviz.report.comparison import comparison_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from tests.conftest import LAYERS, dense, dense_maps
+from tests.render.page.test_draw import HOSTILE, large, with_labels
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 api = pytest.importorskip("playwright.sync_api")

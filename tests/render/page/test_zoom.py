@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.bias import Bias
-from attnviz.compare import comparison_report
-from attnviz.maps import Recording
-from attnviz.maps_factored import FactoredMaps
-from attnviz.masks import Mask
-from attnviz.render import draw
-from attnviz.report import build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import Tokens
-
-from .test_maps_factored import factored, softmax
-from .test_page_browser import CHROMIUM, Opened, Opener, browser, report_of  # noqa: F401
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import draw
+from attnviz.report.comparison import comparison_report
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+from tests.maps.test_factored import factored, softmax
+from tests.render.page.test_in_browser import CHROMIUM, Opened, Opener, browser, report_of  # noqa: F401
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
 QUERIES, KEYS, FEATURES = 530, 610, 16

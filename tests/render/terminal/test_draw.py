@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.render import draw
-from attnviz.render_terminal import max_cells, report_lines
-from attnviz.report import Report, build_report
-from attnviz.report_options import ReportOptions
-from attnviz.selection import Selection
-from attnviz.tokens import tokenize
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import draw
+from attnviz.render.terminal.draw import max_cells, report_lines
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 
 TRUE, INDEXED = 2**24, 256

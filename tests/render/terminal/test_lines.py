@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attnviz.terminal_lines import fit, nearest_of_256, wrap
+from attnviz.render.terminal.lines import fit, nearest_of_256, wrap
 
 
 def test_both_texts_of_a_label_survive_cutting() -> None:

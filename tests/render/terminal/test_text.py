@@ -7,16 +7,16 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.api import report_options
-from attnviz.look import Look
-from attnviz.maps import Recording
-from attnviz.render import draw
-from attnviz.render_terminal import report_lines
-from attnviz.report import Report, build_report
-from attnviz.selection import Selection
-from attnviz.tokens import tokenize
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import draw
+from attnviz.render.terminal.draw import report_lines
+from attnviz.report.look import Look
+from attnviz.report.report import Report, build_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
-from tests.test_render_figure import recorded
-from tests.test_render_terminal import HOSTILE
+from tests.render.figure.test_draw import recorded
+from tests.render.terminal.test_draw import HOSTILE
 
 TRUE = 2**24
 

@@ -1,0 +1,1 @@
+"""One attention call: its mask, bias, softmax and modules."""

@@ -1,0 +1,1 @@
+"""What everyone stands on: errors, array types, files, progress, the machine."""

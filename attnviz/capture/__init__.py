@@ -1,0 +1,1 @@
+"""Attention taken from the forward pass of any torch module."""

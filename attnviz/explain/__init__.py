@@ -1,0 +1,1 @@
+"""The computation of one head, step by step."""

@@ -1,0 +1,1 @@
+"""The numbers of a run: recordings and their maps, held, saved and named."""

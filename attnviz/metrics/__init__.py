@@ -1,0 +1,1 @@
+"""Maps to numbers: what heads do, how they combine, how they differ."""

@@ -1,0 +1,1 @@
+"""Sources of recordings: the seeded, the trained and Hugging Face models."""

@@ -1,0 +1,1 @@
+"""Reports to bytes, one format a file or a room."""

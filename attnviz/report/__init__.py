@@ -1,0 +1,1 @@
+"""Recordings to reports, in which everything is decided."""

@@ -1,0 +1,1 @@
+"""Long maps to pixels and numbers, in memory that does not grow with their area."""

@@ -1,0 +1,1 @@
+"""A text to tokens, and what was chosen of them."""
