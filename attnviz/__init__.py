@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from attnviz.attention.modules import SelfAttention as SelfAttention
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
     from attnviz.base.errors import AttnvizError as AttnvizError
-    from attnviz.base.files import load as load
     from attnviz.capture.record import record as record
     from attnviz.maps.recording import Recording as Recording
+    from attnviz.maps.saved import load as load
+    from attnviz.report.heatmaps import build_report as build_report
     from attnviz.report.options import ReportOptions as ReportOptions
-    from attnviz.report.report import build_report as build_report
     from attnviz.text.selection import Selection as Selection
 
 EXPORTS = {
@@ -26,9 +26,9 @@ EXPORTS = {
     "Selection": "attnviz.text.selection",
     "SelfAttention": "attnviz.attention.modules",
     "SeparateHeads": "attnviz.attention.modules",
-    "build_report": "attnviz.report.report",
+    "build_report": "attnviz.report.heatmaps",
     "draw": "attnviz.api",
-    "load": "attnviz.base.files",
+    "load": "attnviz.maps.saved",
     "record": "attnviz.capture.record",
 }
 

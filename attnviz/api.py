@@ -3,6 +3,7 @@
 import html
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, known_names
@@ -10,9 +11,10 @@ from attnviz.maps.recording import Recording
 from attnviz.maps.words import Grouping, regroup
 from attnviz.render.formats import ONE_PAGE, RENDERERS, STYLED, TERMINAL, max_cells, thumbnail_cells
 from attnviz.render.formats import draw as draw_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look, on_terminal
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
@@ -65,6 +67,17 @@ def figure(recording: Recording, **options: Any) -> "Figure":
     from attnviz.render.figure.draw import figure as draw_figure
 
     return draw_figure(_report(recording, ".png", options))
+
+
+def save(recording: Recording, path: Path, force: bool = False) -> None:
+    """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
+
+    Raises:
+        AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+    """
+    from attnviz.maps.saved import save
+
+    save(recording, path, force)
 
 
 def page_frame(recording: Recording) -> str | None:

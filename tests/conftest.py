@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is no bug

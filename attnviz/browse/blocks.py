@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.state import View
 from attnviz.browse.units import Units
-from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, bands, block_edges
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.streaming.overview import bands, block_edges
 from attnviz.text.units import reduce_units
 
 BAND = 1_000_000  # cells that are computed at once where a block has no bound

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attnviz.browse.state import View
-from attnviz.maps.recording import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps
 
 MOST_UNASKED = 4_000_000  # cells of a head that is measured before its numbers are asked for
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from attnviz.browse.blocks import Cells, Head, pooled, sampled
 from attnviz.browse.state import View
-from attnviz.maps.recording import block_edges
+from attnviz.streaming.overview import block_edges
 
 MOST_AT_ONCE = 1_000_000  # cells of a block that are pooled before the screen is drawn
 

@@ -3,18 +3,20 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.blocks import Cells, Head, joined, pool, pooled, unit_cells
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.refined import MOST_AT_ONCE, Refined
 from attnviz.browse.state import View
 from attnviz.browse.units import Units
-from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, Recording, block_edges
-from attnviz.report.captions import head_name
+from attnviz.maps.heads import head_name, select_heads
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
+from attnviz.metrics.change import refuse_unlike
 from attnviz.report.colors import ColorScale
-from attnviz.report.comparison import refuse_unlike
-from attnviz.report.head_panels import select_heads
 from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
 from attnviz.report.scales import shared_scale
+from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens
 

@@ -8,15 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import available_memory
 from attnviz.capture.calls import AttentionCall, FactoredCall, pick_heads
 from attnviz.capture.mask_rules import Rules, rules_of
 from attnviz.capture.recovered_factors import factors_of
 from attnviz.capture.sites import Attention, Site
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import COARSE, FactoredMaps, is_long
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.pooled import PooledMaps, pool_heads
-from attnviz.maps.recording import BoolArray, DenseMaps, FloatArray, LayerMaps
 from attnviz.text.tokens import Tokens
 
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller

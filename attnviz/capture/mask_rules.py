@@ -13,8 +13,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import IntArray, Mask
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.capture.calls import FactoredCall
-from attnviz.maps.recording import BoolArray, FloatArray
 
 BAND = 256  # queries that are compared at once
 SAMPLED = 64  # queries that say what each distance adds, the first and the last among them

@@ -14,8 +14,9 @@ from attnviz.capture.kept import Kept, keep, maps_of
 from attnviz.capture.sites import Attention, Numbering, Place, Places, Site, check_attention
 from attnviz.capture.torch_functions import AttentionMode, fused_kernels_allowed
 from attnviz.capture.transformers_kernels import interface_heard
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.pooled import PooledMaps
-from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection, refuse_missing
 from attnviz.text.tokens import Tokens, visible_label
 from attnviz.version import __version__

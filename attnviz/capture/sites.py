@@ -9,7 +9,7 @@ from typing import Literal
 from torch import nn
 
 from attnviz.base.errors import AttnvizError, known_names
-from attnviz.maps.recording import Kind
+from attnviz.maps.layer_maps import Kind
 
 Attention = Literal["encoder", "decoder", "cross"]
 ATTENTIONS: tuple[Attention, ...] = ("encoder", "decoder", "cross")

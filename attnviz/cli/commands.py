@@ -82,7 +82,7 @@ def show(
         recording = record_batch(read_batch(batch, input), settings, selection)
     from attnviz.maps.words import Grouping, regroup
     from attnviz.report.combined import combined_report
-    from attnviz.report.report import build_report
+    from attnviz.report.heatmaps import build_report
 
     recording = regroup(recording, selection, Grouping(**vars(words)), table)
     options = report_options(selection, drawn_look, output, table, rank)
@@ -155,7 +155,7 @@ def record_command(
     half: Half = False,
 ) -> None:
     """Save the attention over a text, to show and compare later without the model."""
-    from attnviz.base.files import save
+    from attnviz.maps.saved import save
 
     path, selection = recording_path(output), Selection.parse(**vars(select))
     if select.queries is not None or select.keys is not None:

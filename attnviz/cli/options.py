@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 from typer import Argument, Option
 from typer.models import OptionInfo
 
-from attnviz.models.source import ModelSettings
+from attnviz.models.settings import ModelSettings
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ def recording_path(output: Output) -> Path:
     Raises:
         AttnvizError: if no file of that kind is named, or it cannot be written.
     """
-    from attnviz.base.files import SUFFIX, refuse_target
+    from attnviz.base.files import refuse_target
+    from attnviz.maps.saved import SUFFIX
 
     if output.output is None or output.output.suffix.lower() != SUFFIX or output.json:
         raise AttnvizError(f"a recording is written to a file; -o run{SUFFIX} works")

@@ -9,9 +9,9 @@ from attnviz.cli.input import Given
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
-    from attnviz.explain.tables import Computation
     from attnviz.maps.recording import Recording
-    from attnviz.models.source import ModelSettings
+    from attnviz.models.computation import Computation
+    from attnviz.models.settings import ModelSettings
 
 CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
@@ -19,24 +19,24 @@ CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 def record(given: Given, settings: "ModelSettings", selection: Selection) -> "Recording":
     """The recording of a text, or the one that is saved there."""
     if isinstance(given, Path):
-        from attnviz.base.files import load
+        from attnviz.maps.saved import load
 
         return load(given)
-    from attnviz.models.source import open_source
+    from attnviz.models.sources import open_source
 
     return open_source(settings).record(given, selection)
 
 
 def record_batch(texts: list[str], settings: "ModelSettings", selection: Selection) -> "Recording":
     """The recording of several texts, run together."""
-    from attnviz.models.source import open_source
+    from attnviz.models.sources import open_source
 
     return open_source(settings).record_batch(texts, selection)
 
 
 def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation":
     """Every number of one layer of a built-in model over a text."""
-    from attnviz.models.source import ModelSettings
+    from attnviz.models.settings import ModelSettings
 
     if isinstance(text, Path):
         raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
@@ -57,7 +57,8 @@ def record_both(
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     if isinstance(text, Path) or isinstance(other, Path):
         return record_each(text, other, settings, selection)
-    from attnviz.models.source import ModelSettings, open_source, option
+    from attnviz.models.settings import ModelSettings, option
+    from attnviz.models.sources import open_source
 
     if settings.model != ModelSettings.model:
         if other is None:

@@ -8,7 +8,7 @@ from attnviz.cli.output import medium
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
-    from attnviz.models.source import ModelSettings
+    from attnviz.models.settings import ModelSettings
     from attnviz.report.look import Look as ReportLook
     from attnviz.report.options import ReportOptions
 
@@ -28,7 +28,7 @@ def parse_head(head: str) -> tuple[int, int]:
 
 def model_settings(input: Input, model: Model) -> "ModelSettings":
     """The settings that the options give."""
-    from attnviz.models.source import ModelSettings
+    from attnviz.models.settings import ModelSettings
 
     return ModelSettings(tokenizer=input.tokenizer, context=input.context, **vars(model))
 

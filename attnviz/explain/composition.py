@@ -6,9 +6,9 @@ of, and these are a sum of the embedding and of what each earlier head has added
 
 import numpy as np
 
+from attnviz.base.arrays import FloatArray
 from attnviz.explain.head_view import Teller
 from attnviz.explain.tables import Step, cut_table, shape
-from attnviz.maps.recording import FloatArray
 
 COMPOSITION = "composition"
 ALL = "all"

@@ -13,8 +13,9 @@ from attnviz.explain.composition import COMPOSITION, tell_composition
 from attnviz.explain.head_view import Teller
 from attnviz.explain.inputs import tell_embedding, tell_heads, tell_projections, tell_tokens
 from attnviz.explain.outputs import tell_join, tell_output, tell_sum
-from attnviz.explain.tables import Computation, Explanation, Step
+from attnviz.explain.tables import Explanation, Step
 from attnviz.explain.weights import tell_dropout, tell_mask, tell_scaling, tell_scores, tell_softmax
+from attnviz.models.computation import Computation
 from attnviz.report.look import Look
 from attnviz.text.selection import refuse_missing
 from attnviz.text.tokens import visible_label

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.explain.tables import Computation, Table, cut_table
+from attnviz.base.arrays import FloatArray
+from attnviz.explain.tables import Table, cut_table
 from attnviz.explain.worked_examples import raw_scores
-from attnviz.maps.recording import FloatArray
+from attnviz.models.computation import Computation
 from attnviz.report.colors import ColorScale
 
 

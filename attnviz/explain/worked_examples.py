@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.explain.tables import Computation, Table, cut_table
-from attnviz.maps.recording import FloatArray
+from attnviz.base.arrays import FloatArray
+from attnviz.explain.tables import Table, cut_table
+from attnviz.models.computation import Computation
 
 MOST_TERMS = 3
 MOST_EXPONENT = 12  # a power of e that is still read at a glance

@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import accelerator
-from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, Overview, Window
+from attnviz.maps.layer_maps import LayerMaps, Window
 from attnviz.streaming.numpy_pass import pixel_axes, pool, product
+from attnviz.streaming.overview import Overview
 
 COARSE = 16.0  # a log-sum-exp beyond it is too large for weights to be right to 1e-5 if all is done in float32
 LONG = 2048  # queries and keys beyond which maps are kept as factors

@@ -7,8 +7,10 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import BoolArray, FloatArray, LayerMaps, Overview, Window, block_edges, reduce_blocks
+from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 
 MOST_BLOCKS = 512  # a side: as many as a large picture of one head has pixels
 

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
+from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import FloatArray, Recording
+from attnviz.maps.recording import Recording
 
 if TYPE_CHECKING:
     from attnviz.maps.tensor_file import Entry, TensorFile

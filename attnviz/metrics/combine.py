@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError, known_names, number_ranges
-from attnviz.maps.recording import DenseMaps, LayerMaps
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import LayerMaps
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

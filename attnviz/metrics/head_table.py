@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
 from attnviz.metrics.patterns import name_pattern
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.subnormal import taken_as_zero
-from attnviz.maps.recording import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.query_grid import NEAR, BoolArray, FloatArray
 from attnviz.metrics.row_blocks import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.progress import track
 from attnviz.maps.factored import is_long
-from attnviz.maps.recording import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.query_grid import BoolArray, Cells, FloatArray, Grid, IntArray, sentences_of
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache

@@ -14,7 +14,8 @@ from attnviz.models.huggingface_loading import (
     refusals,
     text_part,
 )
-from attnviz.models.source import AbstractSource, ModelSettings, refuse_ignored
+from attnviz.models.settings import ModelSettings, refuse_ignored
+from attnviz.models.source import AbstractSource
 from attnviz.version import __version__
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.source import SOURCES
+from attnviz.models.settings import PRETRAINED, TOLD
 from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
@@ -37,7 +37,7 @@ def find_model(name: str) -> Path:
         if path.exists():
             raise AttnvizError(f"{name!r} is a file; --model takes the folder that it is in, or a name on the hub")
         if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
-            built_in = ", ".join(SOURCES)
+            built_in = ", ".join(name for name in TOLD if name != PRETRAINED)
             raise AttnvizError(f"no folder {name!r}; {built_in}, a Hugging Face model's folder or its hub name works")
     refuse_missing_library("transformers")
     if not path.is_dir():

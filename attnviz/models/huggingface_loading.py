@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import find_device
-from attnviz.models.source import ModelSettings
+from attnviz.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -11,8 +11,8 @@ from torch.nn import functional
 from attnviz.attention.kernels import flash_attention, has_kernel
 from attnviz.attention.mask import Mask
 from attnviz.attention.modules import MultiHeadAttention
+from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import overflow
-from attnviz.maps.recording import FloatArray
 from attnviz.streaming.torch_pass import Factors, stream
 
 

@@ -8,7 +8,8 @@ from attnviz.base.errors import AttnvizError, overflow
 from attnviz.base.machine import available_memory, find_device
 from attnviz.models.seeded_batch import Batch, padded, padding_remarks
 from attnviz.models.seeded_model import build_model, share_weights
-from attnviz.models.source import AbstractSource, ModelSettings, refuse_ignored
+from attnviz.models.settings import ModelSettings, refuse_ignored
+from attnviz.models.source import AbstractSource
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
 
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
     import torch
 
     from attnviz.attention.modules import Attended, MultiHeadAttention
-    from attnviz.explain.tables import Computation
+    from attnviz.base.arrays import FloatArray
+    from attnviz.maps.dense import DenseMaps
     from attnviz.maps.factored import FactoredMaps
-    from attnviz.maps.recording import DenseMaps, FloatArray, LayerMaps, Recording
+    from attnviz.maps.layer_maps import LayerMaps
+    from attnviz.maps.recording import Recording
+    from attnviz.models.computation import Computation
     from attnviz.models.long_attention import Attention
     from attnviz.text.tokens import Tokens
 
@@ -248,7 +252,7 @@ class SeededSource(AbstractSource):
     def _maps(self, layer: int, call: "Attended", batch: Batch, item: int, selection: Selection) -> "DenseMaps":
         import numpy as np
 
-        from attnviz.maps.recording import DenseMaps
+        from attnviz.maps.dense import DenseMaps
 
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
         scores, weights = (
@@ -272,7 +276,7 @@ class SeededSource(AbstractSource):
 
 
 def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRun) -> "Computation":
-    from attnviz.explain.tables import Computation
+    from attnviz.models.computation import Computation
 
     def array(values: "torch.Tensor") -> "FloatArray":
         floats: FloatArray = values.detach().float().cpu().numpy()

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from attnviz.models.source import ModelSettings
+from attnviz.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     import torch

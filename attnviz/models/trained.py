@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import available_memory, find_device
-from attnviz.models.source import AbstractSource, ModelSettings, refuse_ignored
+from attnviz.models.settings import ModelSettings, refuse_ignored
+from attnviz.models.source import AbstractSource
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     import torch
 
     from attnviz.attention.modules import Attended, MultiHeadAttention
-    from attnviz.explain.tables import Computation
-    from attnviz.maps.recording import DenseMaps, FloatArray, Recording
+    from attnviz.base.arrays import FloatArray
+    from attnviz.maps.dense import DenseMaps
+    from attnviz.maps.recording import Recording
+    from attnviz.models.computation import Computation
     from attnviz.text.tokens import Tokens
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"
@@ -163,7 +166,7 @@ def computation_of(model: "torch.nn.ModuleDict", layer: int, tokens: "Tokens") -
     import torch
 
     from attnviz.attention.mask import Mask
-    from attnviz.explain.tables import Computation
+    from attnviz.models.computation import Computation
 
     module, ids, everything = attention_of(model, layer), numbers_of(model, tokens), slice(0, len(tokens))
     with torch.no_grad():
@@ -251,7 +254,7 @@ def maps_of_call(
 ) -> "DenseMaps":
     """The maps of one text of a batch, of the given heads or all."""
     from attnviz.attention.mask import Mask
-    from attnviz.maps.recording import DenseMaps
+    from attnviz.maps.dense import DenseMaps
 
     chosen = tuple(sorted(heads)) if heads else tuple(range(NUM_HEADS))
     scores, weights = (

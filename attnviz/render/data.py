@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
-from attnviz.report.captions import head_name
+from attnviz.maps.heads import head_name
+from attnviz.render.heads import spreadsheet_text, write_heads
 from attnviz.report.look import Look
 from attnviz.report.numbers import Block, HeadCells, Numbers
 from attnviz.report.report import Report
 
 JSON_FORMAT, JSON_VERSION = "attnviz numbers", 1
-FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
 NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -31,8 +31,6 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         AttnvizError: if the report is of something that has no cells.
     """
     if report.table_of_heads is not None:
-        from attnviz.render.heads import write_heads
-
         write_heads(report, report.table_of_heads, suffix, file)
         return
     if report.numbers is None:
@@ -43,11 +41,6 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 def max_cells(look: Look) -> int:
     """None: every number is written, and no picture of them needed."""
     return 0
-
-
-def spreadsheet_text(text: str) -> str:
-    """The text as a spreadsheet keeps it: an apostrophe before what would run as a formula, or starts with one."""
-    return f"'{text}" if text.lstrip(" \n").startswith(FORMULA) else text
 
 
 def _write_csv(report: Report, numbers: Numbers, file: IO[bytes]) -> None:

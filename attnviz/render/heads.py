@@ -11,6 +11,7 @@ from attnviz.metrics.head_table import HeadRow, HeadTable
 from attnviz.metrics.metrics import METRICS
 from attnviz.report.report import Report
 
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
 JSON_FORMAT, JSON_VERSION = "attnviz heads", 1
 
 
@@ -28,8 +29,6 @@ def write_heads(report: Report, table: HeadTable, suffix: str, file: IO[bytes]) 
 
 def _write_csv(report: Report, table: HeadTable, file: IO[bytes]) -> None:
     """A column a metric, and one for its spread where there are several texts; empty where it has no meaning."""
-    from attnviz.render.data import spreadsheet_text
-
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     spreads = [f"{name}_spread" for name in METRICS] if table.texts > 1 else []
@@ -63,3 +62,8 @@ def _json_row(row: HeadRow, several: bool) -> dict[str, Any]:
 
 def _known(numbers: dict[str, float]) -> dict[str, float | None]:
     return {name: None if math.isnan(number) else number for name, number in numbers.items()}
+
+
+def spreadsheet_text(text: str) -> str:
+    """The text as a spreadsheet keeps it: an apostrophe before what would run as a formula, or starts with one."""
+    return f"'{text}" if text.lstrip(" \n").startswith(FORMULA) else text

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
     counted,
     for_texts,

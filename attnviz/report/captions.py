@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, number_ranges
-from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.maps.heads import head_name
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
 from attnviz.report.numbers import HeadCells
 from attnviz.report.panels import PERCENT, WEIGHT, Panel
 from attnviz.text.landmarks import UNITS
@@ -29,11 +31,6 @@ def text_title(recording: Recording) -> str:
     words = " · ".join(filter(None, (" ".join(texts[item].split()) for item in sorted(texts))))
     shown = " ".join(visible_label(word) for word in words.split(" "))
     return (shown if len(shown) <= LONGEST_TITLE else f"{shown[: LONGEST_TITLE - 1].rstrip()}…") or recording.model
-
-
-def head_name(maps: LayerMaps, head: int) -> str:
-    """A head as it is written everywhere: ``layer.head``."""
-    return f"{maps.layer}.{head}"
 
 
 def model_name(recording: Recording) -> str:

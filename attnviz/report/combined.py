@@ -3,11 +3,12 @@
 from dataclasses import dataclass, replace
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.heads import select_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.head_table import rank_heads
 from attnviz.report.captions import mark_remarks, model_name, panel_remarks, recording_remarks, strongest, text_title
-from attnviz.report.head_panels import head_cells, head_panels, select_heads
+from attnviz.report.head_panels import head_cells, head_panels
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.maps.heads import select_heads
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.metrics.patterns import CLEAR, SHARP
 from attnviz.report.captions import model_name, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
-from attnviz.report.head_panels import select_heads
 from attnviz.report.look import refuse_style
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import Axis, Panel, Quantity

@@ -1,29 +1,13 @@
-"""The heads that a selection names, and their panels and exact numbers."""
+"""The panels and exact numbers of chosen heads."""
 
 from typing import Any
 
-from attnviz.maps.recording import LayerMaps, Recording
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.report.colors import ColorScale
 from attnviz.report.numbers import QUANTITIES, HeadCells
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, token_axis
-from attnviz.text.selection import Selection, refuse_missing, resolve_span
-
-
-def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
-    """The chosen heads in the order chosen.
-
-    Raises:
-        AttnvizError: naming what is not there and what is.
-    """
-    refuse_missing(selection.chosen_layers, recording.layers, "layer")
-    layers = selection.chosen_layers or recording.layers
-    chosen = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
-    for maps in chosen:
-        refuse_missing(selection.heads_of(maps.layer), maps.heads, f"head in layer {maps.layer}:")
-    pairs = [(maps, head) for maps in chosen for head in selection.heads_of(maps.layer) or maps.heads]
-    order = {pair: place for place, pair in enumerate(selection.pairs or ())}
-    return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))
+from attnviz.text.selection import resolve_span
 
 
 def head_cells(sides: dict[str, LayerMaps], head: int, options: ReportOptions, **rest: Any) -> HeadCells:

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.maps.recording import LayerMaps, Recording, bands
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
+from attnviz.streaming.overview import bands
 
 CELLS = 16_384  # of a block of several queries; a block of one may hold more
 QUANTITIES = ("score", "weight")

@@ -9,8 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from attnviz.maps.recording import BoolArray, FloatArray, block_edges
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.report.colors import ColorScale
+from attnviz.streaming.overview import block_edges
 from attnviz.text.landmarks import Mark, landmarks
 from attnviz.text.tokens import Tokens
 

@@ -1,35 +1,11 @@
-"""A Recording and the user's choices to a Report, in which everything is decided and only drawing is left."""
+"""Report: every choice made, so that only drawing is left."""
 
-import math
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from attnviz.base.progress import track
-from attnviz.maps.recording import LayerMaps, Recording
-from attnviz.metrics.head_table import HeadTable, rank_heads
-from attnviz.report.arcs_and_text import styled_heads
-from attnviz.report.captions import (
-    cut_remarks,
-    group_title,
-    head_name,
-    head_title,
-    heads_caption,
-    mark_remarks,
-    panel_remarks,
-    recording_remarks,
-    text_title,
-)
-from attnviz.report.head_panels import head_cells, head_panels, select_heads
+from attnviz.metrics.head_table import HeadTable
 from attnviz.report.look import Look
-from attnviz.report.numbers import HeadCells, Numbers, origin
-from attnviz.report.options import ReportOptions
-from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Drawing, Panel, Style
-from attnviz.report.scales import scale_remarks, share_scales
-
-SMALLEST_MAP = 32  # cells a side, however many maps are on a page
-OVERVIEW = 2048  # cells below each other in an overview on one page
-MOST_PANELS = 32  # heads drawn as maps with labels on one page
-MOST_MAPS = 16  # heads drawn as maps with labels; where more are there and none was chosen, all become thumbnails
+from attnviz.report.numbers import Numbers
+from attnviz.report.panels import Panel, Style
 
 
 @dataclass(frozen=True)
@@ -77,96 +53,3 @@ class Report:
     look: Look = field(default_factory=Look)
     numbers: Numbers | None = None
     table_of_heads: HeadTable | None = None
-
-
-def build_report(recording: Recording, options: ReportOptions) -> Report:
-    """The report of the chosen heads of a recording.
-
-    Raises:
-        AttnvizError: if the selection names what is not there.
-    """
-    heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
-    cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
-    if options.look.style != "heatmap" and options.max_cells:
-        drawing = styled_heads(recording, heads, cells, options)
-    elif is_overview(heads, options):
-        drawing = draw_overview(recording, heads, cells, options)
-    else:
-        drawing = draw_maps(recording, heads, cells, options)
-    return Report(
-        title=options.look.title or text_title(recording),
-        panels=share_scales(drawing.panels, options.look),
-        caption=drawing.caption,
-        remarks=(
-            *drawing.remarks,
-            *(scale_remarks(options.look) if drawing.panels else ()),
-            *recording_remarks(recording),
-        ),
-        style=drawing.style,
-        across=drawing.across,
-        look=options.look,
-        numbers=Numbers({"recording": origin(recording)}, cells),
-    )
-
-
-def draw_maps(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
-) -> Drawing:
-    """Heads as maps with labels, or as tables; as neither for a medium that takes the numbers themselves."""
-    options = share_page(options, len(heads) * (2 if options.table == "both" else 1))
-    quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
-    panels = [
-        panel
-        for maps, head in track(heads if options.max_cells else [], "pooling heads")
-        for panel in head_panels(maps, head, quantities, options, head_title(recording, maps, head))
-    ]
-    return Drawing(
-        panels=panels,
-        caption=heads_caption(recording, cells, panels),
-        remarks=(
-            *cut_remarks(cells[0], panels),
-            *mark_remarks(options.look.mark, panels),
-            *panel_remarks(panels),
-        ),
-        style="map" if options.table is None else "table",
-        across=2 if options.table == "both" else None,
-    )
-
-
-def share_page(options: ReportOptions, panels: int) -> ReportOptions:
-    """The options with as many cells as each of so many panels has room for."""
-    if not options.one_page:
-        return options
-    return replace(options, max_cells=max(options.max_cells // math.ceil(math.sqrt(panels)), SMALLEST_MAP))
-
-
-def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> bool:
-    """Whether these heads are too many to draw as maps with labels: on one page, or unless they were chosen."""
-    chosen = options.selection.heads is not None or options.selection.pairs is not None
-    fits = len(heads) <= MOST_PANELS if options.one_page else chosen or len(heads) <= MOST_MAPS
-    return bool(options.max_cells) and options.table is None and not fits
-
-
-def draw_overview(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
-) -> Drawing:
-    """Many heads as thumbnails, a row for each layer."""
-    down = len({(maps.layer, maps.kind, maps.item) for maps, _ in heads})
-    room = OVERVIEW // down if options.one_page and options.look.size is None else options.max_cells
-    small = replace(options, max_cells=min(max(room, SMALLEST_MAP), options.thumbnail))
-    panels = [
-        replace(panel, group=group_title(recording, maps))
-        for maps, head in track(heads, "pooling heads")
-        for panel in head_panels(maps, head, [PERCENT], small, head_name(maps, head))
-    ]
-    example = max(panels, key=lambda panel: panel.peak).title
-    return Drawing(
-        panels=panels,
-        caption=heads_caption(recording, cells, panels),
-        remarks=(
-            f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
-            *panel_remarks(panels),
-        ),
-        style="overview",
-        across=max(Counter(panel.group for panel in panels).values()),
-    )

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import FloatArray
 from attnviz.report.colors import DIVERGING, OF_TEXT, SEQUENTIAL, ColorScale
 from attnviz.report.look import Look
 from attnviz.report.panels import CHANGE, SCORE, Panel, Quantity

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.maps.recording import FloatArray
+from attnviz.base.arrays import FloatArray
 
 if TYPE_CHECKING:
     from attnviz.maps.factored import FactoredMaps

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.attention.kernels import fused_attention, has_fused_attention
-from attnviz.maps.recording import FloatArray, Overview, block_edges
+from attnviz.base.arrays import FloatArray
 from attnviz.streaming.factors import Factors
+from attnviz.streaming.overview import Overview, block_edges
 from attnviz.streaming.tiles import Axis, Tile
 
 HELD = {"cpu": 2**26, "cuda": 2**29}  # bytes of weights on blocks that are held at once

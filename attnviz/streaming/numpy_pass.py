@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import FloatArray
 from attnviz.base.progress import track
 from attnviz.base.subnormal import taken_as_zero
-from attnviz.maps.recording import FloatArray
 from attnviz.streaming.tiles import Axis, Tile
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.maps.recording import block_edges
+from attnviz.streaming.overview import block_edges
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.subnormal import taken_as_zero
-from attnviz.maps.recording import FloatArray, Overview
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.fused_pass import overview_by_indicators, suits
 from attnviz.streaming.head_pass import NEIGHBOURS, Found, Head
+from attnviz.streaming.overview import Overview
 from attnviz.streaming.plan import Plan
 from attnviz.streaming.workspace import Workspace
 

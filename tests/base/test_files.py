@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import atomic_file, decode_text, load, read_text, refuse_target, save
+from attnviz.base.files import atomic_file, decode_text, read_text, refuse_target
 from attnviz.cli.commands import main
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved import load, save
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 

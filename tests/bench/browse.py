@@ -12,9 +12,9 @@ from statistics import median
 import numpy as np
 
 from attnviz.attention.mask import Mask
-from attnviz.base.files import save
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
+from attnviz.maps.saved import save
 from attnviz.text.tokens import Tokens
 from tests.bench.timing import Pair, report
 from tests.browse.test_app import KEYS, key_times, wide_recording

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from attnviz.attention.mask import Mask
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from attnviz import api
-from attnviz.base import files
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 from tests.bench.timing import pair_commands, pair_functions, report
 from tests.conftest import random_maps
@@ -47,7 +47,7 @@ def main() -> None:
     report("overview of 12 x 12 heads at 128 tokens, PNG", measured, 1 / 25)
     with tempfile.TemporaryDirectory() as folder:
         saved, arrays = Path(folder) / "run.safetensors", Path(folder) / "weights.npy"
-        files.save(recording, saved)
+        recording.save(saved)
         np.save(arrays, weights)
         ours = [sys.executable, "-m", "attnviz", "show", str(saved), "-o", f"{folder}/ours.png", "--force"]
         theirs = [sys.executable, "-c", WHOLE, str(arrays), f"{folder}/theirs.png"]

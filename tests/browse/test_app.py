@@ -17,7 +17,8 @@ from attnviz.browse.app import Browser
 from attnviz.browse.cursor import Screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import State
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 

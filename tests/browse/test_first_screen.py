@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnviz.base.files import save
 from attnviz.browse.first_screen import ENTER, first_screen
 from attnviz.browse.session import Session
 from attnviz.maps.recording import Recording
+from attnviz.maps.saved import save
 
 
 def test_first_screen_is_the_overview_with_its_thumbnails(recording: Recording) -> None:

@@ -4,7 +4,8 @@ import numpy as np
 
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.state import View
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import METRICS
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS

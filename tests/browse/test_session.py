@@ -6,7 +6,10 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.session import Session
 from attnviz.browse.state import View
-from attnviz.maps.recording import DenseMaps, LayerMaps, Overview, Recording, Window
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.maps.recording import Recording
+from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 from tests.browse.test_units import made_tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps

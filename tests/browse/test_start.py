@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import save
 from attnviz.browse import start as browse
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
+from attnviz.maps.saved import save
 
 
 def test_without_a_terminal_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,8 @@ from attnviz.capture.calls import FactoredCall, SoftmaxCall
 from attnviz.capture.kept import keep, maps_of
 from attnviz.capture.mask_rules import mask_of, rules_of
 from attnviz.capture.sites import Site
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps
 from attnviz.text.tokens import Tokens
 
 HEADS, QUERIES, KEYS = 4, 30, 40

@@ -12,8 +12,9 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.recording import Recording
 
 HEADS, WIDTH = 4, 12
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.record import record
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, LayerMaps
+from attnviz.maps.layer_maps import LayerMaps
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 90, 70, 8
 FAR = -1e9

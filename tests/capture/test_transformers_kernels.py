@@ -11,7 +11,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 import attnviz
-from attnviz.maps.recording import DenseMaps
+from attnviz.maps.dense import DenseMaps
 from tests.capture.test_zoo import EXPERTS, GROUPED, SHORT, Entry, build, inputs_of
 
 KERNEL = "one_kernel"  # as flash attention is called: padding as the mask, positions as options

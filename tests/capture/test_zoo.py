@@ -10,7 +10,8 @@ import transformers
 from torch import Tensor
 
 import attnviz
-from attnviz.maps.recording import DenseMaps, LayerMaps
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import LayerMaps
 
 QUERIES, SHORT, CONTEXT = 9, 6, 7  # tokens: of the texts, of the padded one, of what an encoder reads
 

@@ -14,11 +14,13 @@ import torch
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.models.seeded import SeededSource
-from attnviz.models.source import AbstractSource, ModelSettings
+from attnviz.models.settings import ModelSettings
+from attnviz.models.source import AbstractSource
+from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import build_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.docs.test_notes import CAUSAL_WEIGHTS, SCORES, assert_prints

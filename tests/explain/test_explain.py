@@ -18,11 +18,12 @@ from attnviz.cli.commands import main
 from attnviz.explain.explain import STEPS, explain
 from attnviz.explain.formats import RENDERERS, room, write
 from attnviz.explain.markdown import escape
-from attnviz.explain.tables import Computation, Explanation, Table, cut_table, keep_ends
+from attnviz.explain.tables import Explanation, Table, cut_table, keep_ends
 from attnviz.explain.terminal import explanation_lines
 from attnviz.explain.worked_examples import variance_table
+from attnviz.models.computation import Computation
 from attnviz.models.seeded import SeededSource
-from attnviz.models.source import ModelSettings
+from attnviz.models.settings import ModelSettings
 from attnviz.models.trained import TrainedSource
 from attnviz.report.look import Look
 

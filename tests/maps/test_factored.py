@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, Overview
+from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 
 HEADS, KEY_HEADS, QUERIES, KEYS, FEATURES = 4, 2, 70, 90, 6

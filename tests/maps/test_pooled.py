@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import load
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.pooled import PooledMaps, pool_heads
-from attnviz.maps.recording import DenseMaps, Recording, block_edges, pool_weights
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved import load
+from attnviz.streaming.overview import block_edges, pool_weights
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import Recording, bands, block_edges
+from attnviz.maps.recording import Recording
+from attnviz.streaming.overview import bands, block_edges
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
 ALL = (slice(0, QUERIES), slice(0, KEYS))

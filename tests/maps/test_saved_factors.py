@@ -10,9 +10,9 @@ import pytest
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import load, save
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
+from attnviz.maps.saved import load, save
 from attnviz.maps.saved_factors import HalfArray, halve
 from attnviz.text.tokens import Tokens
 from tests.maps.test_factored import CASES, factored

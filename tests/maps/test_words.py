@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.maps.words import Grouping, regroup
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces

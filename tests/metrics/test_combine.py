@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import DenseMaps, LayerMaps
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.combine import REDUCTIONS, reduce_heads
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps

@@ -13,17 +13,17 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import save
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
+from attnviz.maps.saved import save
 from attnviz.metrics.head_table import head_table, rank_heads
 from attnviz.metrics.metrics import METRICS, measure
 from attnviz.metrics.patterns import SHARP
 from attnviz.render.formats import draw
 from attnviz.report.head_atlas import heads_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import build_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, LAYERS

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import load
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, Window
+from attnviz.maps.layer_maps import Window
+from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows
 from attnviz.metrics.metrics import METRICS, entropy, find_metric, induction, measure, measure_heads, measure_queries
 from attnviz.metrics.query_grid import sentences_of
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
-from attnviz.models.source import ModelSettings, open_source
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attnviz.maps.recording import DenseMaps
+from attnviz.maps.dense import DenseMaps
 from attnviz.metrics.metrics import measure
 from attnviz.metrics.patterns import name_pattern
 from attnviz.text.tokens import Tokens, tokenize

@@ -17,11 +17,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, LayerMaps, Recording
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
 from attnviz.models.huggingface_folder import describe_name
 from attnviz.models.huggingface_tokens import tokenize_text
-from attnviz.models.source import ModelSettings, open_source
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat on a mat das ist kurz life is short .".split()

@@ -8,11 +8,11 @@ import torch
 
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps, is_long
-from attnviz.maps.recording import DenseMaps
 from attnviz.models.long_attention import attend, attention_and_logsumexp
 from attnviz.models.seeded import SeededSource
-from attnviz.models.source import ModelSettings
+from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 
 TEXT = "one two three four five six seven eight nine ten eleven"

@@ -10,7 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.models.seeded import SeededSource
-from attnviz.models.source import ModelSettings, open_source, refuse_ignored
+from attnviz.models.settings import ModelSettings, refuse_ignored
+from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
 from tests.conftest import dense
 

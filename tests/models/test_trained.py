@@ -8,10 +8,12 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import HeadNumbers, measure
 from attnviz.metrics.patterns import name_pattern
-from attnviz.models.source import ModelSettings, open_source
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import open_source
 from attnviz.models.trained import EMBED_DIM, MODEL_FILE, NUM_HEADS, NUM_LAYERS, encode_positions, start_tokens
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection

@@ -15,13 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import DenseMaps, LayerMaps, Overview, Recording, Window
-from attnviz.render.data import spreadsheet_text
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.maps.recording import Recording
+from attnviz.metrics.change import compare
 from attnviz.render.formats import draw, max_cells, write
-from attnviz.report.comparison import compare, comparison_report
+from attnviz.render.heads import spreadsheet_text
+from attnviz.report.comparison import comparison_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
+from attnviz.streaming.overview import Overview
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps

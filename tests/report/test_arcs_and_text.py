@@ -8,15 +8,18 @@ import pytest
 
 from attnviz.api import report_options
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, Recording, Window
+from attnviz.maps.layer_maps import Window
+from attnviz.maps.recording import Recording
 from attnviz.report.arcs_and_text import AROUND, PLACES, find_query
 from attnviz.report.combined import combined_report
 from attnviz.report.comparison import comparison_report
 from attnviz.report.head_atlas import heads_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import KEYS, QUERIES, dense, random_maps

@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import DenseMaps, Recording, Window
-from attnviz.report.comparison import compare, comparison_report, jensen_shannon, total_variation
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import Window
+from attnviz.maps.recording import Recording
+from attnviz.metrics.change import compare, jensen_shannon, total_variation
+from attnviz.report.comparison import comparison_report
 from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, LAYERS, dense, dense_maps
@@ -52,7 +55,7 @@ def test_long_maps_are_compared_in_bands_to_the_same_numbers(
     recording: Recording, other: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = compare(recording, other)
-    monkeypatch.setattr("attnviz.report.comparison.BAND_CELLS", 2 * KEYS)
+    monkeypatch.setattr("attnviz.metrics.change.BAND_CELLS", 2 * KEYS)
     taken: list[int] = []
     window = DenseMaps.window
 
@@ -61,7 +64,7 @@ def test_long_maps_are_compared_in_bands_to_the_same_numbers(
         return window(maps, heads, queries, keys)
 
     monkeypatch.setattr(DenseMaps, "window", watched)
-    monkeypatch.setattr("attnviz.report.comparison._entropies", lambda heads: [0.0] * len(heads))
+    monkeypatch.setattr("attnviz.metrics.change._entropies", lambda heads: [0.0] * len(heads))
     banded = compare(recording, other)
     assert set(taken) == {2, 1}
     for one, same in zip(banded, whole, strict=True):

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.render.formats import TERMINAL, draw, thumbnail_cells
 from attnviz.render.terminal.draw import report_lines
+from attnviz.report.heatmaps import MOST_MAPS, build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import MOST_MAPS, build_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 

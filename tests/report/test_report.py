@@ -5,8 +5,9 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
+from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
 

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from attnviz.maps.recording import Recording
+from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import CHANGE, PERCENT, SCORE
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.report.scales import shared_scale
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense

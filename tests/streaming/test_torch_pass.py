@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import DenseMaps, block_edges
 from attnviz.streaming import plan
+from attnviz.streaming.overview import block_edges
 from attnviz.streaming.plan import Plan
 from attnviz.streaming.torch_pass import NUMBERS, Factors, Streamed, stream
 from tests.maps.test_factored import CASES, HEADS, KEYS, QUERIES, dense_of, factored, tolerance

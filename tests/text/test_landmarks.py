@@ -15,8 +15,9 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.landmarks import landmarks
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize

@@ -13,11 +13,11 @@ from typing import IO, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.heads import head_name
 from attnviz.render.page.encoding import PRECISIONS, base85
 from attnviz.render.page.packed_factors import follows_from_factors
 from attnviz.render.page.packing import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.report.arcs_and_text import find_query
-from attnviz.report.captions import head_name
 from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.look import Look
 from attnviz.report.numbers import HeadCells, Numbers

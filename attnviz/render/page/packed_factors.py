@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import FloatArray
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import FloatArray, LayerMaps, Overview
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.render.page.encoding import deflated
 from attnviz.report.numbers import HeadCells
+from attnviz.streaming.overview import Overview
 
 HALF = 2.0**-10 + 2.0**-22  # how far a product of two numbers rounded to float16 may be from their own, of its size
 HIGHEST = 15  # the largest number of a head is kept below 2 to this, well within float16

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.recording import LayerMaps, Overview, bands, block_edges, pool_weights
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.render.page.encoding import PRECISIONS, Precision, deflated, encode_weights, without_nan
 from attnviz.render.page.packed_factors import SENTENCE, KeyPool, PackedFactors, factored_bytes, pack_factors, peak_of
 from attnviz.report.numbers import HeadCells
+from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
 
 THUMBNAIL = 48  # cells a side
 BAND = 4_000_000  # cells that are compared at once

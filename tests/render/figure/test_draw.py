@@ -16,9 +16,10 @@ from attnviz.render.figure.theme import THEMES
 from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
 from attnviz.report.head_atlas import heads_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
 

@@ -2,9 +2,9 @@ import pytest
 
 from attnviz.render.figure.fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, report_texts
 from attnviz.render.formats import draw
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import build_report
 from tests.render.figure.test_draw import recorded
 
 NOWHERE = "\U000e1234"  # a code point that Unicode has not given to anything

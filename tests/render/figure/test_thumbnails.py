@@ -10,16 +10,18 @@ import pytest
 from PIL import Image
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.render.figure.letters import LEVELS, text_width
 from attnviz.render.figure.theme import THEMES, rgb
 from attnviz.render.figure.thumbnails import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
 from attnviz.render.formats import draw, max_cells, thumbnail_cells
 from attnviz.report.colors import NAN
 from attnviz.report.comparison import comparison_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.tokens import Tokens
 
 

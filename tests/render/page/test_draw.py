@@ -16,16 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.recording import DenseMaps, Recording
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.render.page.draw import SCRIPTS, _asset
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.report.colors import colormap
 from attnviz.report.comparison import comparison_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look, parse_bytes
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps

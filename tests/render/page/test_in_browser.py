@@ -16,9 +16,10 @@ from PIL import Image
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from tests.conftest import LAYERS, dense, dense_maps
 from tests.render.page.test_draw import HOSTILE, large, with_labels
 

@@ -15,8 +15,8 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
+from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import build_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.maps.test_factored import factored, softmax

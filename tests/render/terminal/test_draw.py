@@ -9,9 +9,10 @@ from rich.cells import cell_len
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.render.terminal.draw import max_cells, report_lines
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps

@@ -10,8 +10,9 @@ from attnviz.api import report_options
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.render.terminal.draw import report_lines
+from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.report import Report, build_report
+from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps

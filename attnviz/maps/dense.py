@@ -1,0 +1,49 @@
+"""DenseMaps: the maps of one attention call, held whole."""
+
+from dataclasses import dataclass
+from typing import final
+
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.streaming.overview import Overview, pool_weights
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DenseMaps(LayerMaps):
+    """The maps themselves, held whole.
+
+    Attributes:
+        scores: ``(heads, queries, keys)``, scaled, before the mask.
+        weights: ``(heads, queries, keys)``, after the softmax, before dropout.
+        visible: ``(queries, keys)``.
+    """
+
+    scores: FloatArray
+    weights: FloatArray
+    visible: BoolArray
+
+    def __post_init__(self) -> None:
+        shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
+        for name, expected in (("scores", shape), ("weights", shape), ("visible", shape[1:])):
+            array = getattr(self, name)
+            if array.shape != expected:
+                raise AttnvizError(f"layer {self.layer}: {name} of shape {array.shape}, expected {expected}")
+            array.setflags(write=False)
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block, cut out of the arrays."""
+        chosen = self.positions(heads)
+        return Window(
+            scores=self.scores[chosen, queries, keys],
+            weights=self.weights[chosen, queries, keys],
+            visible=self.visible[queries, keys],
+        )
+
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
+        """The block, reduced to pixels."""
+        window = self.window(heads, queries, keys)
+        return pool_weights(window.weights, window.visible, height, width)

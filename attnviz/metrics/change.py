@@ -1,0 +1,128 @@
+"""How much the weights of heads differ between two recordings."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.progress import track
+from attnviz.maps.heads import head_name, select_heads
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
+from attnviz.metrics.metrics import measure_heads
+from attnviz.streaming.overview import bands
+from attnviz.text.selection import Selection
+
+Pair = tuple[LayerMaps, LayerMaps, int]
+FloatArray = NDArray[np.float64]
+BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are never whole
+
+
+@dataclass(frozen=True)
+class HeadChange:
+    """How much one head's weights changed, over the queries that see any key in either recording.
+
+    Attributes:
+        head: as ``layer.head``.
+        variation_mean: total variation, half the sum of absolute differences of a row, 0 to 1; its mean.
+        variation_max: its maximum.
+        divergence_mean: Jensen-Shannon divergence of a row in bits, 0 to 1; its mean.
+        divergence_max: its maximum.
+        entropy_a: entropy of a row in bits before: its mean over the queries with a choice, 0 where there are none.
+        entropy_b: the same after.
+    """
+
+    head: str
+    variation_mean: float
+    variation_max: float
+    divergence_mean: float
+    divergence_max: float
+    entropy_a: float
+    entropy_b: float
+
+
+def compare(a: Recording, b: Recording, selection: Selection | None = None) -> list[HeadChange]:
+    """The change of every chosen head from ``a`` to ``b``, of long maps in bands of queries.
+
+    Raises:
+        AttnvizError: if their heads, queries or keys do not correspond.
+    """
+    refuse_unlike(a, b)
+    pairs = head_pairs(a, b, selection or Selection())
+    before = _entropies([(maps, head) for maps, _, head in pairs])
+    after = _entropies([(maps, head) for _, maps, head in pairs])
+    return [
+        _head_change(*pair, (before[place], after[place])) for place, pair in enumerate(track(pairs, "comparing heads"))
+    ]
+
+
+def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
+    """The chosen heads of both, side by side."""
+    heads = zip(select_heads(a, selection), select_heads(b, selection), strict=True)
+    return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
+
+
+def total_variation(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Half the sum of absolute differences over keys, ``(..., keys)`` to ``(...)``; 0 to 1."""
+    return np.asarray(np.abs(a.astype(np.float64) - b).sum(axis=-1) / 2)
+
+
+def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+    """Jensen-Shannon divergence over keys in bits, ``(..., keys)`` to ``(...)``; 0 to 1 (Lin 1991, equation 4.1)."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    middle = (a + b) / 2
+    return np.maximum((_relative_entropy(a, middle) + _relative_entropy(b, middle)) / 2, 0)
+
+
+def refuse_unlike(a: Recording, b: Recording) -> None:
+    """Raises AttnvizError where the two cannot be compared head by head, saying why."""
+    for name, count_a, count_b in (
+        ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),
+        ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
+    ):
+        if count_a != count_b:
+            raise AttnvizError(f"A and B have different {name}; only runs with the same layers and heads compare")
+    for maps_a, maps_b in zip(a.maps, b.maps, strict=True):
+        shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in (maps_a, maps_b)]
+        if shapes[0] != shapes[1]:
+            raise AttnvizError(
+                f"A has {shapes[0][1]} tokens and B has {shapes[1][1]}; only texts with as many tokens compare"
+            )
+
+
+def _entropies(heads: list[tuple[LayerMaps, int]]) -> list[float]:
+    """The mean entropy of each head's rows in bits."""
+    return [float(np.nan_to_num(numbers.values["entropy"])) for numbers in measure_heads(heads, ("entropy",))]
+
+
+def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
+    spans = list(bands(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
+    changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
+    variation, divergence = (np.concatenate(each) for each in zip(*changes, strict=True))
+    if not variation.size:
+        variation = divergence = np.zeros(1)
+    return HeadChange(
+        head_name(a, head),
+        float(variation.mean()),
+        float(variation.max()),
+        float(divergence.mean()),
+        float(divergence.max()),
+        *entropies,
+    )
+
+
+def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple[FloatArray, FloatArray]:
+    """Total variation and divergence of these queries, ``(queries,)``, without those that see nothing in either."""
+    one, other = (maps.window((head,), queries, slice(0, len(maps.key_tokens))) for maps in (a, b))
+    seen = (one.visible | other.visible).any(axis=-1)
+    rows = one.weights[0][seen], other.weights[0][seen]
+    return total_variation(*rows), jensen_shannon(*rows)
+
+
+def _relative_entropy(a: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of a · log2(a / reference) over keys, with 0 · log 0 = 0."""
+    safe = np.where(a > 0, a, 1.0)
+    terms = a * np.log2(safe / np.where(a > 0, reference, 1.0))
+    return np.asarray(terms.sum(axis=-1))
