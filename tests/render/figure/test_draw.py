@@ -294,7 +294,7 @@ def test_large_maps_in_vector_formats_are_pictures_that_no_viewer_blurs() -> Non
 
 def test_drawing_leaves_pyplot_and_torch_alone() -> None:
     code = (
-        "import sys; from attnviz.report.report import *; "
+        "import sys; from attnviz.report.heatmaps import *; "
         "from attnviz.render.formats import draw; from tests.conftest import *;"
         "draw(build_report(Recording(maps=(dense_maps(),), model='m'), ReportOptions()), '.png');"
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
