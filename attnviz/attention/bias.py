@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError
 
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 FAR = 2**62  # beyond every position
 BAND = 256  # rows of an explicit mask that are counted at once
 

@@ -8,7 +8,8 @@ from typing import Self
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.text.tokens import IntArray, Tokens
+from attnviz.base.arrays import IntArray
+from attnviz.text.tokens import Tokens
 from attnviz.text.units import unit_ends, unit_label
 
 # Control characters, line and paragraph separators, and marks that turn the direction of what follows.

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from attnviz.attention.bias import Bias
-from attnviz.attention.mask import IntArray, Mask
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.attention.mask import Mask
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.capture.calls import FactoredCall
 
 BAND = 256  # queries that are compared at once

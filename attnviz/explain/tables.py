@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from attnviz.base.arrays import BoolArray
+from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 
@@ -35,7 +35,7 @@ class Table:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
-    values: NDArray[np.float64]
+    values: Float64Array
     scale: ColorScale | None = None
     cut: str = ""
 

@@ -1,7 +1,6 @@
 """Single numbers of a computation worked out by hand, and what its variance is, measured."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.base.arrays import FloatArray
 from attnviz.explain.tables import Table, cut_table
@@ -10,7 +9,6 @@ from attnviz.models.computation import Computation
 MOST_TERMS = 3
 MOST_EXPONENT = 12  # a power of e that is still read at a glance
 PAIRS = 20_000  # random pairs of q and k whose products are measured
-Vector = NDArray[np.float32]
 
 
 def raw_scores(numbers: Computation, head: int) -> FloatArray:
@@ -92,7 +90,7 @@ def work_sum(numbers: Computation, head: int) -> str:
     return f"C of “{numbers.tokens.labels[-1]}”, feature {first} = {products} = {result}"
 
 
-def _sum_of_products(left: Vector, right: Vector, bias: float | None = None) -> str:
+def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
     """``0.2702 × −2.1608 + …``, the first terms of the sum and how many there are."""
     terms = [f"{_number(float(a))} × {_number(float(b))}" for a, b in zip(left, right, strict=True)]
     rest = f" + … ({len(terms)} products)" if len(terms) > MOST_TERMS else ""

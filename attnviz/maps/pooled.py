@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import LayerMaps, Window
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
@@ -28,7 +27,7 @@ class PooledMaps(LayerMaps):
 
     mean: FloatArray
     maximum: FloatArray
-    counts: NDArray[np.int64]
+    counts: IntArray
 
     def __post_init__(self) -> None:
         shape = (len(self.heads), *self.counts.shape)
@@ -85,7 +84,7 @@ class PooledMaps(LayerMaps):
             visible=seen > 0,
         )
 
-    def _edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _edges(self) -> tuple[IntArray, IntArray]:
         rows, columns = self.counts.shape
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import IntArray, Tokens
+from attnviz.text.tokens import Tokens
 from attnviz.text.units import reduce_units, unit_ends, unit_label
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.maps.heads import head_name, select_heads
@@ -16,7 +17,6 @@ from attnviz.streaming.overview import bands
 from attnviz.text.selection import Selection
 
 Pair = tuple[LayerMaps, LayerMaps, int]
-FloatArray = NDArray[np.float64]
 BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are never whole
 
 
@@ -64,12 +64,12 @@ def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
     return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
 
 
-def total_variation(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+def total_variation(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
     """Half the sum of absolute differences over keys, ``(..., keys)`` to ``(...)``; 0 to 1."""
     return np.asarray(np.abs(a.astype(np.float64) - b).sum(axis=-1) / 2)
 
 
-def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
     """Jensen-Shannon divergence over keys in bits, ``(..., keys)`` to ``(...)``; 0 to 1 (Lin 1991, equation 4.1)."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     middle = (a + b) / 2
@@ -113,7 +113,7 @@ def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, 
     )
 
 
-def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple[FloatArray, FloatArray]:
+def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
     """Total variation and divergence of these queries, ``(queries,)``, without those that see nothing in either."""
     one, other = (maps.window((head,), queries, slice(0, len(maps.key_tokens))) for maps in (a, b))
     seen = (one.visible | other.visible).any(axis=-1)
@@ -121,7 +121,7 @@ def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple
     return total_variation(*rows), jensen_shannon(*rows)
 
 
-def _relative_entropy(a: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.float64]:
+def _relative_entropy(a: Float64Array, reference: Float64Array) -> Float64Array:
     """Sum of a · log2(a / reference) over keys, with 0 · log 0 = 0."""
     safe = np.where(a > 0, a, 1.0)
     terms = a * np.log2(safe / np.where(a > 0, reference, 1.0))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names, number_ranges
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
@@ -17,7 +17,6 @@ from attnviz.maps.layer_maps import LayerMaps
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-FloatArray = NDArray[np.float64]
 MOST_FLOW_TOKENS = 128
 CAPACITY = 2**30  # what a weight of 1 is as a whole number, for the solver of flows
 
@@ -55,20 +54,20 @@ def reduce_heads(heads: list[tuple[LayerMaps, int]], method: str, residual: floa
     )
 
 
-def mean(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+def mean(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
     """The mean over heads that see the cell, ``(queries, keys)``, and what any head sees."""
     total = sum(_weights(maps, head) for maps, head in heads)
     seen = sum(_visible(maps).astype(np.int64) for maps, _ in heads)
     return np.asarray(total / np.maximum(seen, 1)), np.asarray(seen > 0)
 
 
-def largest(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+def largest(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
     """The largest weight of any head, ``(queries, keys)``, and what any head sees."""
     visible = np.logical_or.reduce([_visible(maps) for maps, _ in heads])
     return np.maximum.reduce([_weights(maps, head) for maps, head in heads]), np.asarray(visible)
 
 
-def rollout(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+def rollout(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
     """How much of each input token every last token is made of, ``(queries, keys)`` (section 3, equation 1).
 
     The layers' matrices with their residual, multiplied from the last to the first. Rows sum to one; where no layer
@@ -81,7 +80,7 @@ def rollout(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatA
     return rolled, rolled > 0 if residual else reachable(layers)
 
 
-def flow(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArray, NDArray[np.bool_]]:
+def flow(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
     """The most that can flow from each last token to every input token, ``(queries, keys)`` (section 3).
 
     Tokens at each layer are nodes, and the weights with their residual the capacities between them.
@@ -101,7 +100,7 @@ def flow(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[FloatArra
     return flows, visible
 
 
-REDUCTIONS: dict[str, Callable[[list[tuple[LayerMaps, int]], float], tuple[FloatArray, NDArray[np.bool_]]]] = {
+REDUCTIONS: dict[str, Callable[[list[tuple[LayerMaps, int]], float], tuple[Float64Array, BoolArray]]] = {
     "mean": mean,
     "max": largest,
     "rollout": rollout,
@@ -109,7 +108,7 @@ REDUCTIONS: dict[str, Callable[[list[tuple[LayerMaps, int]], float], tuple[Float
 }
 
 
-def mixed_layers(heads: list[tuple[LayerMaps, int]], residual: float) -> list[FloatArray]:
+def mixed_layers(heads: list[tuple[LayerMaps, int]], residual: float) -> list[Float64Array]:
     """Each layer's mean over heads with its residual, ``(tokens, tokens)``, first layer first; rows sum to one.
 
     A row that sees nothing passes on its own token alone.
@@ -129,7 +128,7 @@ def mixed_layers(heads: list[tuple[LayerMaps, int]], residual: float) -> list[Fl
     return layers
 
 
-def reachable(layers: list[FloatArray]) -> NDArray[np.bool_]:
+def reachable(layers: list[Float64Array]) -> BoolArray:
     """Whether anything of each input token reaches each last token, ``(queries, keys)``."""
     reached = layers[0] > 0
     for layer in layers[1:]:
@@ -137,7 +136,7 @@ def reachable(layers: list[FloatArray]) -> NDArray[np.bool_]:
     return reached
 
 
-def flow_graph(layers: list[FloatArray]) -> "csr_array":
+def flow_graph(layers: list[Float64Array]) -> "csr_array":
     """Capacities from each token of a layer to those of the layer before, as whole numbers.
 
     Nodes are numbered layer by layer, the input tokens first.
@@ -163,12 +162,12 @@ def _import_maximum_flow() -> Callable[..., Any]:
     return found
 
 
-def _weights(maps: LayerMaps, head: int) -> FloatArray:
+def _weights(maps: LayerMaps, head: int) -> Float64Array:
     everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
     return np.asarray(maps.window((head,), *everything).weights[0], dtype=np.float64)
 
 
-def _visible(maps: LayerMaps) -> NDArray[np.bool_]:
+def _visible(maps: LayerMaps) -> BoolArray:
     return maps.visibility(slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.subnormal import taken_as_zero
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.metrics.query_grid import NEAR, BoolArray, FloatArray
+from attnviz.metrics.query_grid import NEAR
 from attnviz.metrics.row_blocks import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
 
 STRIPES = 3  # keys whose columns count as vertical stripes
@@ -38,8 +39,8 @@ class Metric:
     header: str
     unit: str
     meaning: str
-    rows: Callable[[Rows], FloatArray] | None = None
-    columns: Callable[[Columns], FloatArray] | None = None
+    rows: Callable[[Rows], Float64Array] | None = None
+    columns: Callable[[Columns], Float64Array] | None = None
     needs: str = "queries that see two keys or more"
 
 
@@ -70,53 +71,53 @@ class HeadNumbers:
     sink_label: str
 
 
-def entropy(rows: Rows) -> FloatArray:
+def entropy(rows: Rows) -> Float64Array:
     """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
     return where(rows.grid.choices > 0, rows.entropy)
 
 
-def relative_entropy(rows: Rows) -> FloatArray:
+def relative_entropy(rows: Rows) -> Float64Array:
     """Entropy over log2 of the visible keys, 0 (one key) to 1 (uniform); absent where one key is visible."""
     most = np.log2(np.maximum(rows.grid.choices, 2))
     return where(rows.grid.choices > 1, rows.entropy / most)
 
 
-def peak(rows: Rows) -> FloatArray:
+def peak(rows: Rows) -> Float64Array:
     """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019)."""
     return where(rows.grid.choices > 0, rows.peak)
 
 
-def first(rows: Rows) -> FloatArray:
+def first(rows: Rows) -> Float64Array:
     """Weight on the first token that is not padding, a share (the attention sink of Xiao et al. 2023)."""
     return weight_at(rows, np.full(len(rows.grid.queries), np.argmax(rows.grid.seen)))
 
 
-def special(rows: Rows) -> FloatArray:
+def special(rows: Rows) -> Float64Array:
     """Weight on tokens that the tokenizer added, such as [SEP], a share (Clark et al. 2019)."""
     return mass(rows, rows.grid.special)
 
 
-def itself(rows: Rows) -> FloatArray:
+def itself(rows: Rows) -> Float64Array:
     """Weight on the query's own token, a share; absent between two texts."""
     return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions)
 
 
-def previous(rows: Rows) -> FloatArray:
+def previous(rows: Rows) -> Float64Array:
     """Weight on the token before the query, a share; absent for the first token, and between two texts."""
     return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions - 1)
 
 
-def following(rows: Rows) -> FloatArray:
+def following(rows: Rows) -> Float64Array:
     """Weight on the token after the query, a share; absent where a causal mask hides it, and between two texts."""
     return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions + 1)
 
 
-def duplicate(rows: Rows) -> FloatArray:
+def duplicate(rows: Rows) -> Float64Array:
     """Weight on earlier copies of the query's token, a share (Wang et al. 2022); absent without one."""
     return absent(rows) if rows.grid.cross else mass(rows, rows.grid.copies)
 
 
-def induction(rows: Rows) -> FloatArray:
+def induction(rows: Rows) -> Float64Array:
     """Weight on the tokens after earlier copies of the query's token, a share (Olsson et al. 2022, "prefix matching").
 
     A token counts only before the query itself; absent for a query without such a token, and between two texts.
@@ -124,12 +125,12 @@ def induction(rows: Rows) -> FloatArray:
     return absent(rows) if rows.grid.cross else mass(rows, rows.grid.after_copies)
 
 
-def distance(rows: Rows) -> FloatArray:
+def distance(rows: Rows) -> Float64Array:
     """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019); not between texts."""
     return absent(rows) if rows.grid.cross else where(rows.grid.choices > 0, rows.distance)
 
 
-def distance_spread(rows: Rows) -> FloatArray:
+def distance_spread(rows: Rows) -> Float64Array:
     """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
     if rows.grid.cross:
         return absent(rows)
@@ -137,12 +138,12 @@ def distance_spread(rows: Rows) -> FloatArray:
     return where(rows.grid.choices > 0, np.sqrt(np.maximum(variance, 0)))
 
 
-def locality(rows: Rows) -> FloatArray:
+def locality(rows: Rows) -> Float64Array:
     """Weight within `NEAR` tokens to either side and on the query itself, a share; absent between two texts."""
     return absent(rows) if rows.grid.cross else mass(rows, rows.grid.near)
 
 
-def block(rows: Rows) -> FloatArray:
+def block(rows: Rows) -> Float64Array:
     """Weight within the query's own sentence, a share (the blocks of Kovaleva et al. 2019, figure 1).
 
     Special tokens belong to no sentence; absent for them, for a text of one sentence, and between two texts.
@@ -152,14 +153,14 @@ def block(rows: Rows) -> FloatArray:
     return where(rows.grid.query_sentences[rows.grid.queries] >= 0, mass(rows, rows.grid.own_sentence))
 
 
-def pair(rows: Rows) -> FloatArray:
+def pair(rows: Rows) -> Float64Array:
     """Weight on the other text of a pair, special tokens left out, a share; absent without a pair."""
     if rows.grid.cross or rows.grid.key_tokens.segments.max(initial=0) < 1:
         return absent(rows)
     return where(~rows.grid.query_tokens.special[rows.grid.queries], mass(rows, rows.grid.other_text))
 
 
-def hidden(rows: Rows) -> FloatArray:
+def hidden(rows: Rows) -> Float64Array:
     """The share of the softmax that a causal mask hid: Σ exp(score) over hidden later keys / Σ over all.
 
     Absent for a query with no later key hidden, between two texts, and where scores of hidden keys were not kept.
@@ -169,12 +170,12 @@ def hidden(rows: Rows) -> FloatArray:
     return where(rows.later.any(axis=-1) & (rows.grid.choices > 0), 1 - 1 / (1 + rows.beyond))
 
 
-def sink(columns: Columns) -> FloatArray:
+def sink(columns: Columns) -> Float64Array:
     """Weight on the one key that receives most, whichever it is, a share: maxₖ mean over queries of w."""
     return np.asarray(columns.received.max(axis=-1))
 
 
-def stripe(columns: Columns) -> FloatArray:
+def stripe(columns: Columns) -> Float64Array:
     """Weight on the `STRIPES` keys that receive most, a share: vertical stripes (Kovaleva et al. 2019, figure 1).
 
     Absent where no more keys than these are seen.
@@ -293,7 +294,7 @@ def measure(
 
 def measure_queries(
     maps: LayerMaps, names: tuple[str, ...], heads: tuple[int, ...]
-) -> tuple[dict[str, FloatArray], Columns, BoolArray]:
+) -> tuple[dict[str, Float64Array], Columns, BoolArray]:
     """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
     functions = {name: function for name in names if (function := METRICS[name].rows)}
     shape = len(heads), len(maps.query_tokens)
@@ -310,7 +311,7 @@ def measure_queries(
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
 
 
-def _mean(numbers: FloatArray, chosen: BoolArray) -> FloatArray:
+def _mean(numbers: Float64Array, chosen: BoolArray) -> Float64Array:
     """The mean over the chosen queries for which there is a number, ``(heads, queries)`` to ``(heads,)``."""
     counted = chosen & ~np.isnan(numbers)
     total = np.where(counted, numbers, 0).sum(axis=-1)

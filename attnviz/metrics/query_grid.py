@@ -5,13 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.text.tokens import Tokens
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 NEAR = 3  # tokens to either side that count as local
 FEW = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them
@@ -87,13 +83,13 @@ class Grid:
         return np.asarray(np.count_nonzero(self.visible, axis=-1))
 
     @cached_property
-    def distances(self) -> NDArray[np.float32]:
+    def distances(self) -> FloatArray:
         """How many tokens lie between query and key, ``(queries, keys)``."""
         gaps = self.positions.astype(np.float32)[:, None] - self.keys.astype(np.float32)
         return np.abs(gaps, out=gaps)
 
     @cached_property
-    def squares(self) -> NDArray[np.float32]:
+    def squares(self) -> FloatArray:
         """The distances squared, ``(queries, keys)``."""
         return self.distances**2
 

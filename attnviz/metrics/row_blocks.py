@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.factored import is_long
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.metrics.query_grid import BoolArray, Cells, FloatArray, Grid, IntArray, sentences_of
+from attnviz.metrics.query_grid import Cells, Grid, sentences_of
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
 LONG_CELLS = 2**20  # the same of long maps, whose products pay only with more rows
@@ -40,12 +41,12 @@ class Rows:
     scores: NDArray[Any]
 
     @cached_property
-    def entropy(self) -> FloatArray:
+    def entropy(self) -> Float64Array:
         """The entropy of each row in bits, ``(heads, queries)``."""
         return entropy_bits(self.weights)
 
     @cached_property
-    def distance(self) -> FloatArray:
+    def distance(self) -> Float64Array:
         """The mean distance to the key, ``(heads, queries)``."""
         return weighted(self, self.grid.distances)
 
@@ -55,12 +56,12 @@ class Rows:
         return np.asarray(self.weights.argmax(axis=-1)[:, :, None])
 
     @cached_property
-    def peak(self) -> FloatArray:
+    def peak(self) -> Float64Array:
         """The largest weight, ``(heads, queries)``."""
         return np.take_along_axis(self.weights, self.best, axis=-1)[:, :, 0].astype(np.float64)
 
     @cached_property
-    def total(self) -> FloatArray:
+    def total(self) -> Float64Array:
         """The logarithm of Σ exp(score) over the visible keys, ``(heads, queries, 1)``: from the largest weight."""
         score = np.take_along_axis(self.scores, self.best, axis=-1)
         return np.asarray(score - np.log(np.maximum(self.peak, TINY))[:, :, None])
@@ -74,7 +75,7 @@ class Rows:
         return np.asarray(later)
 
     @cached_property
-    def beyond(self) -> FloatArray:
+    def beyond(self) -> Float64Array:
         """Σ exp(score) over hidden later keys to that over visible ones, ``(heads, queries)``; NaN without scores."""
         width, first = self.grid.visible.shape[1], max(0, int(self.grid.positions[0]) + 1)
         sums = _powers(self.scores[:, :, first:], self.total, self.later[:, first:width])
@@ -94,7 +95,7 @@ class Columns:
         seen: ``(keys,)``, whether any query sees the key.
     """
 
-    received: FloatArray
+    received: Float64Array
     seen: BoolArray
 
 
@@ -134,7 +135,7 @@ def grids(maps: LayerMaps, spans: list[slice]) -> Iterator[Grid]:
         )
 
 
-def entropy_bits(weights: NDArray[Any]) -> FloatArray:
+def entropy_bits(weights: NDArray[Any]) -> Float64Array:
     """Entropy over keys in bits, ``(..., keys)`` to ``(...)``: −Σ w log2 w, with 0 log 0 = 0."""
     logarithms = np.maximum(weights, TINY, dtype=np.float32)
     np.log(logarithms, out=logarithms)
@@ -142,13 +143,13 @@ def entropy_bits(weights: NDArray[Any]) -> FloatArray:
     return np.asarray(np.maximum(-total, 0) / np.log(2), dtype=np.float64)
 
 
-def weighted(rows: Rows, numbers: NDArray[Any]) -> FloatArray:
+def weighted(rows: Rows, numbers: NDArray[Any]) -> Float64Array:
     """Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
     numbers = numbers.astype(rows.weights.dtype, copy=False)
     return np.asarray(np.einsum("hqk,qk->hq", rows.weights, numbers), dtype=np.float64)
 
 
-def mass(rows: Rows, cells: Cells) -> FloatArray:
+def mass(rows: Rows, cells: Cells) -> Float64Array:
     """The weight on the cells that count, ``(heads, queries)``; NaN where a query has none."""
     if cells.picked is None:
         return where(cells.present, weighted(rows, cells.counted))
@@ -160,7 +161,7 @@ def mass(rows: Rows, cells: Cells) -> FloatArray:
     return sums
 
 
-def weight_at(rows: Rows, keys: IntArray) -> FloatArray:
+def weight_at(rows: Rows, keys: IntArray) -> Float64Array:
     """The weight on one key for each query, ``(queries,)`` to ``(heads, queries)``; NaN where it is not visible."""
     there = (keys >= 0) & (keys < rows.weights.shape[-1])
     within = np.where(there, keys, 0)
@@ -168,17 +169,17 @@ def weight_at(rows: Rows, keys: IntArray) -> FloatArray:
     return where(there & rows.grid.visible[places, within], rows.weights[:, places, within])
 
 
-def absent(rows: Rows) -> FloatArray:
+def absent(rows: Rows) -> Float64Array:
     """NaN for every query, ``(heads, queries)``: the metric has no meaning here."""
     return np.full(rows.weights.shape[:2], np.nan)
 
 
-def where(defined: BoolArray, numbers: NDArray[Any]) -> FloatArray:
+def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
     """The numbers where they are defined, else NaN."""
     return np.where(defined, numbers, np.nan).astype(np.float64, copy=False)
 
 
-def _powers(scores: NDArray[Any], total: FloatArray, later: BoolArray) -> FloatArray:
+def _powers(scores: NDArray[Any], total: Float64Array, later: BoolArray) -> Float64Array:
     """Σ exp(score − total) over cells that count, ``(heads, queries)``; NaN where one of them has no score."""
     if not later.any():
         return np.zeros(total.shape[:2])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnviz.attention.mask import BoolArray
+    from attnviz.base.arrays import BoolArray
     from attnviz.text.tokens import Tokens
 
 

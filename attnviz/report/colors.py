@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.base.errors import AttnvizError
 
-ByteArray = NDArray[np.uint8]
 Rgb = tuple[int, int, int]
 
 # Samples of colormaps, evenly spaced; between them colours are interpolated. The first two are matplotlib's, the
@@ -45,7 +45,7 @@ class ColorScale:
         if self.log and self.low <= 0:
             raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no logarithmic scale; 0.001:1 works")
 
-    def fraction(self, values: ArrayLike) -> NDArray[np.float64]:
+    def fraction(self, values: ArrayLike) -> Float64Array:
         """How far each value is from low to high, 0 to 1; NaN stays NaN."""
         shown, low, high = np.asarray(values, dtype=np.float64), self.low, self.high
         if self.log:
@@ -90,14 +90,14 @@ def colormap(name: str) -> ByteArray:
     return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
 
 
-def luminance(rgb: ArrayLike) -> NDArray[np.float64]:
+def luminance(rgb: ArrayLike) -> Float64Array:
     """Relative luminance of sRGB colours, 0 to 1 (WCAG 2.1), ``(..., 3)`` to ``(...)``."""
     fraction = np.asarray(rgb, dtype=np.float64) / 255
     linear = np.where(fraction <= 0.04045, fraction / 12.92, ((fraction + 0.055) / 1.055) ** 2.4)
     return np.asarray(linear @ np.array([0.2126, 0.7152, 0.0722]))
 
 
-def ink_on(rgb: ArrayLike) -> NDArray[np.uint8]:
+def ink_on(rgb: ArrayLike) -> ByteArray:
     """Black or white, whichever contrasts more with each colour, ``(..., 3)``."""
     dark_paper = luminance(rgb) < 0.179  # where contrast with white equals contrast with black
     return np.where(dark_paper[..., None], np.uint8(255), np.uint8(0)) * np.ones(3, dtype=np.uint8)

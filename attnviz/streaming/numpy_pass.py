@@ -13,9 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.progress import track
 from attnviz.base.subnormal import taken_as_zero
 from attnviz.streaming.tiles import Axis, Tile
@@ -23,7 +22,6 @@ from attnviz.streaming.tiles import Axis, Tile
 if TYPE_CHECKING:
     from attnviz.maps.factored import FactoredMaps
 
-IntArray = NDArray[np.int64]
 ROWS, COLUMNS, LONGEST = 256, 512, 64  # tokens of a tile, and of the runs that are summed in it: they fit the cache
 HIDDEN = np.float32(-1e30)  # the score of a cell that is not seen: unlike −inf, 0 times it is 0
 BITS = np.float32(math.log2(math.e))  # powers of two are quicker than those of e
@@ -37,7 +35,7 @@ def pixel_axes(queries: slice, keys: slice, height: int, width: int) -> tuple[Ax
 
 def pool(
     maps: "FactoredMaps", places: Sequence[int], rows: Axis, columns: Axis, maximum: bool
-) -> tuple[NDArray[np.float64], FloatArray]:
+) -> tuple[Float64Array, FloatArray]:
     """The sum and the maximum of the weights in each pixel, ``(heads, height, width)``, of heads at these places.
 
     Where the maximum is not wanted, it is all zero.
@@ -48,7 +46,7 @@ def pool(
     return np.stack(totals), np.stack(highest)
 
 
-def _pool_head(tiles: "_Tiles", place: int) -> tuple[NDArray[np.float64], FloatArray]:
+def _pool_head(tiles: "_Tiles", place: int) -> tuple[Float64Array, FloatArray]:
     """The sum and the maximum of a head's weights in each pixel, both ``(height, width)``."""
     shape = (len(tiles.column_axis.edges) - 1, len(tiles.row_axis.edges) - 1)
     total, highest = np.zeros(shape, dtype=np.float64), np.zeros(shape, dtype=np.float32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Overview:
     visible: BoolArray
 
 
-def block_edges(count: int, blocks: int) -> NDArray[np.int64]:
+def block_edges(count: int, blocks: int) -> IntArray:
     """Where each of ``blocks`` nearly equal blocks of ``count`` cells begins, and the end: ``(blocks + 1,)``."""
     return np.arange(blocks + 1, dtype=np.int64) * count // blocks
 

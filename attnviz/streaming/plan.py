@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.attention.mask import BoolArray, IntArray, Mask
+from attnviz.attention.mask import Mask
+from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.tiles import Axis, Tile
 

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, known_names
 
 if TYPE_CHECKING:
     import tokenizers
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 ARRAYS = ("ids", "offsets", "words", "special", "segments")
 TOKENIZERS = ("word", "char", "byte")

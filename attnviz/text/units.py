@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.text.tokens import IntArray, Tokens, visible_label
+from attnviz.base.arrays import IntArray
+from attnviz.text.tokens import Tokens, visible_label
 
 
 def unit_ends(tokens: Tokens, words: bool, special: bool) -> tuple[IntArray, IntArray]:

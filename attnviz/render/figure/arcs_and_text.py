@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.render.figure.layout import MARGIN, PAGE, Bar, Box, plain_bars
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
 from attnviz.render.figure.text_blocks import Block, Line, foot_block, head_block
-from attnviz.report.colors import ByteArray
 from attnviz.report.panels import Panel
 from attnviz.report.report import Report
 
@@ -67,8 +66,8 @@ class Word:
 class Strokes:
     """The lines of one head, ``(lines, 2, 2)`` ends in inches, and how strong each is, ``(lines,)`` from 0 to 1."""
 
-    ends: NDArray[np.float64]
-    strengths: NDArray[np.float64]
+    ends: Float64Array
+    strengths: Float64Array
 
 
 @dataclass(frozen=True, eq=False)

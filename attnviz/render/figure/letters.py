@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from attnviz.base.arrays import ByteArray
 from attnviz.render.figure.fonts import font_runs
-from attnviz.report.colors import ByteArray
 
 LEVELS = 232  # of the colormap; the rest of a palette's 256 colours are paper, ink and what has no value
 STEPS = 8  # from paper to ink, for smooth letters

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from attnviz.base.arrays import ByteArray
 from attnviz.base.errors import AttnvizError
 from attnviz.render.figure.fonts import choose_fonts, readable, report_texts
 from attnviz.render.figure.letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
 from attnviz.render.figure.theme import THEMES, rgb
-from attnviz.report.colors import NAN, ByteArray, colormap
+from attnviz.report.colors import NAN, colormap
 from attnviz.report.panels import Panel
 from attnviz.report.report import Report
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 
 ABSENT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
@@ -68,9 +69,7 @@ def rounded_up(number: float) -> float:
 PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 3), Precision("uint8", 2**62, 1))
 
 
-def encode_weights(
-    weights: NDArray[np.float32], visible: NDArray[np.bool_], precision: Precision, high: float = 1.0
-) -> NDArray[Any]:
+def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision, high: float = 1.0) -> NDArray[Any]:
     """The weights as the page keeps them, ``(queries, keys)``; the largest code stands for ``high``.
 
     Raises:
@@ -95,7 +94,7 @@ def encode_weights(
     return np.asarray(codes)
 
 
-def without_nan(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def without_nan(values: FloatArray) -> FloatArray:
     """The values with -1 for NaN; themselves where none is."""
     return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import ByteArray, FloatArray
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.render.page.encoding import deflated
@@ -120,7 +120,7 @@ def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
     return half, exponent, bool(np.array_equal(half.astype(np.float32), scaled, equal_nan=True))
 
 
-def planes(half: NDArray[np.float16]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def planes(half: NDArray[np.float16]) -> tuple[ByteArray, ByteArray]:
     """All high bytes, then all low ones: signs and exponents are few, and deflate when they are together."""
     pairs = np.ascontiguousarray(half, dtype="<f2").view(np.uint8).reshape(-1, 2)
     return np.ascontiguousarray(pairs[:, 1]), np.ascontiguousarray(pairs[:, 0])

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.render.page.encoding import PRECISIONS, Precision, deflated, encode_weights, without_nan
@@ -61,10 +61,10 @@ class Cells:
         visible: ``(queries, keys)``.
     """
 
-    weights: NDArray[np.float32]
-    second: NDArray[np.float32]
-    largest: NDArray[np.float32]
-    visible: NDArray[np.bool_]
+    weights: FloatArray
+    second: FloatArray
+    largest: FloatArray
+    visible: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,15 +204,13 @@ def pack_side(cells: Cells, plan: Plan) -> PackedSide:
     )
 
 
-def axis_edges(span: slice, block: int) -> NDArray[np.int64]:
+def axis_edges(span: slice, block: int) -> IntArray:
     """The token at which each cell of an axis begins, and the end: ``(cells + 1,)``."""
     count = span.stop - span.start
     return np.asarray(span.start + block_edges(count, -(-count // block)))
 
 
-def log_sum_exp(
-    scores: NDArray[np.float32], weights: NDArray[np.float32], visible: NDArray[np.bool_]
-) -> NDArray[np.float32]:
+def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
     """What ln(weight) lacks to the score, ``(queries,)``; NaN for a row where no one number does for all its cells."""
     rows = np.arange(len(weights))
     columns = np.unique(np.linspace(0, weights.shape[1] - 1, STEPS).astype(int))
@@ -250,7 +248,7 @@ def _codes_of(overview: Overview, highs: tuple[float, float]) -> bytes:
     return b"".join(encode_weights(one, overview.visible, PRECISIONS[-1], high).tobytes() for one, high in pictures)
 
 
-def _peak(shown: NDArray[np.float32]) -> tuple[int, int, float] | None:
+def _peak(shown: FloatArray) -> tuple[int, int, float] | None:
     safe = without_nan(shown)
     row, column = divmod(int(safe.argmax()), safe.shape[1])
     largest = float(safe[row, column])
