@@ -1,13 +1,54 @@
 """The heads of a recording: chosen by a selection, and named."""
 
+from dataclasses import dataclass
+
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import Selection, refuse_missing
+from attnviz.text.selection import Selection, refuse_missing, resolve_span
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenHead:
+    """A head that is shown, and which part of it.
+
+    Attributes:
+        maps: the attention call that it belongs to.
+        head: its own number there.
+        queries: the first query and the one after the last.
+        keys: the same for keys.
+    """
+
+    maps: LayerMaps
+    head: int
+    queries: slice
+    keys: slice
+
+    @property
+    def name(self) -> str:
+        """As it is written everywhere: ``layer.head``."""
+        return head_name(self.maps, self.head)
 
 
 def head_name(maps: LayerMaps, head: int) -> str:
     """A head as it is written everywhere: ``layer.head``."""
     return f"{maps.layer}.{head}"
+
+
+def choose(recording: Recording, selection: Selection) -> list[ChosenHead]:
+    """The chosen heads in the order chosen, each with its chosen queries and keys.
+
+    Raises:
+        AttnvizError: naming what is not there and what is.
+    """
+    return [
+        ChosenHead(
+            maps=maps,
+            head=head,
+            queries=resolve_span(selection.queries, len(maps.query_tokens), "queries"),
+            keys=resolve_span(selection.keys, len(maps.key_tokens), "keys"),
+        )
+        for maps, head in select_heads(recording, selection)
+    ]
 
 
 def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
