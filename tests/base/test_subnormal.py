@@ -7,7 +7,7 @@ import torch
 from attnviz.attention.mask import Mask
 from attnviz.base.subnormal import taken_as_zero
 from attnviz.streaming.torch_pass import Factors, stream
-from tests.maps.test_factored import ALL, factored
+from tests.maps.examples import ALL, factored
 
 SMALL = np.float32(1e-39)
 

@@ -15,7 +15,7 @@ from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.maps.saved_factors import HalfArray, halve
 from attnviz.text.tokens import Tokens
-from tests.maps.test_factored import CASES, factored
+from tests.maps.examples import CASES, factored
 
 WHOLE = (slice(0, None), slice(0, None))
 

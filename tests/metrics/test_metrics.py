@@ -25,7 +25,7 @@ from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
-from tests.maps.test_factored import dense_of, factored
+from tests.maps.examples import dense_of, factored
 
 NAN = np.nan
 WORDS = "a b a c a"

@@ -23,7 +23,7 @@ from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
-from tests.maps.test_factored import factored
+from tests.maps.examples import factored
 
 LONG = 700
 

@@ -15,7 +15,7 @@ from attnviz.attention.mask import Mask
 from attnviz.streaming import fused_pass as streaming_indicators
 from attnviz.streaming.fused_pass import expressible, overview_by_indicators, suits
 from attnviz.streaming.torch_pass import Factors, stream
-from tests.maps.test_factored import HEADS, KEYS, QUERIES, dense_of, factored, floats
+from tests.maps.examples import HEADS, KEYS, QUERIES, dense_of, factored, floats
 
 REAL = np.arange(KEYS)
 CASES: dict[str, dict[str, Any]] = {

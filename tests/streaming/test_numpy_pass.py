@@ -12,7 +12,7 @@ from attnviz.base.machine import accelerator
 from attnviz.streaming import numpy_pass as pooling
 from attnviz.streaming.numpy_pass import powers_of_two, product, reduce_middle
 from attnviz.streaming.torch_pass import Factors
-from tests.maps.test_factored import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview
+from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview
 
 
 @pytest.mark.parametrize("loaded", [True, False], ids=["torch", "numpy"])

@@ -17,7 +17,7 @@ from attnviz.streaming import plan
 from attnviz.streaming.overview import block_edges
 from attnviz.streaming.plan import Plan
 from attnviz.streaming.torch_pass import NUMBERS, Factors, Streamed, stream
-from tests.maps.test_factored import CASES, HEADS, KEYS, QUERIES, dense_of, factored, tolerance
+from tests.maps.examples import CASES, HEADS, KEYS, QUERIES, dense_of, factored, tolerance
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

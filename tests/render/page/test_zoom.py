@@ -19,7 +19,7 @@ from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
-from tests.maps.test_factored import factored, softmax
+from tests.maps.examples import factored, softmax
 from tests.render.page.test_in_browser import CHROMIUM, Opened, Opener, browser, report_of  # noqa: F401
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")

@@ -1,0 +1,112 @@
+"""Factored maps to test with, and the dense computation in float64 that they must agree with."""
+
+from typing import Any
+
+import numpy as np
+
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.base.arrays import FloatArray
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.factored import FactoredMaps
+from attnviz.streaming.overview import Overview
+from attnviz.text.tokens import Tokens
+
+HEADS, KEY_HEADS, QUERIES, KEYS, FEATURES = 4, 2, 70, 90, 6
+ALL = slice(0, None)
+
+
+def dense_of(maps: FactoredMaps) -> DenseMaps:
+    """The same maps computed whole in float64, cell by cell from the formula."""
+    queries, keys = (np.asarray(array[:], dtype=np.float64) for array in (maps.queries, maps.keys))
+    scores = np.einsum("hqf,hkf->hqk", queries, keys[list(maps.key_heads)]) * maps.scale
+    if maps.softcap is not None:
+        scores = maps.softcap * np.tanh(scores / maps.softcap)
+    whole = (slice(0, queries.shape[1]), slice(0, keys.shape[1]))
+    scores = scores + maps.bias.block(list(range(len(maps.heads))), *whole)
+    visible = maps.mask.visible(*whole)
+    return DenseMaps(
+        layer=maps.layer, module=maps.module, heads=maps.heads, kind=maps.kind,
+        query_tokens=maps.query_tokens, key_tokens=maps.key_tokens,
+        scores=scores.astype(np.float32), weights=softmax(scores, visible, maps.sink)[0], visible=visible,
+    )  # fmt: skip
+
+
+def softmax(scores: Any, visible: Any, sink: Any) -> tuple[FloatArray, FloatArray]:
+    """Weights over visible keys and the log-sum-exp of each row, a sink beside them."""
+    shown = np.where(visible, scores, -np.inf)
+    if sink is not None:
+        shown = np.concatenate([shown, np.broadcast_to(sink[:, None, None], (*shown.shape[:2], 1))], axis=-1)
+    top = np.maximum(shown.max(axis=-1, keepdims=True), -1e30)
+    powers = np.exp(shown - top)
+    total = powers.sum(axis=-1, keepdims=True)
+    weights = np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
+    with np.errstate(divide="ignore"):
+        logsumexp = np.log(total) + top
+    return weights[..., : scores.shape[-1]].astype(np.float32), logsumexp[..., 0].astype(np.float32)
+
+
+def factored(
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    softcap: float | None = None,
+    sink: FloatArray | None = None,
+    size: float = 1.0,
+) -> FactoredMaps:
+    """Random factors, 4 heads on 2 key heads x 70 queries x 90 keys x 6 features, their log-sum-exp in float64."""
+    random = np.random.default_rng(7)
+    mask, bias = mask or Mask(), bias or Bias()
+    queries = (random.normal(size=(HEADS, QUERIES, FEATURES)) * size).astype(np.float32)
+    keys = random.normal(size=(KEY_HEADS, KEYS, FEATURES)).astype(np.float32)
+    scores = np.einsum("hqf,hkf->hqk", queries.astype(np.float64), keys[[0, 0, 1, 1]].astype(np.float64)) * 0.4
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
+    whole = (slice(0, QUERIES), slice(0, KEYS))
+    scores = scores + bias.block([0, 1, 2, 3], *whole)
+    return FactoredMaps(
+        layer=3, module="layers.3", heads=(2, 5, 6, 9), key_heads=(0, 0, 1, 1), kind="cross",
+        query_tokens=Tokens.numbered(QUERIES, "q"), key_tokens=Tokens.numbered(KEYS, "k"), scale=0.4,
+        queries=queries, keys=keys, mask=mask, bias=bias, softcap=softcap, sink=sink,
+        logsumexp=softmax(scores, mask.visible(*whole), sink)[1],
+    )  # fmt: skip
+
+
+def floats(*numbers: float) -> FloatArray:
+    return np.array(numbers, dtype=np.float32)
+
+
+RANDOM = np.random.default_rng(3)
+CASES: dict[str, dict[str, Any]] = {
+    "everything visible": {},
+    "causal": {"mask": Mask(causal=True, offset=KEYS - QUERIES)},
+    "window": {"mask": Mask(causal=True, window=9)},
+    "window both ways": {"mask": Mask(window=11, offset=4)},
+    "chunk": {"mask": Mask(causal=True, chunk=16)},
+    "prefix": {"mask": Mask(causal=True, window=5, prefix=3)},
+    "padding": {"mask": Mask(padding=np.arange(KEYS) % 5 != 2)},
+    "rows that see nothing": {"mask": Mask(causal=True, padding=np.arange(KEYS) > 20)},
+    "explicit": {"mask": Mask(explicit=RANDOM.random((QUERIES, KEYS)) > 0.4)},
+    "alibi": {"bias": Bias.alibi(floats(1, 0.5, 0.25, 0.1), QUERIES, KEYS), "mask": Mask(causal=True)},
+    "buckets": {
+        "bias": Bias.buckets(
+            floats(*range(16 * HEADS)).reshape(16, HEADS) % 3, QUERIES, KEYS, both_sides=True, farthest=40
+        )
+    },
+    "bias by key": {"bias": Bias(by_key=RANDOM.normal(size=(HEADS, KEYS)).astype(np.float32))},
+    "explicit bias": {"bias": Bias(explicit=RANDOM.normal(size=(HEADS, QUERIES, KEYS)).astype(np.float32))},
+    "soft cap": {"softcap": 2.0, "size": 4.0},
+    "sink": {"sink": floats(0, 3, 30, -8)},
+    "large scores": {"size": 40.0},
+}
+
+
+def tolerance(maps: FactoredMaps) -> float:
+    """1e-5, or the rounding of the largest log-sum-exp where float32 cannot hold it to that."""
+    largest = np.abs(maps.logsumexp[:][np.isfinite(maps.logsumexp[:])]).max()
+    return max(1e-5, float(largest) * 2**-23)
+
+
+def same_overview(overview: Overview, expected: Overview, atol: float) -> None:
+    np.testing.assert_allclose(overview.mean, expected.mean, atol=atol)
+    np.testing.assert_allclose(overview.maximum, expected.maximum, atol=atol)
+    np.testing.assert_array_equal(overview.visible, expected.visible)
