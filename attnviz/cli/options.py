@@ -129,14 +129,14 @@ class Combine:
     reduce: Annotated[
         str | None,
         Option(
-            help="Combine all heads into one map: mean, max, rollout or flow.",
+            help="Combine all heads into one map: mean, max or rollout.",
             rich_help_panel="Select",
             show_default=False,
         ),
     ] = None
-    residual: Annotated[
-        float, Option(help="The residual's share of a row, in rollout and flow.", rich_help_panel="Select")
-    ] = 0.5
+    residual: Annotated[float, Option(help="The residual's share of a row, in rollout.", rich_help_panel="Select")] = (
+        0.5
+    )
 
 
 Ascii = Annotated[bool, Option("--ascii", help="Draw with ASCII characters only, without colour.")]

@@ -1,11 +1,10 @@
-"""All heads of all layers in one map: mean, maximum, attention rollout and attention flow.
+"""All heads of all layers in one map: mean, maximum and attention rollout.
 
-Rollout and flow follow Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: each layer's
+Rollout follows Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: each layer's
 heads are averaged, and the residual connection is an identity that takes a share of every row.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,23 +13,17 @@ from attnviz.base.errors import AttnvizError, known_names, number_ranges
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-MOST_FLOW_TOKENS = 128
-CAPACITY = 2**30  # what a weight of 1 is as a whole number, for the solver of flows
-
 
 def reduce_heads(heads: list[tuple[LayerMaps, int]], method: str, residual: float = 0.5) -> DenseMaps:
     """One map of all the given heads, whose scores are absent (NaN), since weights are what is combined.
 
     Args:
         heads: the maps and the head's number, layers in the order in which they run.
-        method: ``mean``, ``max``, ``rollout`` or ``flow``.
-        residual: the residual connection's share of a row, for rollout and flow: 0 to below 1.
+        method: ``mean``, ``max`` or ``rollout``.
+        residual: the residual connection's share of a row, for rollout: 0 to below 1.
 
     Raises:
-        AttnvizError: for an unknown method, heads whose tokens differ, and for rollout and flow whatever is not
+        AttnvizError: for an unknown method, heads whose tokens differ, and for rollout whatever is not
             self-attention in layers that follow one another.
     """
     if method not in REDUCTIONS:
@@ -80,31 +73,10 @@ def rollout(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float6
     return rolled, rolled > 0 if residual else reachable(layers)
 
 
-def flow(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
-    """The most that can flow from each last token to every input token, ``(queries, keys)`` (section 3).
-
-    Tokens at each layer are nodes, and the weights with their residual the capacities between them.
-    """
-    layers = mixed_layers(heads, residual)
-    count = len(layers[0])
-    if count > MOST_FLOW_TOKENS:
-        raise AttnvizError(
-            f"--reduce flow of {count} tokens takes hours; up to {MOST_FLOW_TOKENS} work, or --reduce rollout"
-        )
-    maximum_flow = _import_maximum_flow()
-    graph = flow_graph(layers)
-    last, visible = len(layers) * count, reachable(layers)
-    flows = np.zeros((count, count))
-    for query, key in np.argwhere(visible).tolist():
-        flows[query, key] = maximum_flow(graph, last + query, key).flow_value / CAPACITY
-    return flows, visible
-
-
 REDUCTIONS: dict[str, Callable[[list[tuple[LayerMaps, int]], float], tuple[Float64Array, BoolArray]]] = {
     "mean": mean,
     "max": largest,
     "rollout": rollout,
-    "flow": flow,
 }
 
 
@@ -136,32 +108,6 @@ def reachable(layers: list[Float64Array]) -> BoolArray:
     return reached
 
 
-def flow_graph(layers: list[Float64Array]) -> "csr_array":
-    """Capacities from each token of a layer to those of the layer before, as whole numbers.
-
-    Nodes are numbered layer by layer, the input tokens first.
-    """
-    from scipy.sparse import csr_array, lil_array
-
-    count = len(layers[0])
-    graph = lil_array(((len(layers) + 1) * count,) * 2, dtype=np.int32)
-    for number, layer in enumerate(layers):
-        above, below = (number + 1) * count, number * count
-        graph[above : above + count, below : below + count] = np.rint(layer * CAPACITY).astype(np.int32)
-    return csr_array(graph)
-
-
-def _import_maximum_flow() -> Callable[..., Any]:
-    try:
-        from scipy.sparse.csgraph import maximum_flow
-    except ImportError as error:
-        raise AttnvizError(
-            "--reduce flow needs SciPy; pip install 'attnviz[flow]' works, or --reduce rollout"
-        ) from error
-    found: Callable[..., Any] = maximum_flow
-    return found
-
-
 def _weights(maps: LayerMaps, head: int) -> Float64Array:
     everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
     return np.asarray(maps.window((head,), *everything).weights[0], dtype=np.float64)
@@ -183,11 +129,9 @@ def _refuse_unconnected(heads: list[tuple[LayerMaps, int]]) -> None:
     """Raises AttnvizError where the output of a layer is not the input of the next."""
     maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
-        raise AttnvizError(
-            "rollout and flow follow self-attention from layer to layer; --reduce mean or max works here"
-        )
+        raise AttnvizError("rollout follows self-attention from layer to layer; --reduce mean or max works here")
     layers = sorted({maps.layer for maps, _ in heads})
     if layers != list(range(layers[0], layers[-1] + 1)):
         raise AttnvizError(
-            f"rollout and flow need layers that follow one another, not {number_ranges(layers)}; 0-{layers[-1]} works"
+            f"rollout needs layers that follow one another, not {number_ranges(layers)}; 0-{layers[-1]} works"
         )

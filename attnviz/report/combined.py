@@ -38,11 +38,6 @@ COMBINATIONS = {
         "Rollout: how much of each input token (column) the last layer's tokens (rows) are made of, "
         "with {residual:.0%} of each row passed on by the residual; rows sum to one.",
     ),
-    "flow": Combination(
-        "attention flow",
-        "Flow: the most that can flow from each of the last layer's tokens (rows) to each input token (column), "
-        "with {residual:.0%} of each row passed on by the residual; rows do not sum to one.",
-    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Heads combined: against cases worked by hand, and rollout and flow against their published definitions."""
+"""Heads combined: against cases worked by hand, and rollout against its published definition."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.metrics.combine import REDUCTIONS, reduce_heads
+from attnviz.metrics.combine import reduce_heads
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 from tests.metrics.test_metrics import maps_of
@@ -69,9 +69,8 @@ def test_rollout_is_the_product_of_layers_with_their_residual(residual: float) -
     np.testing.assert_allclose(rolled.sum(axis=-1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["rollout", "flow"])
-def test_what_is_causal_stays_causal(method: str) -> None:
-    reduced = reduce_heads(two_layers(), method)
+def test_what_is_causal_stays_causal() -> None:
+    reduced = reduce_heads(two_layers(), "rollout")
     np.testing.assert_array_equal(reduced.visible, np.tri(COUNT, dtype=bool))
     assert (reduced.weights[0][~reduced.visible] == 0).all()
 
@@ -89,36 +88,9 @@ def test_token_that_sees_nothing_is_made_of_itself() -> None:
     np.testing.assert_allclose(reduce_heads([(maps, 0)], "rollout").weights[0], np.eye(2))
 
 
-def test_flow_of_one_layer_is_the_layer_with_its_residual() -> None:
-    heads = two_layers(causal=False)[:HEADS]
-    expected = 0.5 * np.eye(COUNT) + 0.5 * layer_mean(heads, 0)
-    np.testing.assert_allclose(reduce_heads(heads, "flow").weights[0], expected, atol=1e-6)
-
-
-def test_flow_is_the_maximum_flow_of_the_published_definition() -> None:
-    networkx = pytest.importorskip("networkx")
-    heads = two_layers(causal=False)
-    graph = networkx.DiGraph()
-    for layer in range(2):
-        mixed = 0.5 * np.eye(COUNT) + 0.5 * layer_mean(heads, layer)
-        for (query, key), capacity in np.ndenumerate(mixed):
-            graph.add_edge((layer + 1, query), (layer, key), capacity=capacity)
-    flows = reduce_heads(heads, "flow").weights[0]
-    for query, key in np.ndindex(COUNT, COUNT):
-        assert flows[query, key] == pytest.approx(networkx.maximum_flow_value(graph, (2, query), (0, key)), abs=1e-6)
-
-
-def test_flow_is_at_least_rollout_and_at_most_one() -> None:
-    heads = two_layers()
-    flows, rolled = (reduce_heads(heads, method).weights[0] for method in ("flow", "rollout"))
-    assert (flows >= rolled - 1e-6).all()
-    assert flows.max() <= 1 + 1e-6
-
-
-@pytest.mark.parametrize("method", ["rollout", "flow"])
-def test_refuses_cross_attention(method: str) -> None:
+def test_refuses_cross_attention() -> None:
     with pytest.raises(AttnvizError, match=r"self-attention .* mean or max works"):
-        reduce_heads([(dense_maps(), 0)], method)
+        reduce_heads([(dense_maps(), 0)], "rollout")
 
 
 def test_refuses_layers_with_a_gap() -> None:
@@ -144,11 +116,5 @@ def test_refuses_a_share_out_of_range(residual: float) -> None:
 
 
 def test_unknown_method_lists_the_known() -> None:
-    with pytest.raises(AttnvizError, match=f"unknown --reduce 'sum'; {', '.join(list(REDUCTIONS)[:-1])} or flow works"):
+    with pytest.raises(AttnvizError, match="unknown --reduce 'sum'; mean, max or rollout works"):
         reduce_heads(two_layers(), "sum")
-
-
-def test_flow_refuses_what_would_take_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.metrics.combine.MOST_FLOW_TOKENS", 3)
-    with pytest.raises(AttnvizError, match="flow of 4 tokens takes hours; up to 3 work"):
-        reduce_heads(two_layers(), "flow")
