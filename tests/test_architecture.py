@@ -17,8 +17,6 @@ version base text attention streaming maps metrics capture models report render 
 """.split()
 ALLOWED = {
     ("attnviz.maps.recording", "attnviz.api"),  # a recording draws itself, in a notebook and by name
-    ("attnviz.streaming.factors", "attnviz.maps.factored"),
-    ("attnviz.streaming.numpy_pass", "attnviz.maps.factored"),
 }
 HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 

@@ -19,6 +19,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import COARSE, FactoredMaps, is_long
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.pooled import PooledMaps, pool_heads
+from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
 LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
@@ -109,11 +110,11 @@ def maps_of(calls: Sequence[Kept], item: int, queries: Tokens, keys: Tokens) -> 
         "query_tokens": queries,
         "key_tokens": keys,
         "item": item,
-        "scale": first.scale,
         "fidelity": max(known) if known else None,
     }
     if first.held_as is FactoredMaps:
         return FactoredMaps(**what, **first.fields[item])
+    what["scale"] = first.scale
     fields = {name: value for name, value in first.fields[item].items() if name != "uneven"}
     joined = {name: _joined(kept.fields[item][name] for kept in calls) for name in fields if name in OF_HEADS}
     return first.held_as(**what, **fields | joined)
@@ -164,14 +165,17 @@ def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules
     queries, keys, references = _numbers(own.queries), _numbers(own.keys), _numbers(logsumexp)
     return [
         {
-            "queries": queries[item],
-            "keys": keys[item],
-            "key_heads": key_heads,
-            "logsumexp": references[item],
-            "softcap": call.softcap,
-            "sink": None if own.sinks is None else _numbers(own.sinks),
-            "mask": rules[item].mask,
-            "bias": rules[item].bias,
+            "factors": Factors(
+                queries=queries[item],
+                keys=keys[item],
+                key_heads=key_heads,
+                scale=call.scale,
+                logsumexp=references[item],
+                softcap=call.softcap,
+                sink=None if own.sinks is None else _numbers(own.sinks),
+                mask=rules[item].mask,
+                bias=rules[item].bias,
+            )
         }
         for item in range(len(queries))
     ]

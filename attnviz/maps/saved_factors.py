@@ -12,6 +12,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
+from attnviz.streaming.factors import Factors
 
 if TYPE_CHECKING:
     from attnviz.maps.tensor_file import Entry, TensorFile
@@ -65,10 +66,10 @@ def halve(recording: Recording) -> Recording:
 
 def halved(maps: FactoredMaps) -> tuple[FactoredMaps, float]:
     """The maps with queries and keys rounded to bfloat16, and the largest error of a weight over some queries."""
-    if isinstance(maps.queries, HalfArray):
+    if isinstance(maps.factors.queries, HalfArray):
         return maps, 0.0
-    queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (maps.queries, maps.keys))
-    half = replace(maps, queries=queries, keys=keys, rounding=HALF_ROUNDING)
+    queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (maps.factors.queries, maps.factors.keys))
+    half = replace(maps, factors=replace(maps.factors, queries=queries, keys=keys), rounding=HALF_ROUNDING)
     error = 0.0
     for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED).astype(int).tolist():
         block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
@@ -80,7 +81,11 @@ def factored_arrays(maps: FactoredMaps) -> dict[str, NDArray[Any]]:
     """Everything of the maps that is an array, by name."""
     arrays = {
         name: array.bits if isinstance(array, HalfArray) else np.asarray(array[:], dtype=np.float32)
-        for name, array in (("queries", maps.queries), ("keys", maps.keys), ("logsumexp", maps.logsumexp))
+        for name, array in (
+            ("queries", maps.factors.queries),
+            ("keys", maps.factors.keys),
+            ("logsumexp", maps.factors.logsumexp),
+        )
     }
     return arrays | _optional_arrays(maps)
 
@@ -88,13 +93,13 @@ def factored_arrays(maps: FactoredMaps) -> dict[str, NDArray[Any]]:
 def factored_header(maps: FactoredMaps) -> dict[str, Any]:
     """Everything of the maps that is no array, as JSON values."""
     return {
-        "dtype": "bfloat16" if isinstance(maps.queries, HalfArray) else "float32",
-        "features": maps.queries.shape[-1],
-        "key_heads": list(maps.key_heads),
-        "distances": 0 if maps.bias.relative is None else maps.bias.relative.shape[1],
-        "origin": maps.bias.origin,
-        "softcap": maps.softcap,
-        "mask": {name: getattr(maps.mask, name) for name in ("causal", "window", "chunk", "prefix", "offset")},
+        "dtype": "bfloat16" if isinstance(maps.factors.queries, HalfArray) else "float32",
+        "features": maps.factors.queries.shape[-1],
+        "key_heads": list(maps.factors.key_heads),
+        "distances": 0 if maps.factors.bias.relative is None else maps.factors.bias.relative.shape[1],
+        "origin": maps.factors.bias.origin,
+        "softcap": maps.factors.softcap,
+        "mask": {name: getattr(maps.factors.mask, name) for name in ("causal", "window", "chunk", "prefix", "offset")},
         "arrays": sorted(_optional_arrays(maps)),
     }
 
@@ -106,7 +111,7 @@ def read_factored(file: "TensorFile", prefix: str, entry: "Entry", common: dict[
         file: where the arrays stand, their names after ``prefix``.
         prefix: such as ``maps.0.``.
         entry: what ``factored_header`` gave.
-        common: the other arguments of ``FactoredMaps``.
+        common: what every kind of maps has.
 
     Raises:
         AttnvizError: if a value is missing, or of another type or shape.
@@ -115,7 +120,9 @@ def read_factored(file: "TensorFile", prefix: str, entry: "Entry", common: dict[
     if held not in ("float32", "bfloat16"):
         raise entry.refusal(f"has factors of the unknown dtype {held!r}")
     heads, queries, keys = (len(common[name]) for name in ("heads", "query_tokens", "key_tokens"))
-    key_heads = _key_heads(entry, heads)
+    key_heads, scale = _key_heads(entry, heads), common["scale"]
+    if scale is None:
+        raise entry.refusal("has factors without a scale")
     features, present = entry.count("features"), set(entry.lines("arrays"))
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "sink": ("float32", (heads,)),
@@ -126,26 +133,27 @@ def read_factored(file: "TensorFile", prefix: str, entry: "Entry", common: dict[
         "bias.explicit": ("float32", (heads, queries, keys)),
     }
     optional = {name: file.array(prefix + name, *shapes[name]) if name in present else None for name in shapes}
-    factors: dict[str, Any] = {
+    arrays: dict[str, Any] = {
         name: _factor(file, prefix + name, held, (count, tokens, features))
         for name, count, tokens in (("queries", heads, queries), ("keys", 1 + max(key_heads), keys))
     }
-    return FactoredMaps(
-        **common,
-        **factors,
+    factors = Factors(
+        **arrays,
         key_heads=key_heads,
+        scale=scale,
         logsumexp=file.array(f"{prefix}logsumexp", "float32", (heads, queries)),
         mask=_mask(entry.entry("mask"), optional),
         bias=Bias(**{name: optional[f"bias.{name}"] for name in BIAS_ARRAYS}, origin=entry.count("origin")),
         softcap=entry.number("softcap"),
         sink=optional["sink"],
-        rounding=HALF_ROUNDING if held == "bfloat16" else 0.0,
     )
+    about = {name: value for name, value in common.items() if name != "scale"}
+    return FactoredMaps(**about, factors=factors, rounding=HALF_ROUNDING if held == "bfloat16" else 0.0)
 
 
 def _optional_arrays(maps: FactoredMaps) -> dict[str, NDArray[Any]]:
-    arrays = {"sink": maps.sink, "padding": maps.mask.padding, "mask": maps.mask.explicit}
-    arrays |= {f"bias.{name}": getattr(maps.bias, name) for name in BIAS_ARRAYS}
+    arrays = {"sink": maps.factors.sink, "padding": maps.factors.mask.padding, "mask": maps.factors.mask.explicit}
+    arrays |= {f"bias.{name}": getattr(maps.factors.bias, name) for name in BIAS_ARRAYS}
     return {name: array for name, array in arrays.items() if array is not None}
 
 

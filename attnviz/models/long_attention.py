@@ -13,7 +13,7 @@ from attnviz.attention.mask import Mask
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import overflow
-from attnviz.streaming.torch_pass import Factors, stream
+from attnviz.streaming.torch_pass import DeviceFactors, stream
 
 
 class Attention(NamedTuple):
@@ -81,4 +81,4 @@ def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
 
 def _streamed(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> FloatArray:
     heads = tuple(range(len(queries)))
-    return stream(Factors(queries, keys, heads, scale, Mask(causal=causal)), 1, 1, maximum=False).logsumexp
+    return stream(DeviceFactors(queries, keys, heads, scale, Mask(causal=causal)), 1, 1, maximum=False).logsumexp

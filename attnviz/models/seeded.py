@@ -167,6 +167,7 @@ class SeededSource(AbstractSource):
         from attnviz.attention.mask import Mask
         from attnviz.maps.factored import FactoredMaps
         from attnviz.models.long_attention import array_of
+        from attnviz.streaming.factors import Factors
 
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
         return FactoredMaps(
@@ -176,12 +177,14 @@ class SeededSource(AbstractSource):
             query_tokens=queries,
             key_tokens=keys,
             kind="self" if self.settings.context is None else "cross",
-            scale=self.settings.score_scale,
-            key_heads=tuple(range(len(heads))),
-            mask=Mask(causal=self.settings.causal),
-            queries=array_of(call.queries, heads),
-            keys=array_of(call.keys, heads),
-            logsumexp=array_of(call.logsumexp, heads),
+            factors=Factors(
+                queries=array_of(call.queries, heads),
+                keys=array_of(call.keys, heads),
+                key_heads=tuple(range(len(heads))),
+                scale=self.settings.score_scale,
+                logsumexp=array_of(call.logsumexp, heads),
+                mask=Mask(causal=self.settings.causal),
+            ),
         )
 
     def run(self, batch: Batch, layers: Sequence[int]) -> dict[int, LayerRun]:

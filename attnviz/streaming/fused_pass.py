@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from attnviz.attention.kernels import fused_attention, has_fused_attention
 from attnviz.base.arrays import FloatArray
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.overview import Overview, block_edges
 from attnviz.streaming.tiles import Axis, Tile
 
@@ -25,7 +25,7 @@ HELD = {"cpu": 2**26, "cuda": 2**29}  # bytes of weights on blocks that are held
 MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
 
 
-def suits(factors: Factors, maximum: bool, numbers: Collection[str]) -> bool:
+def suits(factors: DeviceFactors, maximum: bool, numbers: Collection[str]) -> bool:
     """Whether this is the way to stream the factors: on CUDA, for means and the log-sum-exp, by rules it can follow."""
     queries = factors.queries
     if maximum or numbers or queries.device.type != "cuda" or not expressible(factors):
@@ -33,7 +33,7 @@ def suits(factors: Factors, maximum: bool, numbers: Collection[str]) -> bool:
     return has_fused_attention(_width(queries), queries.dtype, queries.device)
 
 
-def expressible(factors: Factors) -> bool:
+def expressible(factors: DeviceFactors) -> bool:
     """Whether the kernel computes these weights: full or causal, with a prefix, padding at the ends, a sink."""
     mask, bare = factors.mask, not factors.bias and factors.softcap is None
     if not bare or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
@@ -45,7 +45,7 @@ def expressible(factors: Factors) -> bool:
 
 @torch.no_grad()
 def overview_by_indicators(
-    factors: Factors, height: int, width: int, progress: Callable[[int, int], None]
+    factors: DeviceFactors, height: int, width: int, progress: Callable[[int, int], None]
 ) -> tuple[Overview, FloatArray]:
     """Each pixel's mean (its maximum is not found: all 0), and the log-sum-exp, ``(heads, queries)``.
 
@@ -79,7 +79,7 @@ def overview_by_indicators(
 class _Cut:
     """How queries, keys and heads are cut so that what is held at once stays bounded."""
 
-    def __init__(self, factors: Factors, height: int, width: int) -> None:
+    def __init__(self, factors: DeviceFactors, height: int, width: int) -> None:
         self.factors = factors
         heads, self.queries, _ = factors.queries.shape
         self.keys = factors.keys.shape[1]
@@ -196,7 +196,7 @@ def _nothing(cut: _Cut, keys: Tensor, queries: int) -> tuple[Tensor, Tensor]:
     return keys.new_zeros(*unseen.shape, cut.wide), unseen
 
 
-def _factors(factors: Factors, heads: slice, queries: slice) -> tuple[Tensor, Tensor]:
+def _factors(factors: DeviceFactors, heads: slice, queries: slice) -> tuple[Tensor, Tensor]:
     """Some heads' queries and each one's keys, both ``(1, heads, tokens, features)`` with features of 0 added."""
     chosen = factors.queries[heads, queries], factors.keys[list(factors.key_heads[heads])]
     more = _width(factors.queries) - factors.queries.shape[2]
@@ -210,7 +210,7 @@ def _width(queries: Tensor) -> int:
     return features + -features % MULTIPLE
 
 
-def _real(factors: Factors) -> slice:
+def _real(factors: DeviceFactors) -> slice:
     """The keys from the first to the last that is no padding."""
     padding = factors.mask.padding
     if padding is None:

@@ -10,17 +10,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.progress import track
 from attnviz.base.subnormal import taken_as_zero
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.tiles import Axis, Tile
-
-if TYPE_CHECKING:
-    from attnviz.maps.factored import FactoredMaps
 
 ROWS, COLUMNS, LONGEST = 256, 512, 64  # tokens of a tile, and of the runs that are summed in it: they fit the cache
 HIDDEN = np.float32(-1e30)  # the score of a cell that is not seen: unlike −inf, 0 times it is 0
@@ -34,13 +31,13 @@ def pixel_axes(queries: slice, keys: slice, height: int, width: int) -> tuple[Ax
 
 
 def pool(
-    maps: "FactoredMaps", places: Sequence[int], rows: Axis, columns: Axis, maximum: bool
+    factors: Factors, places: Sequence[int], rows: Axis, columns: Axis, maximum: bool
 ) -> tuple[Float64Array, FloatArray]:
     """The sum and the maximum of the weights in each pixel, ``(heads, height, width)``, of heads at these places.
 
     Where the maximum is not wanted, it is all zero.
     """
-    tiles = _Tiles(maps, rows, columns, maximum)
+    tiles = _Tiles(factors, rows, columns, maximum)
     with taken_as_zero():
         totals, highest = zip(*(_pool_head(tiles, place) for place in places), strict=True)
     return np.stack(totals), np.stack(highest)
@@ -76,10 +73,10 @@ def _reduced(how: str, weights: FloatArray, row: Tile, column: Tile) -> FloatArr
 class _Tiles:
     """How the maps are cut, and what the mask hides in each tile."""
 
-    def __init__(self, maps: "FactoredMaps", rows: Axis, columns: Axis, maximum: bool) -> None:
-        self.maps, self.row_axis, self.column_axis, self.maximum = maps, rows, columns, maximum
+    def __init__(self, factors: Factors, rows: Axis, columns: Axis, maximum: bool) -> None:
+        self.factors, self.row_axis, self.column_axis, self.maximum = factors, rows, columns, maximum
         self.rows, [self.column] = list(rows.tiles(ROWS)), list(columns.tiles(sys.maxsize))
-        self.rules, self.bias = replace(maps.mask, padding=None), replace(maps.bias, by_key=None)
+        self.rules, self.bias = replace(factors.mask, padding=None), replace(factors.bias, by_key=None)
         self.seen: dict[tuple[int, ...], FloatArray] = {}
         self.step = max(1, COLUMNS // self.column.longest)
         most = max(row.grid.size for row in self.rows) * self.step * self.column.longest
@@ -88,7 +85,7 @@ class _Tiles:
         self.row_order = np.concatenate([row.interleaved for row in self.rows]) - queries.start
         self.column_order = self.column.grid.ravel() - keys.start
         self.queries, self.keys = (  # of every head in turn
-            np.ones((len(order), maps.queries.shape[-1] + 2), dtype=np.float32)
+            np.ones((len(order), factors.queries.shape[-1] + 2), dtype=np.float32)
             for order in (self.row_order, self.column_order)
         )
 
@@ -130,11 +127,14 @@ class _Head:
     """
 
     def __init__(self, tiles: _Tiles, place: int) -> None:
-        maps, (queries, keys) = tiles.maps, tiles.spans
+        factors, (queries, keys) = tiles.factors, tiles.spans
         self.tiles, self.place = tiles, place
-        rows, columns = np.asarray(maps.queries[place, queries]), np.asarray(maps.keys[maps.key_heads[place], keys])
-        np.multiply(rows[tiles.row_order], np.float32(maps.scale or 0) * BITS, out=tiles.queries[:, :-2])
-        reference = np.maximum(-maps.reference(place, queries)[:, 0], HIDDEN)
+        rows, columns = (
+            np.asarray(factors.queries[place, queries]),
+            np.asarray(factors.keys[factors.key_heads[place], keys]),
+        )
+        np.multiply(rows[tiles.row_order], np.float32(factors.scale) * BITS, out=tiles.queries[:, :-2])
+        reference = np.maximum(-factors.reference(place, queries)[:, 0], HIDDEN)
         tiles.queries[:, -2] = reference[tiles.row_order] * BITS
         tiles.keys[:, :-2] = columns if tiles.column.repeats is None else columns[tiles.column_order]
         tiles.keys[:, -1] = self._by_key(keys)[tiles.column_order] * BITS
@@ -143,11 +143,11 @@ class _Head:
         """The weights of a tile, ``(keys, queries)`` in order; hidden ones 0."""
         keys, queries = self.tiles.keys[column.place], self.tiles.queries[row.place]
         scores = self.tiles.memory[: len(keys) * len(queries)].reshape(len(keys), len(queries))
-        if self.tiles.maps.softcap is None:
+        if self.tiles.factors.softcap is None:
             product(keys, queries, scores)
         else:
             product(keys[:, :-2], queries[:, :-2], scores)
-            self._cap(scores, np.float32(self.tiles.maps.softcap) * BITS)
+            self._cap(scores, np.float32(self.tiles.factors.softcap) * BITS)
             scores += keys[:, -2:] @ queries[:, -2:].T
         if self.tiles.bias:
             scores += self._bias(row, column)
@@ -158,12 +158,12 @@ class _Head:
 
     def _by_key(self, keys: slice) -> FloatArray:
         """What is added to each key's scores, ``(keys,)``: its bias, and ``HIDDEN`` for padding."""
-        maps = self.tiles.maps
+        factors = self.tiles.factors
         added = np.zeros(keys.stop - keys.start, dtype=np.float32)
-        if maps.bias.by_key is not None:
-            added += maps.bias.by_key[self.place, keys]
-        if maps.mask.padding is not None:
-            added[~maps.mask.padding[keys]] = HIDDEN
+        if factors.bias.by_key is not None:
+            added += factors.bias.by_key[self.place, keys]
+        if factors.mask.padding is not None:
+            added[~factors.mask.padding[keys]] = HIDDEN
         return added
 
     def _cap(self, scores: FloatArray, cap: np.float32) -> None:

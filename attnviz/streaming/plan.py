@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, IntArray
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.tiles import Axis, Tile
 
 TILE = {"cpu": (384, 256), "cuda": (2048, 4096), "mps": (2048, 4096)}  # queries and keys of a tile
@@ -68,7 +68,7 @@ def _real(tile: Tile) -> BoolArray:
 class Plan:
     """How the maps are cut into tiles, and what all heads have in common."""
 
-    def __init__(self, factors: Factors, height: int, width: int, maximum: bool, numbers: frozenset[str]) -> None:
+    def __init__(self, factors: DeviceFactors, height: int, width: int, maximum: bool, numbers: frozenset[str]) -> None:
         self.factors, self.maximum, self.numbers = factors, maximum, numbers
         self.device, self.dtype = factors.queries.device, factors.dtype
         self.rules = Mask(**{**vars(factors.mask), "padding": None})

@@ -13,14 +13,14 @@ from torch import Tensor
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.subnormal import taken_as_zero
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.fused_pass import overview_by_indicators, suits
 from attnviz.streaming.head_pass import NEIGHBOURS, Found, Head
 from attnviz.streaming.overview import Overview
 from attnviz.streaming.plan import Plan
 from attnviz.streaming.workspace import Workspace
 
-__all__ = ["NUMBERS", "Factors", "Progress", "Streamed", "stream"]
+__all__ = ["NUMBERS", "DeviceFactors", "Progress", "Streamed", "stream"]
 
 Progress = Callable[[int, int], None]
 
@@ -44,7 +44,7 @@ class Streamed:
 
 
 def stream(
-    factors: Factors,
+    factors: DeviceFactors,
     height: int,
     width: int,
     *,

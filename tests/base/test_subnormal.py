@@ -6,7 +6,7 @@ import torch
 
 from attnviz.attention.mask import Mask
 from attnviz.base.subnormal import taken_as_zero
-from attnviz.streaming.torch_pass import Factors, stream
+from attnviz.streaming.torch_pass import DeviceFactors, stream
 from tests.maps.examples import ALL, factored
 
 SMALL = np.float32(1e-39)
@@ -35,6 +35,6 @@ def test_what_was_set_before_stays() -> None:
 
 
 def test_streaming_and_pooling_leave_the_caller_as_it_was() -> None:
-    stream(Factors(torch.ones(1, 9, 2), torch.ones(1, 9, 2), (0,), 1.0, Mask(causal=True)), 3, 3)
+    stream(DeviceFactors(torch.ones(1, 9, 2), torch.ones(1, 9, 2), (0,), 1.0, Mask(causal=True)), 3, 3)
     factored().overview((9,), 10, 15, ALL, ALL)
     assert tiny() > 0

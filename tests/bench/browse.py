@@ -15,6 +15,7 @@ from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 from tests.bench.timing import Pair, report
 from tests.browse.test_app import KEYS, key_times, wide_recording
@@ -101,12 +102,14 @@ def long_recording(tokens: int) -> Recording:
         heads=tuple(range(12)),
         query_tokens=text,
         key_tokens=text,
-        scale=1 / 8,
-        queries=queries,
-        keys=keys,
-        key_heads=tuple(range(12)),
-        logsumexp=np.tile(seen.astype(np.float32), (12, 1)),
-        mask=Mask(causal=True),
+        factors=Factors(
+            queries=queries,
+            keys=keys,
+            key_heads=tuple(range(12)),
+            scale=1 / 8,
+            logsumexp=np.tile(seen.astype(np.float32), (12, 1)),
+            mask=Mask(causal=True),
+        ),
     )
     return Recording(maps=(maps,), model="a test")
 

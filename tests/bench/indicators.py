@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attnviz.attention.mask import Mask
-from attnviz.streaming.factors import Factors
+from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.fused_pass import overview_by_indicators
 
 PIXELS, RUNS, LIMIT = 512, 5, 1.0
@@ -49,7 +49,7 @@ def compare(
     torch.manual_seed(0)
     queries, keys, values = torch.randn(3, *shape, dtype=dtype, device=device).unbind()
     for causal in (False, True):
-        given = Factors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
+        given = DeviceFactors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
         overview = partial(overview_by_indicators, given, PIXELS, PIXELS, lambda done, count: None)
         forward = partial(attend, queries[None], keys[None], values[None], causal)
         rounds = [(clock(overview), clock(forward)) for _ in range(RUNS + 1)][1:]

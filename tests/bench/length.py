@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.attention.mask import Mask
-from attnviz.streaming.torch_pass import NUMBERS, Factors, stream
+from attnviz.maps.factored import FactoredMaps
+from attnviz.streaming.torch_pass import NUMBERS, DeviceFactors, stream
 from tests.bench.indicators import print_device
 
 HEADS, FEATURES, PIXELS = 12, 64, 512
@@ -54,7 +55,7 @@ def compare(factors: tuple[Tensor, Tensor], causal: bool, runs: int, limit: floa
     """The overview alone, and with every number, against one forward of attention."""
     queries, keys = factors
     heads, tokens, features = queries.shape
-    given = Factors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
+    given = DeviceFactors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
     values = torch.randn_like(keys)
     attend = partial(functional.scaled_dot_product_attention, queries[None], keys[None], values[None], is_causal=causal)
     overview = partial(stream, given, PIXELS, PIXELS, maximum=False)
@@ -71,7 +72,7 @@ def print_growth() -> None:
     seconds = []
     for tokens in GROWTH:
         queries, keys = inputs(tokens, HEADS)
-        factors = Factors(queries, keys, tuple(range(HEADS)), FEATURES**-0.5)
+        factors = DeviceFactors(queries, keys, tuple(range(HEADS)), FEATURES**-0.5)
         streamed = partial(stream, factors, PIXELS, PIXELS, maximum=False)
         runs = max(1, 3 * 4096 // tokens)
         seconds.append(median(timed(streamed) for _ in range(runs + 1)))
@@ -105,10 +106,10 @@ def measure_memory(tokens: int) -> None:
     """Prints the megabytes added; of the twelve heads two are streamed, the rest only held, as all take the same."""
     torch.set_num_threads(1)
     queries, keys = inputs(tokens, HEADS)
-    stream(Factors(queries[:1, :600], keys[:1, :600], (0,), 1.0), PIXELS, PIXELS)
+    stream(DeviceFactors(queries[:1, :600], keys[:1, :600], (0,), 1.0), PIXELS, PIXELS)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     mask = Mask(causal=True)
-    stream(Factors(queries[:2], keys[:2], (0, 1), FEATURES**-0.5, mask), PIXELS, PIXELS, numbers=NUMBERS)
+    stream(DeviceFactors(queries[:2], keys[:2], (0, 1), FEATURES**-0.5, mask), PIXELS, PIXELS, numbers=NUMBERS)
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     found = (HEADS - 2) * (2 * PIXELS**2 + (1 + len(NUMBERS)) * tokens) * 4  # of the heads not streamed
     print(kilobytes / 1000 + found / 1e6)
@@ -144,7 +145,10 @@ def real(tokens: int) -> tuple[Tensor, Tensor]:
     model = AutoModel.from_pretrained(folder).eval()
     with torch.inference_mode(), attnviz.record(model, layers=[3], dense=False) as recording:
         model(input_ids=ids[:, :tokens].view(-1, model.config.max_position_embeddings))
-    sides = ([getattr(maps, name)[:] for maps in recording.maps] for name in ("queries", "keys"))
+    sides = (
+        [getattr(maps.factors, name)[:] for maps in recording.maps if isinstance(maps, FactoredMaps)]
+        for name in ("queries", "keys")
+    )
     queries, keys = (torch.from_numpy(np.concatenate(side, axis=1)) for side in sides)
     return queries, keys
 

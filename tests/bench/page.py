@@ -17,6 +17,7 @@ from attnviz.attention.mask import Mask
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
+from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
@@ -98,7 +99,7 @@ def show_long_text(path: Path) -> None:
 
     maps = _long_maps()
     path.write_bytes(draw(Recording(maps=(maps,), model="random factors"), ".html"))
-    factors = 2 * (np.prod(maps.queries.shape) + np.prod(maps.keys.shape))
+    factors = 2 * (np.prod(maps.factors.queries.shape) + np.prod(maps.factors.keys.shape))
     say(f"page of {LONG} tokens to its factors in float16", path.stat().st_size / factors, LIMITS["factors"])
     if chromium is None or not _installed("playwright"):
         return
@@ -164,12 +165,14 @@ def _long_maps() -> FactoredMaps:
         heads=tuple(range(HEADS)),
         query_tokens=tokens,
         key_tokens=tokens,
-        scale=1 / 8,
-        queries=queries,
-        keys=keys,
-        key_heads=tuple(range(HEADS)),
-        logsumexp=sums,
-        mask=mask,
+        factors=Factors(
+            queries=queries,
+            keys=keys,
+            key_heads=tuple(range(HEADS)),
+            scale=1 / 8,
+            logsumexp=sums,
+            mask=mask,
+        ),
     )
 
 

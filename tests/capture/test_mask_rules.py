@@ -210,10 +210,13 @@ def test_long_recordings_of_real_architectures_hold_no_square(name: str) -> None
         recordings.append(recording)
     for factored, dense in zip(recordings[0].maps, recordings[1].maps, strict=True):
         assert isinstance(factored, FactoredMaps)
-        assert factored.mask.explicit is None
-        assert factored.bias.explicit is None
-        assert bool(factored.bias) == bool(kept_as)
-        assert (factored.softcap == 0.5, factored.sink is not None) == (name == "gemma2", name == "gpt-oss")
+        assert factored.factors.mask.explicit is None
+        assert factored.factors.bias.explicit is None
+        assert bool(factored.factors.bias) == bool(kept_as)
+        assert (factored.factors.softcap == 0.5, factored.factors.sink is not None) == (
+            name == "gemma2",
+            name == "gpt-oss",
+        )
         weights, expected = (maps.window(maps.heads, slice(0, 64), slice(0, 64)).weights for maps in (factored, dense))
         np.testing.assert_allclose(weights, expected, atol=3e-5)
 

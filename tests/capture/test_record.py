@@ -479,7 +479,7 @@ def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pyt
         weights = maps.window((0, 1, 2), slice(0, LONG), slice(0, LONG)).weights
         seen = np.arange(LONG) != 7 if mask is not None else np.ones(LONG, dtype=bool)
         np.testing.assert_allclose(weights.sum(-1), np.tile(seen, (3, 1)), atol=1e-5)
-        assert np.array_equal(np.isneginf(np.asarray(maps.logsumexp[:])), np.tile(~seen, (3, 1)))
+        assert np.array_equal(np.isneginf(np.asarray(maps.factors.logsumexp[:])), np.tile(~seen, (3, 1)))
 
 
 @pytest.mark.parametrize("masked", ["nothing", "causal", "padding", "causal and padding", "scattered"])
@@ -509,7 +509,7 @@ def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, mo
     for a, b in zip(factored.maps, dense.maps, strict=True):
         assert isinstance(a, FactoredMaps)
         assert isinstance(b, DenseMaps)
-        assert (a.mask.explicit is None) == (masked != "scattered")
+        assert (a.factors.mask.explicit is None) == (masked != "scattered")
         assert (a.item, a.heads, a.fidelity) == (b.item, b.heads, b.fidelity)
         one, other = (maps.window((1, 5), everything, everything) for maps in (a, b))
         assert np.array_equal(one.visible, other.visible)

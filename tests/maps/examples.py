@@ -1,5 +1,6 @@
 """Factored maps to test with, and the dense computation in float64 that they must agree with."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import FloatArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 
@@ -18,17 +20,18 @@ ALL = slice(0, None)
 
 def dense_of(maps: FactoredMaps) -> DenseMaps:
     """The same maps computed whole in float64, cell by cell from the formula."""
-    queries, keys = (np.asarray(array[:], dtype=np.float64) for array in (maps.queries, maps.keys))
-    scores = np.einsum("hqf,hkf->hqk", queries, keys[list(maps.key_heads)]) * maps.scale
-    if maps.softcap is not None:
-        scores = maps.softcap * np.tanh(scores / maps.softcap)
+    factors = maps.factors
+    queries, keys = (np.asarray(array[:], dtype=np.float64) for array in (factors.queries, factors.keys))
+    scores = np.einsum("hqf,hkf->hqk", queries, keys[list(factors.key_heads)]) * factors.scale
+    if factors.softcap is not None:
+        scores = factors.softcap * np.tanh(scores / factors.softcap)
     whole = (slice(0, queries.shape[1]), slice(0, keys.shape[1]))
-    scores = scores + maps.bias.block(list(range(len(maps.heads))), *whole)
-    visible = maps.mask.visible(*whole)
+    scores = scores + factors.bias.block(list(range(len(maps.heads))), *whole)
+    visible = factors.mask.visible(*whole)
     return DenseMaps(
         layer=maps.layer, module=maps.module, heads=maps.heads, kind=maps.kind,
         query_tokens=maps.query_tokens, key_tokens=maps.key_tokens,
-        scores=scores.astype(np.float32), weights=softmax(scores, visible, maps.sink)[0], visible=visible,
+        scores=scores.astype(np.float32), weights=softmax(scores, visible, factors.sink)[0], visible=visible,
     )  # fmt: skip
 
 
@@ -64,11 +67,18 @@ def factored(
     whole = (slice(0, QUERIES), slice(0, KEYS))
     scores = scores + bias.block([0, 1, 2, 3], *whole)
     return FactoredMaps(
-        layer=3, module="layers.3", heads=(2, 5, 6, 9), key_heads=(0, 0, 1, 1), kind="cross",
-        query_tokens=Tokens.numbered(QUERIES, "q"), key_tokens=Tokens.numbered(KEYS, "k"), scale=0.4,
-        queries=queries, keys=keys, mask=mask, bias=bias, softcap=softcap, sink=sink,
-        logsumexp=softmax(scores, mask.visible(*whole), sink)[1],
+        layer=3, module="layers.3", heads=(2, 5, 6, 9), kind="cross",
+        query_tokens=Tokens.numbered(QUERIES, "q"), key_tokens=Tokens.numbered(KEYS, "k"),
+        factors=Factors(
+            queries=queries, keys=keys, key_heads=(0, 0, 1, 1), scale=0.4, mask=mask, bias=bias, softcap=softcap,
+            sink=sink, logsumexp=softmax(scores, mask.visible(*whole), sink)[1],
+        ),
     )  # fmt: skip
+
+
+def with_factors(maps: FactoredMaps, **changes: Any) -> FactoredMaps:
+    """The maps with other factors."""
+    return replace(maps, factors=replace(maps.factors, **changes))
 
 
 def floats(*numbers: float) -> FloatArray:
@@ -102,7 +112,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 def tolerance(maps: FactoredMaps) -> float:
     """1e-5, or the rounding of the largest log-sum-exp where float32 cannot hold it to that."""
-    largest = np.abs(maps.logsumexp[:][np.isfinite(maps.logsumexp[:])]).max()
+    references = maps.factors.logsumexp[:]
+    largest = np.abs(references[np.isfinite(references)]).max()
     return max(1e-5, float(largest) * 2**-23)
 
 

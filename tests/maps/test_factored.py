@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from attnviz.attention.bias import Bias
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
-from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview, tolerance
+from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview, tolerance, with_factors
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -26,7 +26,7 @@ def test_any_window_is_what_the_dense_computation_gives(case: dict[str, Any]) ->
 
 
 def expected_visible(maps: FactoredMaps) -> NDArray[np.bool_]:
-    return maps.mask.visible(slice(0, QUERIES), slice(0, KEYS))
+    return maps.factors.mask.visible(slice(0, QUERIES), slice(0, KEYS))
 
 
 @cases
@@ -43,13 +43,13 @@ def test_overview_is_the_dense_one_pixel_by_pixel(
 def test_refuses_factors_whose_shapes_disagree() -> None:
     maps = factored()
     with pytest.raises(AttnvizError, match=r"layer 3: keys of shape \(1, 90, 6\), expected \(2, 90, 6\)"):
-        FactoredMaps(**{**vars(maps), "keys": maps.keys[:1]})
-    with pytest.raises(AttnvizError, match="4 heads need as many key heads and a scale"):
-        FactoredMaps(**{**vars(maps), "scale": None})
+        with_factors(maps, keys=maps.factors.keys[:1])
+    with pytest.raises(AttnvizError, match="layer 3: 4 heads need as many key heads"):
+        with_factors(maps, key_heads=(0, 0, 1))
     with pytest.raises(AttnvizError, match="bias by_key does not fit 4 heads, 70 queries, 90 keys"):
-        FactoredMaps(**{**vars(maps), "bias": Bias(by_key=np.zeros((4, 9), dtype=np.float32))})
+        with_factors(maps, bias=Bias(by_key=np.zeros((4, 9), dtype=np.float32)))
     with pytest.raises(AttnvizError, match="bias relative does not fit"):
-        FactoredMaps(**{**vars(maps), "bias": Bias.alibi(np.ones(4, dtype=np.float32), 8, KEYS)})
+        with_factors(maps, bias=Bias.alibi(np.ones(4, dtype=np.float32), 8, KEYS))
 
 
 @cases

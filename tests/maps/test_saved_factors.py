@@ -1,6 +1,5 @@
 """Factors come back from a file as they were written, are read only where they are used, and halve by option."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.maps.saved_factors import HalfArray, halve
+from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
-from tests.maps.examples import CASES, factored
+from tests.maps.examples import CASES, factored, with_factors
 
 WHOLE = (slice(0, None), slice(0, None))
 
@@ -31,15 +31,20 @@ def back(maps: FactoredMaps, folder: Path) -> FactoredMaps:
 def test_windows_read_back_are_those_written(case: dict[str, Any], in_folder: Path) -> None:
     maps = factored(**case)
     read = back(maps, in_folder)
-    assert (read.key_heads, read.scale, read.softcap, read.rounding) == ((0, 0, 1, 1), 0.4, maps.softcap, 0)
+    assert (read.factors.key_heads, read.scale, read.factors.softcap, read.rounding) == (
+        (0, 0, 1, 1),
+        0.4,
+        maps.factors.softcap,
+        0,
+    )
     for name, array in vars(maps.window(maps.heads, *WHOLE)).items():
         np.testing.assert_array_equal(getattr(read.window(read.heads, *WHOLE), name), array)
 
 
 def test_factors_stay_in_the_file_until_they_are_used(in_folder: Path) -> None:
     read = back(factored(), in_folder)
-    assert isinstance(read.queries, np.ndarray)
-    assert not read.queries.flags.owndata
+    assert isinstance(read.factors.queries, np.ndarray)
+    assert not read.factors.queries.flags.owndata
 
 
 def test_half_rounds_to_the_nearest_bfloat16_ties_to_even() -> None:
@@ -57,7 +62,7 @@ def test_halved_recording_says_its_error_and_stays_within_it(in_folder: Path) ->
     assert isinstance(half, FactoredMaps)
     read = back(half, in_folder)
     assert read.rounding == 2**-8
-    assert read.mask.causal == case_mask.causal
+    assert read.factors.mask.causal == case_mask.causal
     sampled = np.linspace(0, 69, 32).astype(int)
     error = np.abs(read.window(read.heads, *WHOLE).weights - maps.window(maps.heads, *WHOLE).weights)[:, sampled].max()
     assert 1e-4 < error < 0.02
@@ -70,8 +75,11 @@ def test_twelve_heads_over_32000_tokens_take_200_megabytes_in_single_precision(i
     labels = Tokens.numbered(tokens, "word")
     factors = np.zeros((heads, tokens, features), dtype=np.float32)
     maps = FactoredMaps(
-        layer=0, module="m", heads=(0, 1), key_heads=(0, 1), scale=1.0, query_tokens=labels, key_tokens=labels,
-        queries=factors, keys=factors, logsumexp=np.zeros((heads, tokens), dtype=np.float32),
+        layer=0, module="m", heads=(0, 1), query_tokens=labels, key_tokens=labels,
+        factors=Factors(
+            queries=factors, keys=factors, key_heads=(0, 1), scale=1.0,
+            logsumexp=np.zeros((heads, tokens), dtype=np.float32),
+        ),
     )  # fmt: skip
     back(maps, in_folder)
     size = (in_folder / "run.safetensors").stat().st_size
@@ -86,7 +94,7 @@ def test_refuses_to_halve_dense_maps(recording: Recording) -> None:
 
 def test_refuses_a_header_with_key_heads_that_do_not_fit(in_folder: Path) -> None:
     path = in_folder / "run.safetensors"
-    maps = replace(factored(), bias=Bias())
+    maps = with_factors(factored(), bias=Bias())
     save(Recording(maps=(maps,), model="a test"), path)
     content = path.read_bytes()
     assert b"[0, 0, 1, 1]" in content

@@ -242,10 +242,13 @@ def test_groups_of_heads_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_blocks_do_not_grow_with_the_tokens() -> None:
+    maps = factored()
+    factors = replace(
+        maps.factors, queries=np.zeros((4, 5000, 6), dtype=np.float32), keys=np.zeros((2, 5000, 6), dtype=np.float32),
+        logsumexp=np.zeros((4, 5000), dtype=np.float32), bias=Bias(),
+    )  # fmt: skip
     maps = replace(
-        factored(), queries=np.zeros((4, 5000, 6), dtype=np.float32), keys=np.zeros((2, 5000, 6), dtype=np.float32),
-        logsumexp=np.zeros((4, 5000), dtype=np.float32), query_tokens=Tokens.numbered(5000),
-        key_tokens=Tokens.numbered(5000), bias=Bias(),
+        maps, factors=factors, query_tokens=Tokens.numbered(5000), key_tokens=Tokens.numbered(5000),
     )  # fmt: skip
     assert next(blocks_of_rows(maps, maps.heads)).weights.size <= rows.LONG_CELLS
 

@@ -14,7 +14,7 @@ from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.streaming import fused_pass as streaming_indicators
 from attnviz.streaming.fused_pass import expressible, overview_by_indicators, suits
-from attnviz.streaming.torch_pass import Factors, stream
+from attnviz.streaming.torch_pass import DeviceFactors, stream
 from tests.maps.examples import HEADS, KEYS, QUERIES, dense_of, factored, floats
 
 REAL = np.arange(KEYS)
@@ -43,7 +43,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def overview(factors: Factors, height: int, width: int) -> tuple[Any, NDArray[np.float32]]:
+def overview(factors: DeviceFactors, height: int, width: int) -> tuple[Any, NDArray[np.float32]]:
     return overview_by_indicators(factors, height, width, lambda done, count: None)
 
 
@@ -51,11 +51,11 @@ def overview(factors: Factors, height: int, width: int) -> tuple[Any, NDArray[np
 @cases
 def test_overview_is_that_of_a_dense_softmax_in_float64(case: dict[str, Any], size: tuple[int, int]) -> None:
     maps = factored(**case)
-    found, logsumexp = overview(Factors.of(maps), *size)
+    found, logsumexp = overview(DeviceFactors.of(maps.factors), *size)
     expected = dense_of(maps).overview(maps.heads, *size, slice(0, QUERIES), slice(0, KEYS))
     np.testing.assert_array_equal(found.visible, expected.visible)
     np.testing.assert_allclose(found.mean, expected.mean, atol=1e-4 if "size" in case else 1e-5)
-    np.testing.assert_allclose(logsumexp, maps.logsumexp[:], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(logsumexp, maps.factors.logsumexp[:], rtol=1e-5, atol=1e-5)
     assert not found.maximum.any()
 
 
@@ -64,7 +64,7 @@ def test_overview_is_that_of_a_dense_softmax_in_float64(case: dict[str, Any], si
 def test_bands_and_groups_of_heads_find_the_same(
     case: dict[str, Any], held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    factors, seen = Factors.of(factored(**case)), []
+    factors, seen = DeviceFactors.of(factored(**case).factors), []
     whole, logsumexp = overview(factors, 7, 19)
     monkeypatch.setitem(streaming_indicators.HELD, "cpu", held)
     found, again = overview_by_indicators(factors, 7, 19, lambda done, count: seen.append((done, count)))
@@ -85,7 +85,7 @@ def test_weights_held_at_once_are_bounded_however_many_the_pixels(pixels: int, m
         return found
 
     monkeypatch.setattr(streaming_indicators, "fused_attention", counting)
-    factors = Factors(torch.randn(2, 512, 8), torch.randn(2, 512, 8), (0, 1), 0.3, Mask(causal=True))
+    factors = DeviceFactors(torch.randn(2, 512, 8), torch.randn(2, 512, 8), (0, 1), 0.3, Mask(causal=True))
     overview_by_indicators(factors, 1, pixels, lambda done, count: held.append(0))
     assert 50_000 < max(held) <= 100_000
     assert len(held) > pixels // 32
@@ -102,7 +102,7 @@ def test_the_kernel_is_given_what_those_of_cuda_take(case: dict[str, Any], monke
         return kernel(queries, keys, values, causal=causal, scale=scale)
 
     monkeypatch.setattr(streaming_indicators, "fused_attention", checking)
-    factors = Factors.of(factored(**case))
+    factors = DeviceFactors.of(factored(**case).factors)
     overview(factors, 20, 33)
     assert any(causals) == (factors.mask.causal and factors.mask.prefix < KEYS)
 
@@ -110,7 +110,7 @@ def test_the_kernel_is_given_what_those_of_cuda_take(case: dict[str, Any], monke
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_pass_over_tiles_finds_the_same_at_a_thousand_tokens(causal: bool) -> None:
     torch.manual_seed(0)
-    factors = Factors(torch.randn(6, 1001, 64), torch.randn(2, 1001, 64), (0, 0, 0, 1, 1, 1), 0.125, Mask(causal))
+    factors = DeviceFactors(torch.randn(6, 1001, 64), torch.randn(2, 1001, 64), (0, 0, 0, 1, 1, 1), 0.125, Mask(causal))
     tiles = stream(factors, 100, 130, maximum=False)
     found, logsumexp = overview(factors, 100, 130)
     np.testing.assert_allclose(found.mean, tiles.overview.mean, atol=1e-7, rtol=1e-5)
@@ -119,8 +119,8 @@ def test_one_pass_over_tiles_finds_the_same_at_a_thousand_tokens(causal: bool) -
 
 def test_heads_chosen_from_groups_read_their_own_keys() -> None:
     maps = factored()
-    factors = Factors.of(maps)
-    chosen = Factors(factors.queries[[3, 0]], factors.keys, (1, 0), factors.scale)
+    factors = DeviceFactors.of(maps.factors)
+    chosen = DeviceFactors(factors.queries[[3, 0]], factors.keys, (1, 0), factors.scale)
     np.testing.assert_array_equal(overview(chosen, 7, 9)[0].mean, overview(factors, 7, 9)[0].mean[[3, 0]])
 
 
@@ -130,7 +130,7 @@ def test_a_score_of_ten_thousand_takes_its_row_or_nothing(height: float) -> None
     keys[0, 50] = height / 2
     expected = np.zeros(64) if height > 0 else np.full(64, 1 / 63)
     expected[50] = float(height > 0)
-    found, logsumexp = overview(Factors(queries, keys, (0,), 1.0), 64, 64)
+    found, logsumexp = overview(DeviceFactors(queries, keys, (0,), 1.0), 64, 64)
     np.testing.assert_allclose(found.mean[0], np.tile(expected, (64, 1)), atol=1e-6)
     np.testing.assert_allclose(logsumexp, 1e4 if height > 0 else np.log(63), rtol=1e-6)
 
@@ -140,8 +140,8 @@ def test_bfloat16_factors_are_right_to_two_roundings_and_commonly_better(causal:
     torch.manual_seed(0)
     queries, keys = (torch.randn(2, 600, 32).bfloat16() for _ in range(2))
     rest: tuple[Any, ...] = ((0, 1), 0.4, Mask(causal))
-    found, _ = overview(Factors(queries, keys, *rest), 60, 60)
-    expected, _ = overview(Factors(queries.double(), keys.double(), *rest), 60, 60)
+    found, _ = overview(DeviceFactors(queries, keys, *rest), 60, 60)
+    expected, _ = overview(DeviceFactors(queries.double(), keys.double(), *rest), 60, 60)
     assert found.mean.dtype == np.float32
     np.testing.assert_allclose(found.mean, expected.mean, rtol=2**-7)
     error = np.abs(found.mean - expected.mean)[expected.mean > 0] / expected.mean[expected.mean > 0]
@@ -150,32 +150,32 @@ def test_bfloat16_factors_are_right_to_two_roundings_and_commonly_better(causal:
 
 @cases
 def test_rules_that_the_kernel_follows_are_expressible(case: dict[str, Any]) -> None:
-    assert expressible(Factors.of(factored(**case)))
+    assert expressible(DeviceFactors.of(factored(**case).factors))
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_other_rules_are_left_to_plain_tiles(case: dict[str, Any]) -> None:
-    assert not expressible(Factors.of(factored(**case)))
+    assert not expressible(DeviceFactors.of(factored(**case).factors))
 
 
 def test_unlike_number_types_and_scales_below_zero_are_left_to_plain_tiles() -> None:
     queries, keys = torch.randn(2, 1, 5, 8).unbind()
-    assert expressible(Factors(queries, keys, (0,), 0.1))
-    assert not expressible(Factors(queries, keys.bfloat16(), (0,), 0.1))
-    assert not expressible(Factors(queries, keys, (0,), -0.1))
+    assert expressible(DeviceFactors(queries, keys, (0,), 0.1))
+    assert not expressible(DeviceFactors(queries, keys.bfloat16(), (0,), 0.1))
+    assert not expressible(DeviceFactors(queries, keys, (0,), -0.1))
 
 
-def on_cuda(dtype: torch.dtype = torch.float32, features: int = 6, mask: Mask | None = None) -> Factors:
-    """Factors that say they are on CUDA and hold no numbers."""
+def on_cuda(dtype: torch.dtype = torch.float32, features: int = 6, mask: Mask | None = None) -> DeviceFactors:
+    """DeviceFactors that say they are on CUDA and hold no numbers."""
     queries = torch.empty(HEADS, QUERIES, features, dtype=dtype, device="cuda")
     keys = torch.empty(2, KEYS, features, dtype=dtype, device="cuda")
     sink = np.zeros(HEADS, dtype=np.float32)
-    return Factors(queries, keys, (0, 0, 1, 1), 0.4, mask or Mask(causal=True), sink=sink)
+    return DeviceFactors(queries, keys, (0, 0, 1, 1), 0.4, mask or Mask(causal=True), sink=sink)
 
 
 def test_only_means_on_cuda_take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming_indicators, "has_fused_attention", lambda *given: True)
-    assert not suits(Factors.of(factored()), False, ())
+    assert not suits(DeviceFactors.of(factored().factors), False, ())
     with FakeTensorMode():
         assert suits(on_cuda(), False, ())
         assert not suits(on_cuda(), True, ())
@@ -186,7 +186,7 @@ def test_only_means_on_cuda_take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_stream_leaves_to_the_kernel_what_suits_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    factors, seen = Factors.of(factored()), []
+    factors, seen = DeviceFactors.of(factored().factors), []
     expected, logsumexp = overview(factors, 7, 9)
     monkeypatch.setattr(
         "attnviz.streaming.torch_pass.suits", lambda factors, maximum, numbers: not maximum and not numbers
@@ -202,7 +202,7 @@ def test_stream_leaves_to_the_kernel_what_suits_it(monkeypatch: pytest.MonkeyPat
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @cases
 def test_on_cuda_the_overview_is_that_of_the_cpu(case: dict[str, Any]) -> None:
-    factors = Factors.of(factored(**case))
+    factors = DeviceFactors.of(factored(**case).factors)
     moved = replace(factors, queries=factors.queries.cuda(), keys=factors.keys.cuda())
     assert suits(moved, False, ())
     expected, logsumexp = overview(factors, 7, 9)

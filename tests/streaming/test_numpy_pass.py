@@ -11,7 +11,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.machine import accelerator
 from attnviz.streaming import numpy_pass as pooling
 from attnviz.streaming.numpy_pass import powers_of_two, product, reduce_middle
-from attnviz.streaming.torch_pass import Factors
+from attnviz.streaming.torch_pass import DeviceFactors
 from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview
 
 
@@ -69,13 +69,13 @@ def test_whole_maps_are_pooled_on_the_device_that_the_model_ran_on(case: str, mo
     maps = factored(**CASES[case])
     expected = dense_of(maps).overview((9, 2), 10, 15, ALL, ALL)
     streamed: list[str] = []
-    on = Factors.on
+    on = DeviceFactors.on
 
-    def followed(device: str, *rest: Any) -> Factors:
+    def followed(device: str, *rest: Any) -> DeviceFactors:
         streamed.append(device)
         return on(device, *rest)
 
-    monkeypatch.setattr(Factors, "on", followed)
+    monkeypatch.setattr(DeviceFactors, "on", followed)
     monkeypatch.setattr("attnviz.maps.factored.accelerator", lambda: "cpu")
     same_overview(maps.overview((9, 2), 10, 15, ALL, ALL), expected, 1e-5)
     maps.overview((9, 2), 5, 5, slice(0, 20), ALL)

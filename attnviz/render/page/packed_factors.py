@@ -52,10 +52,10 @@ class KeyPool:
 
     def place(self, maps: FactoredMaps, head: HeadCells) -> int:
         """The number of the keys that a head reads."""
-        key_head = maps.key_heads[maps.heads.index(head.head)]
+        key_head = maps.factors.key_heads[maps.heads.index(head.head)]
         name = (id(maps), key_head, head.keys.start, head.keys.stop)
         if name not in self.places:
-            half, exponent, exact = halved(np.asarray(maps.keys[key_head, head.keys]))
+            half, exponent, exact = halved(np.asarray(maps.factors.keys[key_head, head.keys]))
             self.places[name] = len(self.packed)
             self.packed.append(deflated(planes(half)))
             self.exponents.append(exponent)
@@ -72,8 +72,8 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
                 return None
             assert isinstance(maps, FactoredMaps)
             queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
-            features = maps.queries.shape[-1]
-            key = (id(maps), maps.key_heads[maps.heads.index(head.head)])
+            features = maps.factors.queries.shape[-1]
+            key = (id(maps), maps.factors.key_heads[maps.heads.index(head.head)])
             total += 2 * features * (queries + (0 if key in seen else keys)) + 8 * queries
             seen.add(key)
     return math.ceil(SIZE * (1 + 2 * COARSEST) * total)
@@ -81,27 +81,27 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
 
 def follows_from_factors(maps: LayerMaps) -> bool:
     """Whether any cell can be computed in a page: not where a mask or a bias was given cell by cell."""
-    return isinstance(maps, FactoredMaps) and maps.mask.explicit is None and maps.bias.explicit is None
+    return isinstance(maps, FactoredMaps) and maps.factors.mask.explicit is None and maps.factors.bias.explicit is None
 
 
 def pack_factors(maps: FactoredMaps, head: HeadCells, keys: KeyPool) -> PackedFactors:
     """One head of one recording."""
     place = maps.heads.index(head.head)
-    half, exponent, exact = halved(np.asarray(maps.queries[place, head.queries]))
+    half, exponent, exact = halved(np.asarray(maps.factors.queries[place, head.queries]))
     number = keys.place(maps, head)
     parts = {
-        "sums": np.asarray(maps.logsumexp[place, head.queries], dtype=np.float32),
+        "sums": np.asarray(maps.factors.logsumexp[place, head.queries], dtype=np.float32),
         "relative": _relative(maps, place, head),
-        "byKey": None if maps.bias.by_key is None else maps.bias.by_key[place, head.keys],
-        "real": None if maps.mask.padding is None else maps.mask.padding[head.keys].astype(np.float32),
+        "byKey": None if maps.factors.bias.by_key is None else maps.factors.bias.by_key[place, head.keys],
+        "real": None if maps.factors.mask.padding is None else maps.factors.mask.padding[head.keys].astype(np.float32),
     }
     given = {name: part for name, part in parts.items() if part is not None}
-    features = int(maps.queries.shape[-1])
+    features = int(maps.factors.queries.shape[-1])
     about = {
         "features": features,
-        "unit": float(maps.scale or 0) * 2.0 ** (exponent + keys.exponents[number]),
+        "unit": maps.factors.scale * 2.0 ** (exponent + keys.exponents[number]),
         "rounding": 0.0 if exact and keys.exact[number] else HALF,
-        "softcap": maps.softcap,
+        "softcap": maps.factors.softcap,
         "parts": {name: len(part) for name, part in given.items()},
         "mask": _about_mask(maps, head),
         "keys": number,
@@ -157,14 +157,14 @@ def _span_of_pixel(span: slice, place: int, count: int) -> slice:
 
 def _relative(maps: FactoredMaps, place: int, head: HeadCells) -> FloatArray | None:
     """The bias of each distance key − query within the page, from the last query's first key on."""
-    if maps.bias.relative is None:
+    if maps.factors.bias.relative is None:
         return None
-    first = maps.bias.origin + head.keys.start - (head.queries.stop - 1)
-    return maps.bias.relative[place, first : maps.bias.origin + head.keys.stop - head.queries.start]
+    first = maps.factors.bias.origin + head.keys.start - (head.queries.stop - 1)
+    return maps.factors.bias.relative[place, first : maps.factors.bias.origin + head.keys.stop - head.queries.start]
 
 
 def _about_mask(maps: FactoredMaps, head: HeadCells) -> dict[str, Any]:
     """The rule, for rows and columns counted from the page's first."""
-    mask = maps.mask
+    mask = maps.factors.mask
     rules = {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
     return rules | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start}

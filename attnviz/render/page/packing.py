@@ -145,7 +145,7 @@ def _factored_side(maps: FactoredMaps, head: HeadCells, keys: KeyPool) -> Packed
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
         high=high,
-        marks=(not maps.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
+        marks=(not maps.factors.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
         factors=factors,
     )
 

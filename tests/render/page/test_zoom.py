@@ -17,6 +17,7 @@ from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
+from attnviz.streaming.factors import Factors
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.maps.examples import factored, softmax
@@ -55,10 +56,12 @@ def long_maps(
     whole = slice(0, queries), slice(0, keys)
     _, logsumexp = softmax(scores + bias.block([0, 1, 2], *whole), mask.visible(*whole), sink)
     return FactoredMaps(
-        layer=4, module="layers.4", heads=(0, 2, 5), kind="cross", scale=0.25,
+        layer=4, module="layers.4", heads=(0, 2, 5), kind="cross",
         query_tokens=Tokens.numbered(queries), key_tokens=Tokens.numbered(keys),
-        queries=rows, keys=columns, key_heads=key_heads,
-        logsumexp=logsumexp, mask=mask, bias=bias, softcap=softcap, sink=sink,
+        factors=Factors(
+            queries=rows, keys=columns, key_heads=key_heads, scale=0.25,
+            logsumexp=logsumexp, mask=mask, bias=bias, softcap=softcap, sink=sink,
+        ),
     )  # fmt: skip
 
 
@@ -197,7 +200,7 @@ def test_page_of_factors_is_about_as_large_as_they_are(show: Opener) -> None:
     maps = long_maps(queries=6000, keys=6000)
     size = len(draw(report_of(Recording(maps=(maps,), model="a test")), ".html"))
     fixed = len(draw(report_of(Recording(maps=(factored(),), model="a test")), ".html"))
-    factors = 2 * (maps.queries.shape[0] + maps.keys.shape[0]) * 6000 * FEATURES
+    factors = 2 * (maps.factors.queries.shape[0] + maps.factors.keys.shape[0]) * 6000 * FEATURES
     labels = 3 * 6000 * 8
     assert size - fixed - labels - 4 * 3 * 6000 <= 1.2 * factors
 
