@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.maps.recording import Recording
 from attnviz.maps.words import Grouping, regroup
-from attnviz.render.formats import ONE_PAGE, RENDERERS, STYLED, TERMINAL, max_cells, thumbnail_cells
+from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of
 from attnviz.render.formats import draw as draw_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look, on_terminal
@@ -20,8 +20,7 @@ from attnviz.text.selection import Selection
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PAGE, FRAME_HEIGHT = ".html", 720  # pixels of the page in a notebook
-MARKED = (*ONE_PAGE, ".pptx", TERMINAL)  # whose axes have labels of ours
+FRAME_HEIGHT = 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
 SELECTED = ("layers", "heads", "queries", "keys")
 CHOSEN = ("table", "sort", "top")
@@ -82,7 +81,7 @@ def save(recording: Recording, path: Path, force: bool = False) -> None:
 
 def page_frame(recording: Recording) -> str | None:
     """The page of the recording in a frame, as HTML for a notebook; ``None`` where there is no page to show."""
-    if PAGE not in RENDERERS:
+    if PAGE not in FORMATS:
         return None
     report = _report(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
     page = html.escape(draw_report(report, PAGE).decode(), quote=True)
@@ -105,21 +104,8 @@ def report_options(
     Raises:
         AttnvizError: for an unknown suffix or table, or a style that such files do not have.
     """
-    if look.style in STYLED and suffix not in STYLED[look.style]:
-        pictures = " ".join(suffix for suffix in STYLED[look.style] if suffix != TERMINAL)
-        raise AttnvizError(f"--style {look.style} draws a picture; -o {look.style}.svg works ({pictures})")
-    if look.mark is not None and suffix not in MARKED:
-        raise AttnvizError(f"--mark labels axes, and {suffix} has none of ours; -o map.png or the terminal works")
-    return ReportOptions(
-        selection=selection,
-        table=table,
-        max_cells=max_cells(suffix, look),
-        one_page=suffix in ONE_PAGE,
-        thumbnail=thumbnail_cells(suffix, look),
-        sort=sort,
-        top=top,
-        look=look,
-    )
+    medium = medium_of(suffix, look)
+    return ReportOptions(selection=selection, table=table, sort=sort, top=top, look=look, medium=medium)
 
 
 def _report(

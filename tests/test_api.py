@@ -14,7 +14,7 @@ from attnviz import api
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import RENDERERS
+from attnviz.render.formats import FORMATS
 
 OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", "dpi": 50, "title": "A <title> & more"}
 
@@ -23,7 +23,7 @@ def arguments(options: dict[str, object]) -> list[str]:
     return [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
-@pytest.mark.parametrize("suffix", sorted(RENDERERS))
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
 @pytest.mark.parametrize("options", [{"per_slide": 6}, OPTIONS], ids=["plain", "options"])
 def test_command_line_writes_exactly_the_bytes_that_draw_gives(
     suffix: str, options: dict[str, object], causal_recording: Recording, in_folder: Path
@@ -114,7 +114,6 @@ class Frame(HTMLParser):
 
 def test_notebook_shows_the_page_in_a_frame(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     page = '<!doctype html><p title="a&quot;b">"</iframe><script>alert(1)</script>'
-    monkeypatch.setitem(RENDERERS, ".html", "attnviz.render.terminal.draw")
     monkeypatch.setattr(api, "draw_report", lambda report, suffix: page.encode())
     shown = recording._repr_html_()
     assert shown is not None
@@ -137,7 +136,7 @@ def test_notebook_frame_holds_the_page_that_the_command_line_writes(recording: R
 def test_notebook_without_a_page_shows_what_it_shows_of_any_value(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(RENDERERS, ".html", raising=False)
+    monkeypatch.delitem(FORMATS, ".html", raising=False)
     assert recording._repr_html_() is None
 
 

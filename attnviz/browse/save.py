@@ -8,14 +8,14 @@ from attnviz.base.files import atomic_file
 from attnviz.browse.cursor import Screen
 from attnviz.browse.layout import map_of, tiles
 from attnviz.browse.state import State, View
-from attnviz.render.formats import max_cells, write
+from attnviz.render.formats import FORMATS, write
 from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 from attnviz.report.report import Report
 
-PICTURES = (".png", ".svg", ".pdf")
+PICTURES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 
 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
@@ -29,7 +29,7 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
         raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURES)} works")
     if path.exists():
         raise AttnvizError(f"{str(path)!r} exists; another name works")
-    report = picture(screen, state, max_cells(suffix, look), look)
+    report = picture(screen, state, FORMATS[suffix].medium(look).max_cells, look)
     with atomic_file(path) as file:
         write(report, suffix, file)
 

@@ -36,7 +36,6 @@ from attnviz.cli.output import (
     deliver,
     deliver_file,
     explained_suffix,
-    is_table,
     one_line,
     recording_path,
     refuse_output,
@@ -111,7 +110,7 @@ def heads(
     from attnviz.report.head_atlas import heads_report
 
     options = report_options(selection, drawn_look, output, rank=rank)
-    deliver(heads_report(recordings, options, as_rows=is_table(output)), output)
+    deliver(heads_report(recordings, options), output)
 
 
 @app.command()

@@ -22,13 +22,6 @@ def refuse_output(output: Output) -> None:
         refuse_target(output.output, output.force)
 
 
-def is_table(output: Output) -> bool:
-    """Whether what is written is a table, and not a picture."""
-    from attnviz.render.formats import JSON, TERMINAL
-
-    return medium(output) in (TERMINAL, JSON, ".csv")
-
-
 def medium(output: Output) -> str:
     """The suffix of what is written: that of the file, or of what goes to standard output."""
     from attnviz.render.formats import JSON, TERMINAL, suffix_of

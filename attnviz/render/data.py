@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
 from attnviz.render.heads import spreadsheet_text, write_heads
-from attnviz.report.look import Look
 from attnviz.report.numbers import Block, HeadCells, Numbers
 from attnviz.report.report import Report
 
@@ -36,11 +35,6 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     if report.numbers is None:
         raise AttnvizError(f"there are no numbers of cells to write to {suffix}; attnviz show and compare have them")
     {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, report.numbers, file)
-
-
-def max_cells(look: Look) -> int:
-    """None: every number is written, and no picture of them needed."""
-    return 0
 
 
 def _write_csv(report: Report, numbers: Numbers, file: IO[bytes]) -> None:

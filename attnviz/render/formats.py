@@ -1,32 +1,127 @@
-"""A Report to a file: the table of formats, each renderer imported when it is used."""
+"""A Report to a file: the table of formats, one row each, every renderer imported when it is used."""
 
 import io
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names
+from attnviz.report.look import STYLES
+from attnviz.report.options import Medium
 
 if TYPE_CHECKING:
     from attnviz.report.look import Look
     from attnviz.report.report import Report
 
-TERMINAL, JSON = ".txt", ".json"
-FIGURE_THUMBNAIL = 128
-RENDERERS = {
-    TERMINAL: "attnviz.render.terminal.draw",
-    ".png": "attnviz.render.figure.draw",
-    ".svg": "attnviz.render.figure.draw",
-    ".pdf": "attnviz.render.figure.draw",
-    ".html": "attnviz.render.page.draw",
-    ".pptx": "attnviz.render.figure.slides",
-    ".csv": "attnviz.render.data",
-    JSON: "attnviz.render.data",
-    ".npz": "attnviz.render.data",
+TERMINAL, JSON, PAGE = ".txt", ".json", ".html"
+THUMBNAIL_CELLS = 128  # of one head among many, in a figure or on a slide
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A kind of file that reports are written as: a row of the table.
+
+    Attributes:
+        suffix: of such files.
+        module: whose ``write(report, suffix, file)`` writes them.
+        max_cells: the most rows or columns of one map, or what gives it for a look; ``None`` where the file takes the
+            exact numbers of every head instead of maps.
+        thumbnail_cells: the same for one head among many.
+        styles: of ``STYLES``, those that can be drawn.
+        one_page: whether all maps share one picture.
+        marks: whether landmarks can label the axes.
+        lists_heads: whether ``attnviz heads`` writes a row a head there, and not the atlas.
+    """
+
+    suffix: str
+    module: str
+    max_cells: "int | Callable[[Look], int] | None" = None
+    thumbnail_cells: "int | Callable[[Look], int]" = THUMBNAIL_CELLS
+    styles: tuple[str, ...] = ("heatmap",)
+    one_page: bool = False
+    marks: bool = False
+    lists_heads: bool = False
+
+    def medium(self, look: "Look") -> Medium:
+        """What a report with this look has to know about such a file."""
+        return Medium(
+            draws_maps=self.max_cells is not None,
+            max_cells=_for_look(self.max_cells or 0, look),
+            thumbnail_cells=_for_look(self.thumbnail_cells, look),
+            one_page=self.one_page,
+            lists_heads=self.lists_heads,
+        )
+
+
+def _for_look(cells: "int | Callable[[Look], int]", look: "Look") -> int:
+    return cells if isinstance(cells, int) else cells(look)
+
+
+def _terminal_cells(look: "Look") -> int:
+    from attnviz.render.terminal.draw import max_cells
+
+    return max_cells(look)
+
+
+def _terminal_thumbnail(look: "Look") -> int:
+    from attnviz.render.terminal.overview import thumbnail_cells
+
+    return thumbnail_cells(look)
+
+
+def _figure_cells(look: "Look") -> int:
+    from attnviz.render.figure.draw import max_cells
+
+    return max_cells(look)
+
+
+def _slide_cells(look: "Look") -> int:
+    from attnviz.render.figure.slides import max_cells
+
+    return max_cells(look)
+
+
+def _figure(suffix: str) -> Format:
+    return Format(
+        suffix=suffix,
+        module="attnviz.render.figure.draw",
+        max_cells=_figure_cells,
+        styles=STYLES,
+        one_page=True,
+        marks=True,
+    )
+
+
+FORMATS = {
+    row.suffix: row
+    for row in (
+        Format(
+            suffix=TERMINAL,
+            module="attnviz.render.terminal.draw",
+            max_cells=_terminal_cells,
+            thumbnail_cells=_terminal_thumbnail,
+            styles=("heatmap", "text"),  # a terminal has no lines to join tokens by
+            marks=True,
+            lists_heads=True,
+        ),
+        _figure(".png"),
+        _figure(".svg"),
+        _figure(".pdf"),
+        Format(suffix=PAGE, module="attnviz.render.page.draw", styles=STYLES),
+        Format(
+            suffix=".pptx",
+            module="attnviz.render.figure.slides",
+            max_cells=_slide_cells,
+            styles=STYLES,
+            marks=True,
+        ),
+        Format(suffix=".csv", module="attnviz.render.data", lists_heads=True),
+        Format(suffix=JSON, module="attnviz.render.data", lists_heads=True),
+        Format(suffix=".npz", module="attnviz.render.data"),
+    )
 }
-PICTURES = (".png", ".svg", ".pdf", ".html", ".pptx")
-STYLED = {"arcs": PICTURES, "text": (*PICTURES, TERMINAL)}  # a terminal has no lines to join tokens by
-ONE_PAGE = (".png", ".svg", ".pdf")  # all panels share one picture
 
 
 def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
@@ -35,7 +130,7 @@ def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if no renderer makes such files.
     """
-    import_module(_renderer(suffix)).write(report, suffix, file)
+    import_module(format_of(suffix).module).write(report, suffix, file)
 
 
 def draw(report: "Report", suffix: str) -> bytes:
@@ -49,19 +144,19 @@ def draw(report: "Report", suffix: str) -> bytes:
         return file.getvalue()
 
 
-def max_cells(suffix: str, look: "Look") -> int:
-    """The most rows or columns of one map that such a file can show; 0 where it takes the numbers themselves."""
-    cells: int = import_module(_renderer(suffix)).max_cells(look)
-    return cells
+def medium_of(suffix: str, look: "Look") -> Medium:
+    """What a report with this look has to know about such a file.
 
-
-def thumbnail_cells(suffix: str, look: "Look") -> int:
-    """The most rows or columns of one head among many in such a file."""
-    if suffix != TERMINAL:
-        return FIGURE_THUMBNAIL
-    from attnviz.render.terminal.overview import thumbnail_cells
-
-    return thumbnail_cells(look)
+    Raises:
+        AttnvizError: if no renderer makes such files, or not with this look.
+    """
+    chosen = format_of(suffix)
+    if look.style not in chosen.styles:
+        pictures = [row.suffix for row in FORMATS.values() if look.style in row.styles and row.suffix != TERMINAL]
+        raise AttnvizError(f"--style {look.style} draws a picture; -o {look.style}.svg works ({' '.join(pictures)})")
+    if look.mark is not None and not chosen.marks:
+        raise AttnvizError(f"--mark labels axes, and {suffix} has none of ours; -o map.png or the terminal works")
+    return chosen.medium(look)
 
 
 def suffix_of(path: Path) -> str:
@@ -70,12 +165,15 @@ def suffix_of(path: Path) -> str:
     Raises:
         AttnvizError: if no renderer makes such files.
     """
-    suffix = path.suffix.lower()
-    _renderer(suffix)
-    return suffix
+    return format_of(path.suffix.lower()).suffix
 
 
-def _renderer(suffix: str) -> str:
-    if suffix not in RENDERERS:
-        raise AttnvizError(f"unknown suffix {suffix!r}; {known_names(RENDERERS)} works")
-    return RENDERERS[suffix]
+def format_of(suffix: str) -> Format:
+    """The row of the table for such files.
+
+    Raises:
+        AttnvizError: if no renderer makes them.
+    """
+    if suffix not in FORMATS:
+        raise AttnvizError(f"unknown suffix {suffix!r}; {known_names(FORMATS)} works")
+    return FORMATS[suffix]

@@ -22,7 +22,7 @@ from attnviz.report.captions import (
 )
 from attnviz.report.head_panels import head_panels
 from attnviz.report.numbers import HeadCells
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import ReportOptions, with_cells
 from attnviz.report.panels import PERCENT, Drawing, Panel
 from attnviz.text.selection import resolve_span
 from attnviz.text.tokens import PADDING, Tokens
@@ -70,7 +70,7 @@ def _arcs(
 
 
 def _arcs_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) -> Panel:
-    [panel] = head_panels(maps, head, [PERCENT], replace(options, max_cells=MOST_ARCS), title)
+    [panel] = head_panels(maps, head, [PERCENT], with_cells(options, MOST_ARCS), title)
     if panel.pooled:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
         raise AttnvizError(
@@ -87,7 +87,7 @@ def _texts(
     found = {maps: find_query(maps.query_tokens, options.look.query) for maps in layers}
     first = heads[0][0]
     tokens, (query, also) = first.query_tokens, found[first]
-    whole = MOST_WORDS if options.one_page and options.look.size is None else MOST_ON_SCREEN
+    whole = MOST_WORDS if options.medium.one_page and options.look.size is None else MOST_ON_SCREEN
     keys = cells[0].keys
     draw = _whole_text if keys.stop - keys.start <= whole else _places
     drawn = [
@@ -147,7 +147,8 @@ def _neighbours(places: list[int]) -> list[list[int]]:
 def _row_panel(maps: LayerMaps, head: int, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
     """The weights of one query over some keys."""
     selection = replace(options.selection, queries=(query, query + 1), keys=(keys.start, keys.stop))
-    [panel] = head_panels(maps, head, [PERCENT], replace(options, selection=selection, max_cells=MOST_WORDS), title)
+    options = with_cells(replace(options, selection=selection), MOST_WORDS)
+    [panel] = head_panels(maps, head, [PERCENT], options, title)
     return panel
 
 

@@ -56,7 +56,7 @@ def combined_report(recording: Recording, options: ReportOptions, method: str, r
     maps = reduce_heads(heads, method, residual)
     said = COMBINATIONS[method]
     shown = PERCENT if options.table is None else WEIGHT
-    weights = head_panels(maps, 0, [shown], options, maps.module) if options.max_cells else []
+    weights = head_panels(maps, 0, [shown], options, maps.module) if options.medium.draws_maps else []
     renamed = (replace(panel, quantity=replace(shown, name=said.quantity)) for panel in weights)
     panels = share_scales(renamed, options.look)
     return Report(

@@ -41,16 +41,16 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
     refuse_style(options.look, "a comparison")
     changes = {one.head: one for one in compare(a, b, options.selection)}
     pairs = _ranked(head_pairs(a, b, options.selection), changes, options)
-    alone = options.one_page and 3 * len(pairs) > MOST_PANELS
+    alone = options.medium.one_page and 3 * len(pairs) > MOST_PANELS
     options = share_page(options, len(pairs) * (1 if alone else 3))
     draw = _difference if alone else _triple
-    drawn = (panel for pair in (pairs if options.max_cells else ()) for panel in draw(*pair, options))
+    drawn = (panel for pair in (pairs if options.medium.draws_maps else ()) for panel in draw(*pair, options))
     panels = share_scales(drawn, options.look)
     chosen = [changes[head_name(maps, head)] for maps, _, head in pairs]
     origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
     remarks = dict.fromkeys(
         (
-            *([f"A is before, B after {change}."] if options.one_page else []),  # the caption is beside a page
+            *([f"A is before, B after {change}."] if options.medium.one_page else []),  # the caption is beside a page
             *([ALONE.format(len(pairs), chosen[0].head)] if alone else []),
             MEASURES,
             *_dropout_remarks(a, b),

@@ -44,13 +44,12 @@ class _Scope:
         return sum(len({maps.item for maps in recording.maps}) for recording in self.recordings)
 
 
-def heads_report(recordings: tuple[Recording, ...], options: ReportOptions, as_rows: bool) -> Report:
+def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> Report:
     """The report of every chosen head's numbers, as means over the texts.
 
     Args:
         recordings: of the same model, one or more.
-        options: which heads, in which order, how many.
-        as_rows: a table with a row a head, else the atlas.
+        options: which heads, in which order, how many; the medium lists them a row a head, or has the atlas drawn.
 
     Raises:
         AttnvizError: if the recordings have different heads, or the order cannot be had.
@@ -59,6 +58,7 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions, as_r
     scope = _Scope(recordings, [head for one in recordings for head in select_heads(one, options.selection)])
     _refuse_unlike(recordings)
     table = head_table(scope.heads, scope.texts, options.sort, options.top)
+    as_rows = options.medium.lists_heads
     shown = _shown(table, options) if as_rows else ()
     return Report(
         title=options.look.title or _title(scope),

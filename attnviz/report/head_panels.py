@@ -30,7 +30,7 @@ def head_panels(
     queries = _shown(resolve_span(options.selection.queries, len(maps.query_tokens), "queries"), options)
     keys = _shown(resolve_span(options.selection.keys, len(maps.key_tokens), "keys"), options)
     finest = maps.resolution(queries, keys)
-    height, width = (min(options.max_cells, most) for most in finest)
+    height, width = (min(options.medium.max_cells, most) for most in finest)
     rows = token_axis("queries", maps.query_tokens, queries, height, options.look.mark)
     columns = token_axis("keys", maps.key_tokens, keys, width, options.look.mark)
     if options.table is None and (rows.pooled or columns.pooled):
@@ -60,4 +60,4 @@ def head_panels(
 
 def _shown(span: slice, options: ReportOptions) -> slice:
     """The span, cut to the medium's cells in a table, whose numbers cannot be pooled."""
-    return span if options.table is None else slice(span.start, min(span.stop, span.start + options.max_cells))
+    return span if options.table is None else slice(span.start, min(span.stop, span.start + options.medium.max_cells))

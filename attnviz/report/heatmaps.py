@@ -22,7 +22,7 @@ from attnviz.report.captions import (
 )
 from attnviz.report.head_panels import head_cells, head_panels
 from attnviz.report.numbers import HeadCells, Numbers, origin
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import ReportOptions, with_cells
 from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Drawing
 from attnviz.report.report import Report
 from attnviz.report.scales import scale_remarks, share_scales
@@ -41,7 +41,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     """
     heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
     cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
-    if options.look.style != "heatmap" and options.max_cells:
+    if options.look.style != "heatmap" and options.medium.draws_maps:
         drawing = styled_heads(recording, heads, cells, options)
     elif is_overview(heads, options):
         drawing = draw_overview(recording, heads, cells, options)
@@ -71,7 +71,7 @@ def draw_maps(
     quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
     panels = [
         panel
-        for maps, head in track(heads if options.max_cells else [], "pooling heads")
+        for maps, head in track(heads if options.medium.draws_maps else [], "pooling heads")
         for panel in head_panels(maps, head, quantities, options, head_title(recording, maps, head))
     ]
     return Drawing(
@@ -89,16 +89,16 @@ def draw_maps(
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:
     """The options with as many cells as each of so many panels has room for."""
-    if not options.one_page:
+    if not options.medium.one_page:
         return options
-    return replace(options, max_cells=max(options.max_cells // math.ceil(math.sqrt(panels)), SMALLEST_MAP))
+    return with_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), SMALLEST_MAP))
 
 
 def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> bool:
     """Whether these heads are too many to draw as maps with labels: on one page, or unless they were chosen."""
     chosen = options.selection.heads is not None or options.selection.pairs is not None
-    fits = len(heads) <= MOST_PANELS if options.one_page else chosen or len(heads) <= MOST_MAPS
-    return bool(options.max_cells) and options.table is None and not fits
+    fits = len(heads) <= MOST_PANELS if options.medium.one_page else chosen or len(heads) <= MOST_MAPS
+    return options.medium.draws_maps and options.table is None and not fits
 
 
 def draw_overview(
@@ -106,8 +106,9 @@ def draw_overview(
 ) -> Drawing:
     """Many heads as thumbnails, a row for each layer."""
     down = len({(maps.layer, maps.kind, maps.item) for maps, _ in heads})
-    room = OVERVIEW // down if options.one_page and options.look.size is None else options.max_cells
-    small = replace(options, max_cells=min(max(room, SMALLEST_MAP), options.thumbnail))
+    medium = options.medium
+    room = OVERVIEW // down if medium.one_page and options.look.size is None else medium.max_cells
+    small = with_cells(options, min(max(room, SMALLEST_MAP), medium.thumbnail_cells))
     panels = [
         replace(panel, group=group_title(recording, maps))
         for maps, head in track(heads, "pooling heads")

@@ -23,12 +23,13 @@ from attnviz.render.formats import draw
 from attnviz.report.head_atlas import heads_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, LAYERS
 from tests.metrics.test_metrics import maps_of
 
+LISTED = Medium(lists_heads=True)
 COUNT = 8
 TOKENS = tokenize("a b c d e f g h")
 
@@ -96,7 +97,7 @@ def test_sinks_on_different_first_tokens_share_a_name() -> None:
 @pytest.mark.parametrize("recordings", [1, 2])
 def test_table_is_never_wider_than_the_terminal(width: int, colors: int, ascii_only: bool, recordings: int) -> None:
     look = Look(width=width, colors=0 if ascii_only else colors, ascii=ascii_only)
-    report = heads_report((known_recording(),) * recordings, ReportOptions(look=look), as_rows=True)
+    report = heads_report((known_recording(),) * recordings, ReportOptions(look=look, medium=LISTED))
     drawn = draw(report, ".txt").decode()
     lines = [line for line in drawn.split("\n") if "\x1b" not in line]
     assert max(map(cell_len, lines)) <= width
@@ -105,26 +106,26 @@ def test_table_is_never_wider_than_the_terminal(width: int, colors: int, ascii_o
 
 
 def test_bar_is_as_long_as_its_share() -> None:
-    report = heads_report((known_recording(),), ReportOptions(sort="previous", look=Look(width=80)), as_rows=True)
+    report = heads_report((known_recording(),), ReportOptions(sort="previous", look=Look(width=80), medium=LISTED))
     row = next(line for line in draw(report, ".txt").decode().split("\n") if line.startswith("1.2"))
     assert "0.91 ███▋" in row
 
 
 def test_wanted_metric_comes_first_in_the_table() -> None:
-    report = heads_report((known_recording(),), ReportOptions(sort="stripe", look=Look(width=60)), as_rows=True)
+    report = heads_report((known_recording(),), ReportOptions(sort="stripe", look=Look(width=60), medium=LISTED))
     assert report.summary is not None
     assert report.summary.header[2] == "stripe"
 
 
 def test_caption_of_one_head_and_of_several() -> None:
-    one = ReportOptions(selection=Selection(pairs=((1, 2),)))
-    assert heads_report((known_recording(),), one, as_rows=True).caption.startswith("What 1 head does in ")
-    several = heads_report((known_recording(),), ReportOptions(top=1), as_rows=True)
+    one = ReportOptions(selection=Selection(pairs=((1, 2),)), medium=LISTED)
+    assert heads_report((known_recording(),), one).caption.startswith("What 1 head does in ")
+    several = heads_report((known_recording(),), ReportOptions(top=1, medium=LISTED))
     assert several.caption.startswith(f"What 1 of {LAYERS * HEADS} heads does in ")
 
 
 def test_atlas_has_a_panel_for_each_metric_with_a_row_a_layer_and_a_column_a_head() -> None:
-    report = heads_report((known_recording(),), ReportOptions(), as_rows=False)
+    report = heads_report((known_recording(),), ReportOptions())
     panel = next(panel for panel in report.panels if panel.title == "previous")
     assert panel.values.shape == (LAYERS, HEADS)
     assert (panel.rows.name, panel.columns.name) == ("layers", "heads")
@@ -134,12 +135,12 @@ def test_atlas_has_a_panel_for_each_metric_with_a_row_a_layer_and_a_column_a_hea
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_atlas_is_drawn(suffix: str) -> None:
-    drawn = draw(heads_report((known_recording(),), ReportOptions(), as_rows=False), suffix)
+    drawn = draw(heads_report((known_recording(),), ReportOptions()), suffix)
     assert drawn.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
 
 
 def test_csv_has_a_row_a_head_and_a_column_a_metric() -> None:
-    report = heads_report((known_recording(),), ReportOptions(), as_rows=True)
+    report = heads_report((known_recording(),), ReportOptions(medium=LISTED))
     rows = list(csv.DictReader(io.StringIO(draw(report, ".csv").decode())))
     assert [(row["layer"], row["head"]) for row in rows][-1] == ("1", "2")
     assert float(rows[-1]["previous"]) == pytest.approx(0.9125, abs=1e-6)
@@ -148,7 +149,7 @@ def test_csv_has_a_row_a_head_and_a_column_a_metric() -> None:
 
 
 def test_json_has_null_where_a_metric_has_no_meaning() -> None:
-    report = heads_report((known_recording(),) * 2, ReportOptions(), as_rows=True)
+    report = heads_report((known_recording(),) * 2, ReportOptions(medium=LISTED))
     content = json.loads(draw(report, ".json"))
     head = content["heads"][5]
     assert (head["head"], head["values"]["hidden"], head["spreads"]["previous"]) == ("1.2", None, 0.0)
@@ -156,7 +157,7 @@ def test_json_has_null_where_a_metric_has_no_meaning() -> None:
 
 
 def test_npz_of_heads_is_refused() -> None:
-    report = heads_report((known_recording(),), ReportOptions(), as_rows=True)
+    report = heads_report((known_recording(),), ReportOptions(medium=LISTED))
     with pytest.raises(AttnvizError, match=r"not written as \.npz; \.csv or \.json works"):
         draw(report, ".npz")
 
@@ -164,7 +165,7 @@ def test_npz_of_heads_is_refused() -> None:
 def test_recordings_of_different_models_are_refused() -> None:
     other = known_recording()
     with pytest.raises(AttnvizError, match="different layers or heads"):
-        heads_report((other, replace(other, maps=other.maps[:1])), ReportOptions(), as_rows=True)
+        heads_report((other, replace(other, maps=other.maps[:1])), ReportOptions(medium=LISTED))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_atlas_as_a_page_loads_nothing_and_escapes_what_it_shows() -> None:
     recording = replace(
         recording, maps=tuple(replace(maps, query_tokens=tokens, key_tokens=tokens) for maps in recording.maps)
     )
-    page = draw(heads_report((recording,), ReportOptions(), as_rows=False), ".html").decode()
+    page = draw(heads_report((recording,), ReportOptions()), ".html").decode()
     assert "previous token 0.91" in page
     assert "&lt;/td&gt;&lt;script" in page
     assert not re.findall(r"<script|<b>|<link|<img|https?:|url\(|style=", page)
@@ -229,16 +230,16 @@ def test_atlas_as_a_page_loads_nothing_and_escapes_what_it_shows() -> None:
 
 
 def test_page_of_the_atlas_has_a_cell_a_head_with_its_number_and_pattern() -> None:
-    page = draw(heads_report((known_recording(),), ReportOptions(), as_rows=False), ".html").decode()
+    page = draw(heads_report((known_recording(),), ReportOptions()), ".html").decode()
     assert 'title="head 1.2: previous 0.91 (previous token 0.91)">0.91</td>' in page
     figures = re.findall(r"<figure>.*?</figure>", page)
     assert all(figure.count("<td") == LAYERS * HEADS for figure in figures)
-    assert len(figures) == len(heads_report((known_recording(),), ReportOptions(), as_rows=False).panels)
+    assert len(figures) == len(heads_report((known_recording(),), ReportOptions()).panels)
 
 
 def test_table_says_what_its_columns_mean() -> None:
     look = Look(width=80)
-    report = heads_report((known_recording(),), ReportOptions(sort="entropy", look=look), as_rows=True)
+    report = heads_report((known_recording(),), ReportOptions(sort="entropy", look=look, medium=LISTED))
     assert report.remarks[0].startswith("Entropy: entropy of a row in bits; sink: on the key that receives most")
 
 

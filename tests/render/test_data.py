@@ -19,7 +19,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps, Window
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
-from attnviz.render.formats import draw, max_cells, write
+from attnviz.render.formats import draw, medium_of, write
 from attnviz.render.heads import spreadsheet_text
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
@@ -35,7 +35,7 @@ DATA = (".csv", ".json", ".npz")
 
 
 def report(recording: Recording, table: str | None = None, **selection: str) -> Report:
-    options = ReportOptions(selection=Selection.parse(**selection), table=table, max_cells=max_cells(".csv", Look()))
+    options = ReportOptions(selection=Selection.parse(**selection), table=table, medium=medium_of(".csv", Look()))
     return build_report(recording, options)
 
 
@@ -183,7 +183,7 @@ def test_numbers_that_are_not_finite_are_told_from_masked_ones() -> None:
 def test_comparison_gives_a_and_b_their_difference_and_each_heads_change(
     recording: Recording, causal_recording: Recording
 ) -> None:
-    options = ReportOptions(max_cells=max_cells(".json", Look()))
+    options = ReportOptions(medium=medium_of(".json", Look()))
     built = comparison_report(recording, causal_recording, "--causal", options)
     changes = compare(recording, causal_recording)
     rows = csv_rows(draw(built, ".csv"))
@@ -261,6 +261,6 @@ def test_ten_times_the_rows_take_no_more_memory(suffix: str, monkeypatch: pytest
 
 def test_documented_columns_are_those_written(recording: Recording) -> None:
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-    options = ReportOptions(max_cells=max_cells(".csv", Look()))
+    options = ReportOptions(medium=medium_of(".csv", Look()))
     for built in (report(recording), comparison_report(recording, recording, "nothing", options)):
         assert draw(built, ".csv").decode().split("\n")[0] in page.split("\n")

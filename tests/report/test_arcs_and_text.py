@@ -162,7 +162,7 @@ def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
     with pytest.raises(AttnvizError, match=refusal):
         comparison_report(recording, recording, "nothing", options)
     with pytest.raises(AttnvizError, match=refusal):
-        heads_report((recording,), options, as_rows=True)
+        heads_report((recording,), options)
 
 
 def test_a_number_stays_behind_a_token_from_right_to_left() -> None:

@@ -9,7 +9,7 @@ import pytest
 from attnviz.maps.recording import Recording
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
@@ -21,7 +21,7 @@ def report_of(recording: Recording, **options: Any) -> Report:
 
 
 def test_more_tokens_than_cells_are_pooled_to_their_means_and_said(recording: Recording) -> None:
-    report = report_of(recording, max_cells=3)
+    report = report_of(recording, medium=Medium(max_cells=3))
     panel = report.panels[0]
     assert panel.values.shape == (3, 3)
     assert panel.values[0, 0] == pytest.approx(dense(recording).weights[0, :1, :2].mean())
@@ -84,14 +84,14 @@ def test_a_caption_over_blocks_never_calls_a_mean_the_largest_weight(recording: 
     weights[0, 3, 5] = 0.9  # with query 4 and key 6 in one of 3 x 3 blocks: rows 0, 1-2, 3-4 and keys 0-1, 2-3, 4-6
     maps = replace(dense(recording), heads=(2,), weights=weights, scores=weights, layer=4)
     pooled = Recording(maps=(maps,), model="a model")
-    mean = report_of(pooled, max_cells=3).caption
-    most = report_of(pooled, max_cells=3, look=Look(pool="max")).caption
+    mean = report_of(pooled, medium=Medium(max_cells=3)).caption
+    most = report_of(pooled, medium=Medium(max_cells=3), look=Look(pool="max")).caption
     assert mean.endswith("; the largest mean of a block is 15%, head 4.2, around query 3 and key 5.")
     assert most.endswith("; the largest weight is 90%, head 4.2, around query 3 and key 5.")
 
 
 def test_a_map_pooled_to_maxima_shows_them_and_says_so(recording: Recording) -> None:
-    report = report_of(recording, max_cells=3, look=Look(pool="max"))
+    report = report_of(recording, medium=Medium(max_cells=3), look=Look(pool="max"))
     assert report.panels[0].values[2, 2] == dense(recording).weights[0, 3:, 4:].max()
     assert "each the largest weight of its block" in " ".join(report.remarks)
 

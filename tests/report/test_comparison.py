@@ -11,7 +11,7 @@ from attnviz.maps.layer_maps import Window
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare, jensen_shannon, total_variation
 from attnviz.report.comparison import comparison_report
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, LAYERS, dense, dense_maps
 
@@ -144,5 +144,5 @@ def test_refuses_recordings_with_other_layers(recording: Recording) -> None:
 
 
 def test_a_picture_says_what_its_a_and_b_are(recording: Recording) -> None:
-    drawn = comparison_report(recording, recording, "--causal", ReportOptions(one_page=True))
+    drawn = comparison_report(recording, recording, "--causal", ReportOptions(medium=Medium(one_page=True)))
     assert drawn.remarks[0] == "A is before, B after --causal."

@@ -7,11 +7,11 @@ import pytest
 
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import TERMINAL, draw, thumbnail_cells
+from attnviz.render.formats import TERMINAL, draw, medium_of
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.heatmaps import MOST_MAPS, build_report
 from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
@@ -37,7 +37,7 @@ def many_heads(layers: int = 2, heads: int = 12, queries: int = 20, keys: int = 
 
 
 def test_many_heads_without_a_choice_become_thumbnails_a_row_a_layer() -> None:
-    report = build_report(many_heads(), ReportOptions(thumbnail=10))
+    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=10)))
     assert report.style == "overview"
     assert report.across == 12
     assert [panel.title for panel in report.panels[11:13]] == ["0.11", "1.0"]
@@ -55,12 +55,12 @@ def test_few_heads_stay_maps_with_labels(recording: Recording) -> None:
 
 
 def test_overview_says_how_to_open_one_head() -> None:
-    report = build_report(many_heads(), ReportOptions(thumbnail=30))
+    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=30)))
     assert "--heads 0.0" in report.remarks[0]
 
 
 def test_one_scale_is_shared_by_all_thumbnails() -> None:
-    report = build_report(many_heads(), ReportOptions(thumbnail=10))
+    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=10)))
     assert len({panel.scale for panel in report.panels}) == 1
 
 
@@ -68,14 +68,14 @@ def test_one_scale_is_shared_by_all_thumbnails() -> None:
 @pytest.mark.parametrize("colors", [0, 2**24])
 def test_no_line_is_wider_than_the_terminal(width: int, colors: int) -> None:
     look = Look(width=width, colors=colors)
-    report = build_report(many_heads(), ReportOptions(thumbnail=thumbnail_cells(TERMINAL, look), look=look))
+    report = build_report(many_heads(), ReportOptions(medium=medium_of(TERMINAL, look), look=look))
     lengths = [sum(len(span.text) for span in line) for line in report_lines(report)]
     assert max(lengths) <= width
 
 
 def test_every_head_is_numbered_and_a_layer_starts_a_new_line() -> None:
     look = Look(width=80)
-    report = build_report(many_heads(), ReportOptions(thumbnail=11, look=look))
+    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=11), look=look))
     lines = draw(report, TERMINAL).decode().splitlines()
     assert [line.split() for line in lines if line.startswith(("0.", "1.")) and " " in line] == [
         [f"{layer}.{head}" for head in range(start, start + 6)] for layer in (0, 1) for start in (0, 6)
@@ -84,7 +84,7 @@ def test_every_head_is_numbered_and_a_layer_starts_a_new_line() -> None:
 
 def test_thumbnail_shows_where_the_head_looks() -> None:
     look = Look(width=200, ascii=True)
-    report = build_report(many_heads(queries=5, keys=14), ReportOptions(thumbnail=16, look=look))
+    report = build_report(many_heads(queries=5, keys=14), ReportOptions(medium=Medium(thumbnail_cells=16), look=look))
     lines = draw(report, TERMINAL).decode().splitlines()
     row = lines[lines.index(next(line for line in lines if line.startswith("0.0"))) + 1]
     assert row.split()[0] == "@............."
@@ -97,14 +97,14 @@ def test_thumbnails_of_another_size_keep_their_columns() -> None:
     short = many_heads(layers=1, queries=3, keys=4, heads=3).maps[0]
     mixed = replace(recording, maps=(first, second, replace(short, layer=2)))
     look = Look(width=80)
-    lines = report_lines(build_report(mixed, ReportOptions(thumbnail=11, look=look)))
+    lines = report_lines(build_report(mixed, ReportOptions(medium=Medium(thumbnail_cells=11), look=look)))
     assert max(sum(len(span.text) for span in line) for line in lines) <= 80
 
 
 def test_texts_of_a_batch_are_told_apart_and_their_title_is_the_model() -> None:
     recording = many_heads(layers=1)
     batch = replace(recording, maps=tuple(replace(recording.maps[0], item=item) for item in range(2)))
-    report = build_report(batch, ReportOptions(thumbnail=11, look=Look(width=80)))
+    report = build_report(batch, ReportOptions(medium=Medium(thumbnail_cells=11), look=Look(width=80)))
     lines = draw(report, TERMINAL).decode().splitlines()
     assert lines[0] == "a test"
     assert [line for line in lines if line.startswith("layer")] == ["layer 0, text 0", "layer 0, text 1"]

@@ -6,7 +6,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.report.heatmaps import build_report
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
@@ -51,7 +51,7 @@ def test_spans_cut_queries_and_keys_apart(recording: Recording) -> None:
 
 
 def test_one_long_axis_is_pooled_alone(recording: Recording) -> None:
-    panel = report_of(recording, max_cells=5).panels[0]
+    panel = report_of(recording, medium=Medium(max_cells=5)).panels[0]
     assert (panel.rows.pooled, panel.columns.pooled) == (False, True)
     assert panel.rows.labels[0] == "q0"
 
@@ -72,6 +72,6 @@ def test_refuses_an_unknown_table() -> None:
 
 
 def test_a_table_is_cut_never_pooled_and_says_where_the_rest_is(recording: Recording) -> None:
-    report = report_of(recording, table="both", max_cells=5)
+    report = report_of(recording, table="both", medium=Medium(max_cells=5))
     assert np.array_equal(report.panels[0].values, dense(recording).scores[0, :5, :5])
     assert report.remarks[0].startswith("Cut: keys 0:5 of 0:7; --queries and --keys show others")

@@ -85,11 +85,6 @@ def _write_data(file: IO[bytes], name: str, content: bytes) -> None:
     file.write(b'<script type="text/plain" id="%s">%s</script>\n' % (name.encode(), content))
 
 
-def max_cells(look: Look) -> int:
-    """None: the page takes the numbers themselves."""
-    return 0
-
-
 def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
     style, script = _style(report.look), "\n".join(_asset(name) for name in SCRIPTS)

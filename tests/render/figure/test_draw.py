@@ -11,14 +11,14 @@ from matplotlib.text import Text
 from PIL import Image
 
 from attnviz.maps.recording import Recording
-from attnviz.render.figure.draw import figure, max_cells
+from attnviz.render.figure.draw import figure
 from attnviz.render.figure.theme import THEMES
-from attnviz.render.formats import draw
+from attnviz.render.formats import draw, medium_of
 from attnviz.report.comparison import comparison_report
 from attnviz.report.head_atlas import heads_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
@@ -44,7 +44,7 @@ def words(count: int) -> list[str]:
 
 def report_of(recording: Recording, table: str | None = None, **look: Any) -> Report:
     chosen = Look(**look)
-    return build_report(recording, ReportOptions(table=table, max_cells=max_cells(chosen), one_page=True, look=chosen))
+    return build_report(recording, ReportOptions(table=table, look=chosen, medium=medium_of(".png", chosen)))
 
 
 def compared(heads: int, **look: Any) -> Report:
@@ -78,7 +78,7 @@ def cell_boxes(drawn: Any, panel: int, rows: int, columns: int) -> dict[tuple[in
 def atlas_of(layers: int, heads: int) -> Report:
     tokens = tokenize("one two three two")
     maps = tuple(random_maps(tokens, layer=layer, heads=heads) for layer in range(layers))
-    return heads_report((Recording(maps=maps, model="a test"),), ReportOptions(one_page=True), as_rows=False)
+    return heads_report((Recording(maps=maps, model="a test"),), ReportOptions(medium=Medium(one_page=True)))
 
 
 CASES = {

@@ -15,7 +15,7 @@ from pptx.util import Inches
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import draw, max_cells
+from attnviz.render.formats import draw, medium_of
 from attnviz.report.comparison import comparison_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
@@ -127,7 +127,7 @@ def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
     recording: Recording, causal_recording: Recording
 ) -> None:
     options = ReportOptions(
-        selection=Selection.parse(heads="0,1", layers="0"), max_cells=max_cells(".pptx", Look()), look=Look(dpi=40)
+        selection=Selection.parse(heads="0,1", layers="0"), medium=medium_of(".pptx", Look()), look=Look(dpi=40)
     )
     report = comparison_report(recording, causal_recording, "--causal", options)
     [_, *heads, last] = slides(draw(report, ".pptx"))

@@ -15,12 +15,12 @@ from attnviz.maps.recording import Recording
 from attnviz.render.figure.letters import LEVELS, text_width
 from attnviz.render.figure.theme import THEMES, rgb
 from attnviz.render.figure.thumbnails import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
-from attnviz.render.formats import draw, max_cells, thumbnail_cells
+from attnviz.render.formats import draw, medium_of
 from attnviz.report.colors import NAN
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.tokens import Tokens
 
@@ -48,8 +48,7 @@ def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = Fa
 
 def report_of(recording: Recording, **look: Any) -> Report:
     chosen = Look(**look)
-    cells, thumbnail = max_cells(".png", chosen), thumbnail_cells(".png", chosen)
-    return build_report(recording, ReportOptions(max_cells=cells, one_page=True, thumbnail=thumbnail, look=chosen))
+    return build_report(recording, ReportOptions(look=chosen, medium=medium_of(".png", chosen)))
 
 
 def corner(sheet: Sheet, title: str) -> tuple[int, int]:
@@ -149,7 +148,7 @@ def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() 
 def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:
     from attnviz.text.selection import Selection
 
-    many = ReportOptions(selection=Selection.parse(heads="0-6"), one_page=True)
+    many = ReportOptions(selection=Selection.parse(heads="0-6"), medium=Medium(one_page=True))
     assert build_report(recorded(3, 7, 2, 3), many).style == "map"
     assert build_report(recorded(5, 7, 2, 3), many).style == "overview"
 
@@ -164,7 +163,7 @@ def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
 
 def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
     a, b = recorded(3, 7, 4, 6), recorded(3, 7, 4, 6, causal=True)
-    report = comparison_report(a, b, "--causal", ReportOptions(one_page=True))
+    report = comparison_report(a, b, "--causal", ReportOptions(medium=Medium(one_page=True)))
     assert report.style == "overview"
     assert [panel.title for panel in report.panels] == [f"{layer}.{head}" for layer in range(3) for head in range(7)]
     assert {panel.group for panel in report.panels} == {"layer 0", "layer 1", "layer 2"}

@@ -26,12 +26,13 @@ from attnviz.report.colors import colormap
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look, parse_bytes
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
 
+NUMBERS = Medium(draws_maps=False)
 STATEMENT = r"^(?:async )?(?:function|class|const|let) (\w+)"
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -131,7 +132,7 @@ def page(report: Report) -> Page:
 
 
 def page_of(recording: Recording, max_size: int = 50_000_000, **selection: str) -> Page:
-    options = ReportOptions(selection=Selection.parse(**selection), max_cells=0, look=Look(max_size=max_size))
+    options = ReportOptions(selection=Selection.parse(**selection), medium=NUMBERS, look=Look(max_size=max_size))
     return page(build_report(recording, options))
 
 
@@ -328,7 +329,7 @@ def test_any_token_comes_back_as_it_was(token: str) -> None:
 
 def test_page_says_what_the_report_says(recording: Recording) -> None:
     untrained = replace(recording, untrained=True, seed=3)
-    report = build_report(untrained, ReportOptions(max_cells=0, look=Look(title="A <b>title</b>")))
+    report = build_report(untrained, ReportOptions(medium=NUMBERS, look=Look(title="A <b>title</b>")))
     made = page(report)
     assert report.caption in made.texts
     assert ("figure", "aria-label", report.caption) in made.attributes
@@ -353,7 +354,7 @@ def test_selection_of_queries_and_keys_is_kept(recording: Recording) -> None:
 
 def test_comparison_carries_both_recordings_and_the_reach_of_the_change(recording: Recording) -> None:
     other = Recording(maps=tuple(dense_maps(layer, causal=True, seed=9) for layer in range(LAYERS)), model="a test")
-    made = page(comparison_report(recording, other, "another seed", ReportOptions(max_cells=0)))
+    made = page(comparison_report(recording, other, "another seed", ReportOptions(medium=NUMBERS)))
     assert made.data["sides"] == ["A", "B"]
     assert "Each head in numbers" in made.texts
     assert ["0.0" in made.texts, "1.2" in made.texts] == [True, True]
@@ -386,17 +387,17 @@ def test_spaces_of_the_text_come_back() -> None:
 
 
 def test_table_report_opens_on_the_table(recording: Recording) -> None:
-    report = build_report(recording, ReportOptions(table="both", max_cells=0))
+    report = build_report(recording, ReportOptions(table="both", medium=NUMBERS))
     assert page(report).data["view"] == "table"
 
 
 def test_look_says_what_is_shown_first(recording: Recording) -> None:
     look = Look(style="text", query="q3", color_scale="log", limits=(0.0, 0.5), cmap="magma")
-    data = page(build_report(recording, ReportOptions(max_cells=0, look=look))).data
+    data = page(build_report(recording, ReportOptions(medium=NUMBERS, look=look))).data
     assert (data["view"], data["query"], data["steps"], data["fixed"]) == ("text", 3, "log", [0.0, 0.5])
     assert unwritten(data["palettes"][data["sequential"]]) == colormap("magma").tobytes()
     with pytest.raises(AttnvizError, match="no query 'nobody'"):
-        page(build_report(recording, ReportOptions(max_cells=0, look=Look(style="text", query="nobody"))))
+        page(build_report(recording, ReportOptions(medium=NUMBERS, look=Look(style="text", query="nobody"))))
 
 
 @pytest.mark.parametrize("text", ["50", "big", "-5MB", "50 TB", "1e3MB", ""])
@@ -417,7 +418,7 @@ def test_refuses_quantizing_what_is_no_weight() -> None:
 
 
 def test_refuses_a_report_without_cells(recording: Recording) -> None:
-    report = build_report(recording, ReportOptions(max_cells=0))
+    report = build_report(recording, ReportOptions(medium=NUMBERS))
     with pytest.raises(AttnvizError, match=r"no heads to show in a \.html page"):
         draw(replace(report, numbers=None), ".html")
 

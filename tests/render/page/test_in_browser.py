@@ -18,11 +18,12 @@ from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from tests.conftest import LAYERS, dense, dense_maps
 from tests.render.page.test_draw import HOSTILE, large, with_labels
 
+NUMBERS = Medium(draws_maps=False)
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 api = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
@@ -115,12 +116,12 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Opener]:
 
 
 def report_of(recording: Recording, table: str | None = None) -> Report:
-    return build_report(recording, ReportOptions(table=table, max_cells=0))
+    return build_report(recording, ReportOptions(table=table, medium=NUMBERS))
 
 
 def comparison(recording: Recording) -> Report:
     other = Recording(maps=tuple(dense_maps(layer, causal=True, seed=5) for layer in range(LAYERS)), model="a test")
-    return comparison_report(recording, other, "another seed", ReportOptions(max_cells=0))
+    return comparison_report(recording, other, "another seed", ReportOptions(medium=NUMBERS))
 
 
 def test_click_on_a_thumbnail_opens_its_head_and_back_returns(show: Opener, recording: Recording) -> None:
@@ -346,7 +347,7 @@ def test_every_control_has_a_name(show: Opener, recording: Recording) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_theme_that_was_asked_for_goes_before_the_readers(show: Opener, recording: Recording, theme: str) -> None:
-    report = build_report(recording, ReportOptions(max_cells=0, look=Look(theme=theme)))
+    report = build_report(recording, ReportOptions(medium=NUMBERS, look=Look(theme=theme)))
     opened = show(report, color_scheme={"light": "dark", "dark": "light"}[theme])
     channel = int(opened.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"))
     assert (channel > 128) is (theme == "light")

@@ -16,12 +16,14 @@ from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
 from attnviz.streaming.factors import Factors
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.maps.examples import factored, softmax
 from tests.render.page.test_in_browser import CHROMIUM, Opened, Opener, browser, report_of  # noqa: F401
+
+NUMBERS = Medium(draws_maps=False)
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
 QUERIES, KEYS, FEATURES = 530, 610, 16
@@ -189,7 +191,7 @@ def test_drag_moves_the_picture_and_chooses_nothing(show: Opener) -> None:
 
 def test_comparison_of_long_texts_shows_their_difference(show: Opener) -> None:
     a, b = (Recording(maps=(long_maps(seed=seed),), model="a test") for seed in (3, 4))
-    opened = show(comparison_report(a, b, "another seed", ReportOptions(max_cells=0)))
+    opened = show(comparison_report(a, b, "another seed", ReportOptions(medium=NUMBERS)))
     opened.open_head(0)
     opened.until("current.stage.picture.whole")
     before, after = (one.maps[0].window((0,), slice(9, 10), slice(11, 12)).weights[0, 0, 0] for one in (a, b))
@@ -220,7 +222,7 @@ def test_small_window_of_a_long_text_travels_as_exact_numbers(show: Opener) -> N
     maps = long_maps()
     recording = Recording(maps=(maps,), model="a test")
     selection = Selection.parse(heads="2", queries="5:55", keys="7:67")
-    opened = show(build_report(recording, ReportOptions(max_cells=0, selection=selection)))
+    opened = show(build_report(recording, ReportOptions(medium=NUMBERS, selection=selection)))
     opened.until("current !== null")
     window = maps.window((2,), slice(5, 55), slice(7, 67))
     assert opened.evaluate("page.heads[0].factors.length") == 0
@@ -232,7 +234,7 @@ def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
     maps = long_maps(mask=Mask(causal=True, window=200, prefix=40, padding=PADDING), bias=slopes)
     selection = Selection.parse(heads="5", queries="25:530", keys="11:610")
     recording = Recording(maps=(maps,), model="a test")
-    opened = show(build_report(recording, ReportOptions(max_cells=0, selection=selection)))
+    opened = show(build_report(recording, ReportOptions(medium=NUMBERS, selection=selection)))
     opened.until("current !== null")
     window = maps.window((5,), slice(400, 404), slice(11, 610))
     found = cells(opened, slice(375, 379), slice(0, 599, 1))

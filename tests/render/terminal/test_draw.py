@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import draw
-from attnviz.render.terminal.draw import max_cells, report_lines
+from attnviz.render.formats import draw, medium_of
+from attnviz.render.terminal.draw import report_lines
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
@@ -27,7 +27,7 @@ def report_at(width: int, colors: int = 0, text: str = "Life is short", **option
     causal, heads = bool(options.pop("causal", False)), int(str(options.pop("heads", 2)))
     tokens = tokenize(text)
     recording = Recording(maps=(random_maps(tokens, heads=heads, causal=causal),), model="a model")
-    chosen = ReportOptions(look=look, max_cells=max_cells(look), **options)  # type: ignore[arg-type]
+    chosen = ReportOptions(look=look, medium=medium_of(".txt", look), **options)  # type: ignore[arg-type]
     return build_report(recording, chosen)
 
 
