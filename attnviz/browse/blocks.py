@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.state import View
-from attnviz.browse.units import Units
 from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.words import join
 from attnviz.streaming.overview import bands, block_edges
-from attnviz.text.units import reduce_units
+from attnviz.text.units import Units
 
 BAND = 1_000_000  # cells that are computed at once where a block has no bound
 SAMPLED = 1_000_000  # cells of the queries that stand for the others at first
@@ -53,23 +53,9 @@ def unit_cells(head: Head, view: View, rows: Side, columns: Side) -> Cells:
 def joined(maps: LayerMaps, number: int, scores: bool, rows: Side, columns: Side) -> Cells:
     """Weights of units, or scores, of which a unit of several tokens has none."""
     (row_units, row_span), (column_units, column_span) = rows, columns
-    window = maps.window((number,), row_units.tokens(row_span), column_units.tokens(column_span))
-    values, visible = (window.scores if scores else window.weights)[0], window.visible
-    if row_units.plain and column_units.plain:
-        return Cells(values, visible)
-
-    def total(cells: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
-        summed = reduce_units(np.add, cells, column_units.starts[column_span], column_units.stops[column_span], axis=1)
-        return reduce_units(np.add, summed, row_units.starts[row_span], row_units.stops[row_span], axis=0)
-
-    tall, wide = ((units.stops - units.starts)[span] for units, span in (rows, columns))
-    summed = total(np.where(visible, values, 0))
-    if scores:
-        alone = (tall == 1)[:, None] & (wide == 1)
-        summed = np.where(alone, summed, np.nan)
-    else:
-        summed = summed / tall[:, None]
-    return Cells(summed.astype(np.float32), total(visible.astype(np.int64)) > 0)
+    row_part, column_part = row_units.part(row_span), column_units.part(column_span)
+    window = join(maps.window((number,), row_part.token_span, column_part.token_span), row_part, column_part)
+    return Cells((window.scores if scores else window.weights)[0], window.visible)
 
 
 def pool(cells: Cells, height: int, width: int, mean: bool) -> Cells:

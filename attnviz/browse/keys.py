@@ -149,7 +149,8 @@ def _toggle_tokens(screen: Screen, state: State, key: str) -> State:
         for before, after, cursor in zip(old, new, (state.query, state.key), strict=True)
     )
     same = all(len(before) == len(after) for before, after in zip(old, new, strict=True))
-    nothing = "no token is part of a longer word" if key == "w" else "no token is special"
+    kept = "every token is special" if all(old[1].tokens.special) else "no token is special"
+    nothing = "no token is part of a longer word" if key == "w" else kept
     return replace(state, view=view, query=query, key=place, message=nothing if same else "")
 
 

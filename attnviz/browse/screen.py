@@ -15,10 +15,10 @@ from attnviz.browse.open_head import draw_head, place_status
 from attnviz.browse.pixels import legend, pixel_lines
 from attnviz.browse.refined import Refined
 from attnviz.browse.state import SMALLEST, State
-from attnviz.browse.units import harmless
 from attnviz.render.terminal.lines import Line, Span, fit
 from attnviz.report.captions import model_name, text_title
 from attnviz.report.colors import ColorScale
+from attnviz.text.units import harmless
 
 HINTS = {
     False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",

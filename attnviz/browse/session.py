@@ -8,7 +8,6 @@ from attnviz.browse.blocks import Cells, Head, joined, pool, pooled, unit_cells
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.refined import MOST_AT_ONCE, Refined
 from attnviz.browse.state import View
-from attnviz.browse.units import Units
 from attnviz.maps.heads import head_name, select_heads
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
@@ -19,6 +18,7 @@ from attnviz.report.scales import shared_scale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens
+from attnviz.text.units import Units
 
 MOST_CELLS = 4_000_000  # of a head whose words are joined
 MOST_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys
@@ -165,7 +165,7 @@ class Session:
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> Cells:
         """The values of a block, each unit its own cell where they fit, else pooled: large ones as far as they are."""
         units = self.units(head, view)
-        queries, keys = units[0].tokens(rows), units[1].tokens(columns)
+        queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         large = (queries.stop - queries.start) * (keys.stop - keys.start) > MOST_AT_ONCE
         if large and not fits and units[0].plain and units[1].plain:
@@ -234,9 +234,8 @@ class Session:
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.plain and column_units.plain and not fits:
-            [cells] = pooled(
-                [self._head(head)], view, row_units.tokens(rows), column_units.tokens(columns), height, width
-            )
+            spans = row_units.part(rows).token_span, column_units.part(columns).token_span
+            [cells] = pooled([self._head(head)], view, *spans, height, width)
             return cells
         cells = unit_cells(self._head(head), view, (row_units, rows), (column_units, columns))
         return pool(cells, height, width, mean=_means(view))

@@ -2,19 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.derived import DerivedMaps
+from attnviz.maps.layer_maps import LayerMaps, Window
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import reduce_units, unit_ends, unit_label
+from attnviz.text.units import Units
 
 
 @dataclass(frozen=True)
@@ -48,84 +46,95 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
     chosen = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
     if not chosen:
         return recording
-    grouped = [_grouped(maps, selection.heads_of(maps.layer), grouping) for maps in chosen]
+    grouped = [_joined_maps(maps, selection.heads_of(maps.layer), grouping) for maps in chosen]
     remarks = (*_remarks(chosen, grouping), *recording.remarks)
     return replace(recording, maps=tuple(grouped), remarks=remarks)
 
 
-def _grouped(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Grouping) -> DenseMaps:
-    heads = tuple(head for head in maps.heads if wanted is None or head in wanted) or maps.heads
-    rows, columns = (_units(tokens, grouping) for tokens in (maps.query_tokens, maps.key_tokens))
-    whole = maps.window(heads, rows.span, columns.span)
-    return DenseMaps(
-        layer=maps.layer,
-        module=maps.module,
-        kind=maps.kind,
-        heads=heads,
-        query_tokens=rows.joined(maps.query_tokens),
-        key_tokens=columns.joined(maps.key_tokens),
-        item=maps.item,
-        scale=maps.scale,
-        fidelity=maps.fidelity,
-        scores=_scores(whole.scores, rows, columns, grouping),
-        weights=_weights(whole.weights, rows, columns, grouping),
-        visible=rows.reduce(np.logical_or, columns.reduce(np.logical_or, whole.visible, 1), 0),
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class JoinedMaps(DerivedMaps):
+    """The maps of another call over words, or without special tokens.
+
+    Attributes:
+        source: the maps over tokens.
+        rows: what the queries stand for.
+        columns: what the keys stand for.
+        grouping: how tokens are joined.
+    """
+
+    source: LayerMaps
+    rows: Units
+    columns: Units
+    grouping: Grouping
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block, joined from the tokens of its rows; to be renormalized, from all of their keys."""
+        rows = self.rows.part(queries)
+        columns = self.columns if self.grouping.renormalize else self.columns.part(keys)
+        tokens = self.source.window(heads, rows.token_span, columns.token_span)
+        joined = join(tokens, rows, columns, renormalize=self.grouping.renormalize)
+        if self.grouping.renormalize:
+            joined = Window(joined.scores[..., keys], joined.weights[..., keys], joined.visible[:, keys])
+        if self.grouping.words:  # not even one of a single token: a table of scores with holes would mislead
+            return replace(joined, scores=np.full_like(joined.weights, np.nan))
+        return joined
+
+
+def join(window: Window, rows: Units, columns: Units, *, renormalize: bool = False) -> Window:
+    """The window over units: weights summed over the keys of a unit and averaged over its queries.
+
+    A unit is visible where any of its cells is. A unit of several tokens has no score (NaN).
+
+    Args:
+        window: that of the tokens from the first unit to the end of the last, on both axes.
+        rows: the units of its queries.
+        columns: the units of its keys.
+        renormalize: divide each row by its sum.
+    """
+    if rows.single and columns.single and not renormalize:
+        return window
+    tall, wide = rows.stops - rows.starts, columns.stops - columns.starts
+    weights = rows.reduce(np.add, columns.reduce(np.add, window.weights, 2), 1) / tall[:, None]
+    if renormalize:
+        total = weights.sum(axis=2, keepdims=True)
+        weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    scores = window.scores[:, rows.starts - rows.starts[0]][:, :, columns.starts - columns.starts[0]]
+    return Window(
+        scores=np.where((tall == 1)[:, None] & (wide == 1), scores, np.float32(np.nan)),
+        weights=weights.astype(np.float32),
+        visible=rows.reduce(np.logical_or, columns.reduce(np.logical_or, window.visible, 1), 0),
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Units:
-    """Where units begin and end along an axis."""
-
-    starts: IntArray
-    stops: IntArray
-
-    @property
-    def span(self) -> slice:
-        """The tokens from the first unit to the end of the last."""
-        return slice(int(self.starts[0]), int(self.stops[-1]))
-
-    def reduce(self, reduce: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
-        """The cells of the span, one for each unit."""
-        return reduce_units(reduce, cells, self.starts, self.stops, axis)
-
-    def joined(self, tokens: Tokens) -> Tokens:
-        """The units as tokens."""
-        single, first = self.stops - self.starts == 1, self.starts
-        ends = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
-        return Tokens(
-            text=tokens.text,
-            ids=np.where(single, tokens.ids[first], -1),
-            labels=tuple(unit_label(tokens, start, stop) for start, stop in ends),
-            offsets=np.stack([tokens.offsets[first, 0], tokens.offsets[self.stops - 1, 1]], axis=1),
-            words=tokens.words[first],
-            special=tokens.special[first],
-            segments=tokens.segments[first],
-        )
+def _joined_maps(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
+    rows, columns = (_units(tokens, grouping) for tokens in (maps.query_tokens, maps.key_tokens))
+    return JoinedMaps(
+        layer=maps.layer,
+        module=maps.module,
+        kind=maps.kind,
+        heads=tuple(head for head in maps.heads if wanted is None or head in wanted) or maps.heads,
+        query_tokens=rows.as_tokens(),
+        key_tokens=columns.as_tokens(),
+        item=maps.item,
+        scale=maps.scale,
+        fidelity=maps.fidelity,
+        source=maps,
+        rows=rows,
+        columns=columns,
+        grouping=grouping,
+    ).held()
 
 
-def _units(tokens: Tokens, grouping: Grouping) -> _Units:
-    units = _Units(*unit_ends(tokens, grouping.words, special=not grouping.no_special))
-    if not len(units.starts):
+def _units(tokens: Tokens, grouping: Grouping) -> Units:
+    """The units of a text.
+
+    Raises:
+        AttnvizError: where special tokens are to be left out and there is nothing else.
+    """
+    if grouping.no_special and tokens.special.all():
         raise AttnvizError("the text has only special tokens, so that --no-special leaves nothing; leave it out")
-    return units
-
-
-def _weights(weights: FloatArray, rows: _Units, columns: _Units, grouping: Grouping) -> FloatArray:
-    """Summed over the keys of a unit and averaged over its queries, ``(heads, units, units)``."""
-    summed = rows.reduce(np.add, columns.reduce(np.add, weights, 2), 1)
-    joined = summed / (rows.stops - rows.starts)[:, None]
-    if grouping.renormalize:
-        total = joined.sum(axis=2, keepdims=True)
-        joined = np.divide(joined, total, out=np.zeros_like(joined), where=total > 0)
-    return np.asarray(joined, dtype=np.float32)
-
-
-def _scores(scores: FloatArray, rows: _Units, columns: _Units, grouping: Grouping) -> FloatArray:
-    """The scores of the tokens that are left; NaN for words, which have none."""
-    if grouping.words:
-        return np.full((len(scores), len(rows.starts), len(columns.starts)), np.nan, dtype=np.float32)
-    return scores[:, rows.starts - rows.starts[0]][:, :, columns.starts - columns.starts[0]]
+    return Units.of(tokens, grouping.words, special=not grouping.no_special)
 
 
 def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:

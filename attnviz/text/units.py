@@ -1,20 +1,126 @@
-"""What is shown as one of several tokens: the tokens of a word, with special tokens or without."""
+"""Units: what a row or a column of a map stands for, a token or a word, with special tokens or without."""
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.cells import cell_len
 
 from attnviz.base.arrays import IntArray
 from attnviz.text.tokens import Tokens, visible_label
 
+# Control characters, line and paragraph separators, and marks that turn the direction of what follows.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-def unit_ends(tokens: Tokens, words: bool, special: bool) -> tuple[IntArray, IntArray]:
-    """Where each unit begins, and the token after its last, both ``(units,)``; what is left out is in none.
 
-    Args:
-        tokens: the text.
-        words: whether the tokens of a word are one unit.
-        special: whether special tokens are units; left out otherwise.
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Runs of tokens along one axis, in order; tokens of no run are left out.
+
+    Attributes:
+        tokens: the whole text.
+        starts: ``(units,)``, the first token of each.
+        stops: ``(units,)``, the token after its last.
     """
+
+    tokens: Tokens
+    starts: IntArray
+    stops: IntArray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def of(cls, tokens: Tokens, words: bool = False, special: bool = True) -> Self:
+        """The units of a text; never none: where every token is special, leaving them out keeps them.
+
+        Args:
+            tokens: the text.
+            words: whether the tokens of a word are one unit.
+            special: whether special tokens are units; left out otherwise.
+        """
+        return cls(tokens, *_unit_ends(tokens, words, special or bool(tokens.special.all())))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What each is called, safe to print."""
+        return tuple(harmless(label) for label in self._raw_labels)
+
+    @cached_property
+    def spaced(self) -> tuple[bool, ...]:
+        """Whether a space follows each in the text."""
+        return _spaced(self.tokens, self.stops.tolist())
+
+    @cached_property
+    def widest(self) -> int:
+        """Columns of the widest label."""
+        return max((len(label) if label.isascii() else cell_len(label) for label in self.labels), default=1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every token of the text is a unit of its own."""
+        return len(self) == len(self.tokens)
+
+    @property
+    def token_span(self) -> slice:
+        """The tokens from the first unit to the end of the last."""
+        return slice(int(self.starts[0]), int(self.stops[-1]))
+
+    @property
+    def single(self) -> bool:
+        """Whether every token of the span is a unit of its own."""
+        return bool(self.stops[-1] - self.starts[0] == len(self))
+
+    def part(self, span: slice) -> Self:
+        """Some of the units."""
+        return replace(self, starts=self.starts[span], stops=self.stops[span])
+
+    def unit_of(self, token: int) -> int:
+        """The unit that a token is in, or the one before it."""
+        return max(0, int(np.searchsorted(self.starts, token, side="right")) - 1)
+
+    def span(self, tokens: slice) -> slice:
+        """The units from that of the first token to that of the last."""
+        return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
+
+    def reduce(self, reduce: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
+        """The cells of the span's tokens reduced to one for each unit along an axis."""
+        edges = np.stack([self.starts, self.stops], axis=1).ravel() - self.starts[0]
+        inner = edges[:-1] if edges[-1] == cells.shape[axis] else edges
+        reduced = reduce.reduceat(cells, inner, axis=axis)
+        every_other = [slice(None)] * cells.ndim
+        every_other[axis] = slice(None, None, 2)
+        return np.asarray(reduced[tuple(every_other)])
+
+    def as_tokens(self) -> Tokens:
+        """A text of which each unit is one token; the id of several is -1."""
+        first = self.starts
+        return Tokens(
+            text=self.tokens.text,
+            ids=np.where(self.stops - first == 1, self.tokens.ids[first], -1),
+            labels=self._raw_labels,
+            offsets=np.stack([self.tokens.offsets[first, 0], self.tokens.offsets[self.stops - 1, 1]], axis=1),
+            words=self.tokens.words[first],
+            special=self.tokens.special[first],
+            segments=self.tokens.segments[first],
+        )
+
+    @cached_property
+    def _raw_labels(self) -> tuple[str, ...]:
+        ends = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        return tuple(_unit_label(self.tokens, start, stop) for start, stop in ends)
+
+
+def harmless(text: str) -> str:
+    """The text with what would command the terminal written out."""
+    return text if text.isprintable() else UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _unit_ends(tokens: Tokens, words: bool, special: bool) -> tuple[IntArray, IntArray]:
+    """Where each unit begins, and the token after its last, both ``(units,)``; what is left out is in none."""
     kept = np.ones(len(tokens), dtype=bool) if special else ~tokens.special
     begins = kept.copy()
     if words:
@@ -26,7 +132,7 @@ def unit_ends(tokens: Tokens, words: bool, special: bool) -> tuple[IntArray, Int
     return starts, stops
 
 
-def unit_label(tokens: Tokens, start: int, stop: int) -> str:
+def _unit_label(tokens: Tokens, start: int, stop: int) -> str:
     """The token's label, or what the text has from the first token to the last, or else their labels joined."""
     if stop - start == 1:
         return tokens.labels[start]
@@ -34,17 +140,14 @@ def unit_label(tokens: Tokens, start: int, stop: int) -> str:
     return visible_label(text.strip()) or "".join(tokens.labels[start:stop])
 
 
-def reduce_units(
-    reduce: np.ufunc,
-    cells: NDArray[np.generic],
-    starts: IntArray,
-    stops: IntArray,
-    axis: int,
-) -> NDArray:  # type: ignore[type-arg]
-    """Cells of the tokens from the first unit to the end of the last reduced to one for each unit along an axis."""
-    edges = np.stack([starts, stops], axis=1).ravel() - starts[0]
-    inner = edges[:-1] if edges[-1] == cells.shape[axis] else edges
-    reduced = reduce.reduceat(cells, inner, axis=axis)
-    every_other = [slice(None)] * cells.ndim
-    every_other[axis] = slice(None, None, 2)
-    return np.asarray(reduced[tuple(every_other)])
+def _spaced(tokens: Tokens, stops: list[int]) -> tuple[bool, ...]:
+    """Whether the text has a space between the token before each of ``stops`` and the next, or has no text at all."""
+    text, special, offsets = tokens.text, tokens.special.tolist(), tokens.offsets.tolist()
+
+    def is_spaced(stop: int) -> bool:
+        if stop >= len(special):
+            return False
+        no_text = special[stop - 1] or special[stop] or not text
+        return no_text or text[offsets[stop - 1][1] : offsets[stop][0]].isspace()
+
+    return tuple(is_spaced(stop) for stop in stops)

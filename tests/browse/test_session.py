@@ -11,8 +11,8 @@ from attnviz.maps.layer_maps import LayerMaps, Window
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
-from tests.browse.test_units import made_tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
+from tests.text.examples import made_tokens
 
 ROWS, COLUMNS = slice(0, QUERIES), slice(0, KEYS)
 

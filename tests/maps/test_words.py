@@ -8,9 +8,10 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import Grouping, regroup
+from attnviz.maps.words import Grouping, JoinedMaps, join, regroup
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
+from attnviz.text.units import Units
 
 
 def tokens() -> Tokens:
@@ -89,3 +90,37 @@ def test_nothing_is_said_to_be_hidden_where_no_special_token_is() -> None:
     plain = replace(recording().maps[0], query_tokens=tokenize("a b c d"), key_tokens=tokenize("a b c d"))
     grouped = regroup(replace(recording(), maps=(plain,)), Selection(), Grouping(no_special=True))
     assert grouped.remarks == ("No special token is there to hide.",)
+
+
+def test_refuses_to_leave_nothing_of_a_text_of_special_tokens() -> None:
+    special = replace(tokens(), special=np.ones(4, dtype=bool))
+    maps = replace(recording().maps[0], query_tokens=special, key_tokens=special)
+    with pytest.raises(AttnvizError, match="only special tokens, so that --no-special leaves nothing"):
+        regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(no_special=True))
+
+
+def test_only_units_of_one_token_have_scores() -> None:
+    units = Units.of(tokens(), words=True)
+    joined = join(recording().maps[0].window((3,), slice(0, 4), slice(0, 4)), units, units)
+    assert np.isnan(joined.scores[0, 1]).all()
+    np.testing.assert_allclose(joined.scores[0, 0], [np.log(1.4), np.nan, np.log(1.3)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", [Grouping(words=True), Grouping(no_special=True), Grouping(True, False, True)], ids=str)
+def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = regroup(recording(), Selection(), how).maps[0]
+    assert isinstance(held, DenseMaps)
+    monkeypatch.setattr("attnviz.maps.derived.MAX_HELD_CELLS", 1)
+    monkeypatch.setattr("attnviz.maps.derived.BAND_CELLS", 3)
+    read = regroup(recording(), Selection(), how).maps[0]
+    assert isinstance(read, JoinedMaps)
+    count = len(held.query_tokens)
+    for queries, keys in ((slice(0, count), slice(0, count)), (slice(1, 2), slice(1, 3)), (slice(2, 3), slice(0, 1))):
+        one, other = (maps.window((5, 3), queries, keys) for maps in (held, read))
+        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_array_equal(one.scores, other.scores)
+        np.testing.assert_array_equal(one.visible, other.visible)
+    pooled, expected = (maps.overview((3, 5), 2, 2, slice(0, count), slice(0, 3)) for maps in (read, held))
+    np.testing.assert_allclose(pooled.mean, expected.mean, rtol=1e-6)
+    np.testing.assert_array_equal(pooled.maximum, expected.maximum)
+    np.testing.assert_array_equal(pooled.visible, expected.visible)

@@ -3,33 +3,93 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from attnviz.text.units import reduce_units, unit_ends, unit_label
-from tests.browse.test_units import made_tokens
+from attnviz.text.tokens import Tokens
+from attnviz.text.units import Units
+from tests.text.examples import made_tokens
+
+
+def test_each_token_is_a_unit_unless_asked() -> None:
+    units = Units.of(made_tokens())
+    assert units.plain
+    assert units.labels == made_tokens().labels
+
+
+def test_tokens_of_a_word_are_one_unit_labelled_by_the_text() -> None:
+    units = Units.of(made_tokens(), words=True)
+    assert units.labels == ("[CLS]", "playing", "cards", "[SEP]")
+    assert units.starts.tolist() == [0, 1, 3, 4]
+    assert units.stops.tolist() == [1, 3, 4, 5]
+
+
+def test_special_tokens_are_left_out_between_others_too() -> None:
+    units = Units.of(made_tokens(), special=False)
+    assert units.labels == ("play", "ing", "cards")
+    assert not units.plain
+    assert units.part(slice(0, 3)).token_span == slice(1, 4)
+
+
+def test_text_of_special_tokens_alone_keeps_them() -> None:
+    tokens = made_tokens()
+    only = Tokens(
+        text="",
+        ids=tokens.ids[:1],
+        labels=("[CLS]",),
+        offsets=tokens.offsets[:1],
+        words=tokens.words[:1],
+        special=np.array([True]),
+        segments=tokens.segments[:1],
+    )
+    assert Units.of(only, special=False).labels == ("[CLS]",)
+
+
+@pytest.mark.parametrize(("token", "unit"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3)])
+def test_every_token_finds_its_unit(token: int, unit: int) -> None:
+    assert Units.of(made_tokens(), words=True).unit_of(token) == unit
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[31m", "a\x07b", "x\u202ey", "line\nbreak"])
+def test_label_that_would_command_the_terminal_is_written_out(hostile: str) -> None:
+    [label] = Units.of(Tokens(**(vars(Tokens.numbered(1)) | {"labels": (hostile,)}))).labels
+    assert label.isprintable()
+
+
+def test_spaces_are_those_of_the_text() -> None:
+    assert Units.of(made_tokens()).spaced == (True, False, True, True, False)
 
 
 def test_reduction_skips_what_is_left_out() -> None:
-    ends = unit_ends(made_tokens(), words=True, special=False)
-    assert reduce_units(np.add, np.array([[1, 10, 100]]), *ends, axis=1).tolist() == [[11, 100]]
+    units = Units.of(made_tokens(), words=True, special=False)
+    assert units.reduce(np.add, np.array([[1, 10, 100]]), axis=1).tolist() == [[11, 100]]
 
 
 def test_reduction_over_a_gap_in_the_middle() -> None:
     middle = replace(made_tokens(), special=np.array([False, False, True, False, False]))
-    ends = unit_ends(middle, words=False, special=False)
-    assert reduce_units(np.add, np.arange(5)[None], *ends, axis=1).tolist() == [[0, 1, 3, 4]]
+    units = Units.of(middle, special=False)
+    assert units.reduce(np.add, np.arange(5)[None], axis=1).tolist() == [[0, 1, 3, 4]]
+
+
+def test_a_part_is_reduced_from_its_own_tokens() -> None:
+    units = Units.of(made_tokens(), words=True).part(slice(1, 3))
+    assert units.token_span == slice(1, 4)
+    assert units.reduce(np.add, np.array([[1, 10, 100]]), axis=1).tolist() == [[11, 100]]
 
 
 def test_a_word_never_takes_a_special_token_in() -> None:
     tokens = replace(made_tokens(), words=np.zeros(5, dtype=np.int64))
-    starts, stops = unit_ends(tokens, words=True, special=True)
-    assert (starts.tolist(), stops.tolist()) == ([0, 1, 4], [1, 4, 5])
+    units = Units.of(tokens, words=True)
+    assert (units.starts.tolist(), units.stops.tolist()) == ([0, 1, 4], [1, 4, 5])
 
 
 def test_a_word_without_text_is_called_by_its_tokens() -> None:
-    assert unit_label(made_tokens(), 1, 3) == "playing"
-    assert unit_label(replace(made_tokens(), text=""), 1, 4) == "playingcards"
+    assert Units.of(made_tokens(), words=True).labels[1] == "playing"
+    one_word = replace(made_tokens(), text="", words=np.array([-1, 0, 0, 0, -1]))
+    assert Units.of(one_word, words=True).labels[1] == "playingcards"
 
 
-def test_no_unit_is_left_of_special_tokens_alone() -> None:
-    only = replace(made_tokens(), special=np.ones(5, dtype=bool))
-    assert not unit_ends(only, words=False, special=False)[0].size
+def test_units_as_tokens_keep_the_ids_of_those_of_one_token() -> None:
+    tokens = Units.of(made_tokens(), words=True).as_tokens()
+    assert tokens.labels == ("[CLS]", "playing", "cards", "[SEP]")
+    assert tokens.ids.tolist() == [0, -1, 3, 4]
+    assert tokens.offsets.tolist() == [[0, 0], [0, 7], [8, 13], [0, 0]]
