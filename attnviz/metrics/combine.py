@@ -4,17 +4,25 @@ Rollout follows Abnar and Zuidema 2020, "Quantifying Attention Flow in Transform
 heads are averaged, and the residual connection is an identity that takes a share of every row.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, final
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names, number_ranges
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.derived import BAND_CELLS, DerivedMaps
+from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.streaming.overview import bands
+
+REDUCTIONS = ("mean", "max", "rollout")
+MAX_ROLLOUT_TOKENS = 8_192  # 512 MB a matrix of float64, of which three are held
+Heads = list[tuple[LayerMaps, int]]
 
 
-def reduce_heads(heads: list[tuple[LayerMaps, int]], method: str, residual: float = 0.5) -> DenseMaps:
+def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> LayerMaps:
     """One map of all the given heads, whose scores are absent (NaN), since weights are what is combined.
 
     Args:
@@ -24,16 +32,17 @@ def reduce_heads(heads: list[tuple[LayerMaps, int]], method: str, residual: floa
 
     Raises:
         AttnvizError: for an unknown method, heads whose tokens differ, and for rollout whatever is not
-            self-attention in layers that follow one another.
+            self-attention in layers that follow one another, or is too long.
     """
     if method not in REDUCTIONS:
         raise AttnvizError(f"unknown --reduce {method!r}; {known_names(REDUCTIONS)} works")
     if not 0 <= residual < 1:
         raise AttnvizError(f"--residual {residual:g} is out of range; from 0 to below 1 works")
     _refuse_unlike(heads)
-    weights, visible = REDUCTIONS[method](heads, residual)
+    if method == "rollout":
+        return rolled_out(heads, residual)
     maps = heads[0][0]
-    return DenseMaps(
+    return CombinedMaps(
         layer=heads[-1][0].layer,
         module=f"{method} of {len(heads)} heads",
         heads=(0,),
@@ -41,83 +50,109 @@ def reduce_heads(heads: list[tuple[LayerMaps, int]], method: str, residual: floa
         key_tokens=maps.key_tokens,
         kind=maps.kind,
         item=maps.item,
-        scores=np.full((1, *weights.shape), np.nan, dtype=np.float32),
-        weights=weights.astype(np.float32)[None],
-        visible=visible,
-    )
+        sources=tuple(heads),
+        method="mean" if method == "mean" else "max",
+    ).held()
 
 
-def mean(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
-    """The mean over heads that see the cell, ``(queries, keys)``, and what any head sees."""
-    total = sum(_weights(maps, head) for maps, head in heads)
-    seen = sum(_visible(maps).astype(np.int64) for maps, _ in heads)
-    return np.asarray(total / np.maximum(seen, 1)), np.asarray(seen > 0)
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class CombinedMaps(DerivedMaps):
+    """The mean or the maximum of several heads as one head, number 0.
+
+    Attributes:
+        sources: the heads, of the same queries and keys.
+        method: which of the two.
+    """
+
+    sources: tuple[tuple[LayerMaps, int], ...]
+    method: Literal["mean", "max"]
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block of each head in turn, combined: the mean is over those that see the cell."""
+        add = np.add if self.method == "mean" else np.maximum
+        shape = queries.stop - queries.start, keys.stop - keys.start
+        total, seen = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        for maps, head in self.sources:
+            window = maps.window((head,), queries, keys)
+            add(total, window.weights[0], out=total)
+            seen += window.visible
+        if self.method == "mean":
+            total /= np.maximum(seen, 1)
+        return _window_of(total, seen > 0, len(heads))
 
 
-def largest(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
-    """The largest weight of any head, ``(queries, keys)``, and what any head sees."""
-    visible = np.logical_or.reduce([_visible(maps) for maps, _ in heads])
-    return np.maximum.reduce([_weights(maps, head) for maps, head in heads]), np.asarray(visible)
-
-
-def rollout(heads: list[tuple[LayerMaps, int]], residual: float) -> tuple[Float64Array, BoolArray]:
+def rolled_out(heads: Heads, residual: float) -> DenseMaps:
     """How much of each input token every last token is made of, ``(queries, keys)`` (section 3, equation 1).
 
     The layers' matrices with their residual, multiplied from the last to the first. Rows sum to one; where no layer
     looks ahead, neither does the product.
-    """
-    layers = mixed_layers(heads, residual)
-    rolled = layers[0]
-    for layer in layers[1:]:
-        rolled = layer @ rolled
-    return rolled, rolled > 0 if residual else reachable(layers)
-
-
-REDUCTIONS: dict[str, Callable[[list[tuple[LayerMaps, int]], float], tuple[Float64Array, BoolArray]]] = {
-    "mean": mean,
-    "max": largest,
-    "rollout": rollout,
-}
-
-
-def mixed_layers(heads: list[tuple[LayerMaps, int]], residual: float) -> list[Float64Array]:
-    """Each layer's mean over heads with its residual, ``(tokens, tokens)``, first layer first; rows sum to one.
-
-    A row that sees nothing passes on its own token alone.
 
     Raises:
-        AttnvizError: for cross-attention, fewer queries than keys, or layers that do not follow one another.
+        AttnvizError: for cross-attention, fewer queries than keys, layers that do not follow one another, or more
+            than ``MAX_ROLLOUT_TOKENS`` tokens.
     """
     _refuse_unconnected(heads)
-    layers = []
-    for layer in sorted({maps.layer for maps, _ in heads}):
-        ours = [_weights(maps, head) for maps, head in heads if maps.layer == layer]
-        mean_weights = np.mean(ours, axis=0)
-        own = np.eye(len(mean_weights))
-        share = np.where(mean_weights.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
-        mixed = share * own + (1 - share) * mean_weights
-        layers.append(np.asarray(mixed / mixed.sum(axis=-1, keepdims=True)))
-    return layers
+    layers = sorted({maps.layer for maps, _ in heads})
+    mixed = (_mixed([each for each in heads if each[0].layer == layer], residual) for layer in layers)
+    weights, visible = _product(mixed, paths=residual == 0)
+    maps = heads[0][0]
+    window = _window_of(weights, visible, 1)
+    return DenseMaps(
+        layer=heads[-1][0].layer,
+        module=f"rollout of {len(heads)} heads",
+        heads=(0,),
+        query_tokens=maps.query_tokens,
+        key_tokens=maps.key_tokens,
+        kind=maps.kind,
+        item=maps.item,
+        scores=window.scores,
+        weights=window.weights,
+        visible=window.visible,
+    )
 
 
-def reachable(layers: list[Float64Array]) -> BoolArray:
-    """Whether anything of each input token reaches each last token, ``(queries, keys)``."""
-    reached = layers[0] > 0
-    for layer in layers[1:]:
-        reached = np.asarray((layer > 0) @ reached)
-    return reached
+def _product(layers: Iterator[Float64Array], *, paths: bool) -> tuple[Float64Array, BoolArray]:
+    """The product of the layers, the last first, and where anything arrives.
+
+    With a residual that is where the product is positive; without one, small terms may vanish, so that ``paths``
+    follows which token reaches which by itself.
+    """
+    product = next(layers)
+    reached = (product > 0).astype(np.float32)
+    for layer in layers:
+        product = layer @ product
+        if paths:
+            reached = ((layer > 0).astype(np.float32) @ reached > 0).astype(np.float32)
+    return product, reached > 0 if paths else product > 0
 
 
-def _weights(maps: LayerMaps, head: int) -> Float64Array:
-    everything = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
-    return np.asarray(maps.window((head,), *everything).weights[0], dtype=np.float64)
+def _mixed(heads: Heads, residual: float) -> Float64Array:
+    """A layer's mean over heads with its residual, ``(tokens, tokens)``; rows sum to one.
+
+    A row that sees nothing passes on its own token alone.
+    """
+    count = len(heads[0][0].query_tokens)
+    mixed = np.zeros((count, count))
+    for band in bands(slice(0, count), count, BAND_CELLS):
+        for maps, head in heads:
+            mixed[band] += maps.window((head,), band, slice(0, count)).weights[0]
+    mixed /= len(heads)
+    share = np.where(mixed.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
+    mixed *= 1 - share
+    mixed[np.diag_indices(count)] += share[:, 0]
+    mixed /= mixed.sum(axis=-1, keepdims=True)
+    return mixed
 
 
-def _visible(maps: LayerMaps) -> BoolArray:
-    return maps.visibility(slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+def _window_of(weights: Float64Array, visible: BoolArray, heads: int) -> Window:
+    """The same map for each of so many heads, without scores."""
+    shape = (heads, *weights.shape)
+    nothing = np.broadcast_to(np.float32(np.nan), shape)
+    return Window(nothing, np.broadcast_to(weights.astype(np.float32), shape), visible)
 
 
-def _refuse_unlike(heads: list[tuple[LayerMaps, int]]) -> None:
+def _refuse_unlike(heads: Heads) -> None:
     """Raises AttnvizError where the heads do not look from the same tokens to the same tokens."""
     if len({maps.item for maps, _ in heads}) > 1:
         raise AttnvizError("--reduce takes one text, and this recording has several; record them one by one")
@@ -125,7 +160,7 @@ def _refuse_unlike(heads: list[tuple[LayerMaps, int]]) -> None:
         raise AttnvizError("--reduce takes heads over the same tokens; --layers chooses those of one kind")
 
 
-def _refuse_unconnected(heads: list[tuple[LayerMaps, int]]) -> None:
+def _refuse_unconnected(heads: Heads) -> None:
     """Raises AttnvizError where the output of a layer is not the input of the next."""
     maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
@@ -134,4 +169,9 @@ def _refuse_unconnected(heads: list[tuple[LayerMaps, int]]) -> None:
     if layers != list(range(layers[0], layers[-1] + 1)):
         raise AttnvizError(
             f"rollout needs layers that follow one another, not {number_ranges(layers)}; 0-{layers[-1]} works"
+        )
+    if len(maps.query_tokens) > MAX_ROLLOUT_TOKENS:
+        raise AttnvizError(
+            f"rollout multiplies whole maps, and {len(maps.query_tokens)} tokens are too many; "
+            f"up to {MAX_ROLLOUT_TOKENS} work, and --reduce mean or max at any length"
         )

@@ -12,6 +12,7 @@ from attnviz.maps.words import Grouping, JoinedMaps, join, regroup
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
 from attnviz.text.units import Units
+from tests.maps.peak_memory import peak_memory
 
 
 def tokens() -> Tokens:
@@ -124,3 +125,7 @@ def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monke
     np.testing.assert_allclose(pooled.mean, expected.mean, rtol=1e-6)
     np.testing.assert_array_equal(pooled.maximum, expected.maximum)
     np.testing.assert_array_equal(pooled.visible, expected.visible)
+
+
+def test_words_of_8_000_tokens_take_less_memory_than_one_whole_map() -> None:
+    assert peak_memory("words") < 200  # one array of a head's weights over tokens has 244 MB
