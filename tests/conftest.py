@@ -58,6 +58,11 @@ def dense(recording: Recording, layer: int = 0) -> DenseMaps:
     return maps
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """A process a core for the whole suite; this one alone where files are named: starting more would take longer."""
+    return None if config.args == ["tests"] else 0
+
+
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same colours and width on every machine, whatever its terminal asks for."""

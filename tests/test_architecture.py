@@ -2,60 +2,24 @@
 
 import ast
 import graphlib
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-FILES = sorted((ROOT / "attnviz").rglob("*.py"))
-ROOMS = """
-version base text attention streaming maps metrics capture models report render api explain browse cli __init__ __main__
-""".split()
-ALLOWED = {
-    ("attnviz.maps.recording", "attnviz.api"),  # a recording draws itself, in a notebook and by name
-}
+from tools.house import MODULES, ROOMS, imported, room_of
+
 HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
-
-
-def module_of(path: Path) -> str:
-    """The dotted name of a file: ``attnviz.maps.dense``, or ``attnviz.maps`` for the folder's own."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-MODULES = {module_of(path): path for path in FILES}
-
-
-def imported(module: str) -> Iterator[str]:
-    """The modules of attnviz that a file imports anywhere: lazily, for types alone, and by a name in a string."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
-        names = []
-        if isinstance(node, ast.ImportFrom):
-            names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.Constant) and re.fullmatch(r"attnviz(\.\w+)+(:\w+)?", str(node.value)):
-            names = [str(node.value).partition(":")[0]]
-        yield from (name for name in names if name in MODULES and name not in (module, "attnviz"))
-
-
-def room_of(module: str) -> str:
-    return (*module.split("."), "__init__")[1]
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_room_imports_only_rooms_before_it(module: str) -> None:
-    order = {room: place for place, room in enumerate(ROOMS)}
-    later = {name for name in imported(module) if order[room_of(name)] > order[room_of(module)]}
-    assert {name for name in later if (module, name) not in ALLOWED} == set()
+    before = ROOMS[: ROOMS.index(room_of(module)) + 1]
+    assert {name for name in imported(module) if room_of(name) not in before} == set()
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    graph = {module: {name for name in imported(module) if (module, name) not in ALLOWED} for module in MODULES}
-    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+    graphlib.TopologicalSorter({module: imported(module) for module in MODULES}).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("module", MODULES)
