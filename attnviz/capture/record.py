@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.capture.calls import AttentionCall
-from attnviz.capture.kept import Kept, keep, maps_of
+from attnviz.capture.captured_call import Kept, keep, maps_of
 from attnviz.capture.sites import Attention, Numbering, Place, Places, Site, check_attention
 from attnviz.capture.torch_functions import AttentionMode, fused_kernels_allowed
 from attnviz.capture.transformers_kernels import interface_heard

@@ -13,7 +13,7 @@ from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls import FactoredCall, SoftmaxCall
-from attnviz.capture.kept import keep, maps_of
+from attnviz.capture.captured_call import keep, maps_of
 from attnviz.capture.mask_rules import mask_of, rules_of
 from attnviz.capture.sites import Site
 from attnviz.maps.dense import DenseMaps
@@ -236,7 +236,7 @@ def test_softmax_is_kept_as_factors_only_where_they_give_its_weights(right: bool
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_refuses_maps_that_do_not_fit_into_memory(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.capture.kept.available_memory", lambda: 1000)
+    monkeypatch.setattr("attnviz.capture.captured_call.available_memory", lambda: 1000)
     call = FactoredCall(queries=torch.randn(1, 2, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=1)
     with pytest.raises(AttnvizError, match=r"2 heads of layer 0 over 30 tokens would take .* fewer layers"):
         keep(Site(0, None, "layers.0", "self", "layers"), "encoder", (0, 1), call, whole)

@@ -457,7 +457,7 @@ LONG = 300  # tokens, whose maps are held as factors
 
 @torch.no_grad()
 def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz.capture import kept as capture_kept
+    from attnviz.capture import captured_call
 
     class Plain(nn.Module):
         def forward(self, q: Tensor, mask: Tensor | None) -> Tensor:
@@ -466,7 +466,7 @@ def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pyt
     def refuse(*arguments: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(capture_kept, "_logsumexp", refuse)
+    monkeypatch.setattr(captured_call, "_logsumexp", refuse)
     q = torch.randn(1, 3, LONG, 8)
     blind = torch.ones(LONG, LONG, dtype=torch.bool)
     blind[7] = False
@@ -485,7 +485,7 @@ def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pyt
 @pytest.mark.parametrize("masked", ["nothing", "causal", "padding", "causal and padding", "scattered"])
 @torch.no_grad()
 def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz.capture import kept as capture_kept
+    from attnviz.capture import captured_call
 
     class Grouped(nn.Module):
         def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -502,7 +502,7 @@ def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, mo
     model = Grouped()
     with attnviz.record(model, heads=[5, 1]) as factored:
         model(q, k)
-    monkeypatch.setattr(capture_kept, "LARGEST_DENSE", LONG**2)
+    monkeypatch.setattr(captured_call, "LARGEST_DENSE", LONG**2)
     with attnviz.record(model, heads=[5, 1]) as dense:
         model(q, k)
     everything = slice(0, LONG)
