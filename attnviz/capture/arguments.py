@@ -1,20 +1,28 @@
-"""What torch's attention functions were given, read as attention calls with an axis of heads."""
+"""The arguments of torch's attention functions, by name, and the attention calls that they describe."""
 
 import math
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls import FactoredCall, Product, SoftmaxCall
+
+FUSED_COMMON = ("qkv_weight", "qkv_bias", "mask", "mask_type")  # what is read of the arguments of fused operators
+LAYER_NORM = ("norm_first", "eps", "norm_weight_1", "norm_bias_1")
+FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FUSED_COMMON)
+FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 
 
 def by_heads(tensor: Tensor, heads: int | None) -> Tensor | None:
-    """The tensor as ``(batch, heads, tokens, ...)``, or ``None`` where it cannot be read so.
+    """The tensor as ``(batch, heads, tokens, ...)``; ``None`` where its axes do not allow that.
 
-    Two axes are one head of one text; three are heads of one text or of a batch where the module says how many
-    heads it has and they divide the first axis, else a batch of one head.
+    Two axes are one head of one text. Three are a batch of one head, unless the module has a number of heads that
+    divides the first axis: then batch and heads share it.
     """
     if tensor.dim() == 4:
         return tensor
@@ -98,8 +106,8 @@ def product_of(pair: tuple[Tensor, Tensor], shape: torch.Size, heads: int | None
     return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
 
 
-def einsum_pair(equation: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The operands as ``(..., rows, features)`` and ``(..., features, columns)`` of a product over one axis, if so."""
+def einsum_operands(equation: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Operands as ``(..., rows, features)`` and ``(..., features, columns)``, ``None`` unless one axis is summed."""
     letters, _, result = equation.replace(" ", "").partition("->")
     left, _, right = letters.partition(",")
     summed = (set(left) | set(right)) - set(result)
@@ -114,37 +122,54 @@ def einsum_pair(equation: str, first: Tensor, second: Tensor) -> tuple[Tensor, T
 
 
 def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
-    """The tensor with its axes as wanted, of size 1 those that it lacks; ``None`` where it has others."""
+    """The tensor with its axes in this order, size 1 where it has none of that name; ``None`` where it has others."""
     if not set(letters) <= set(wanted) or len(set(letters)) != tensor.dim():
         return None
     present = [letter for letter in wanted if letter in letters]
-    lacking = [place for place, letter in enumerate(wanted) if letter not in letters]
+    missing = [axis for axis, letter in enumerate(wanted) if letter not in letters]
     arranged = tensor.permute([letters.index(letter) for letter in present])
-    for place in lacking:
-        arranged = arranged.unsqueeze(place)
+    for axis in missing:
+        arranged = arranged.unsqueeze(axis)
     return arranged
 
 
-def fused_call(
+def fused_layer_call(given: dict[str, Any]) -> FactoredCall:
+    """The attention of a whole encoder layer in one kernel, its projections computed again."""
+    source = given["src"]
+    norm = (given["eps"], given["norm_weight_1"], given["norm_bias_1"]) if given["norm_first"] else None
+    return _fused_call((source,) * 3, given["num_heads"], given, norm)
+
+
+def fused_attention_call(given: dict[str, Any]) -> FactoredCall:
+    """The attention of ``nn.MultiheadAttention`` in one kernel, its projections computed again."""
+    return _fused_call((given["query"], given["key"], given["value"]), given["num_head"], given, None)
+
+
+def _fused_call(
     tokens: tuple[Tensor, Tensor, Tensor],
     heads: int,
-    weight: Tensor,
-    bias: Tensor | None,
+    given: dict[str, Any],
     norm: tuple[float, Tensor, Tensor] | None,
-    mask: Tensor | None,
-    mask_type: int | None,
 ) -> FactoredCall:
-    """The attention of a fused kernel: its projections are worked out again."""
+    """The attention of a fused kernel.
+
+    Args:
+        tokens: what queries, keys and values are projected from.
+        heads: how many there are.
+        given: the other arguments of the kernel by name.
+        norm: epsilon, weight and bias of a layer norm before the projections.
+    """
     padded, real = _padded(tokens[0])
     sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
     if norm is not None:
         sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
+    weight, bias = given["qkv_weight"], given["qkv_bias"]
     biases = [None] * 3 if bias is None else list(bias.chunk(3))
     queries, keys, values = (
         _split_heads(functional.linear(source, part, offset), heads)
         for source, part, offset in zip(sources, weight.chunk(3), biases, strict=True)
     )
-    visible = _fused_mask(mask, mask_type)
+    visible = _fused_mask(given["mask"], given["mask_type"])
     if real is not None:
         visible = real[:, None, :, None] & real[:, None, None, :]
     return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
@@ -175,6 +200,33 @@ def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
     return padded, torch.arange(padded.shape[1], device=tokens.device) < lengths[:, None]
 
 
+def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of one of torch's fused operators by the names of its schema, defaults included.
+
+    Raises:
+        AttnvizError: if this version of torch has no argument of one of these names.
+    """
+    order, defaults = _operator_schema(operator)
+    given = defaults | dict(zip(order, args, strict=False)) | kwargs
+    unknown = next((name for name in names if name not in given), None)
+    if unknown is not None:
+        raise AttnvizError(
+            f"torch {torch.__version__} calls {operator} without {unknown!r}, which attnviz needs to record it; "
+            "torch.backends.mha.set_fastpath_enabled(False) before the forward pass works"
+        )
+    return given
+
+
+@cache
+def _operator_schema(operator: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of an operator's arguments in their order, and the defaults of those that have one."""
+    arguments = getattr(torch.ops.aten, operator).default._schema.arguments
+    return (
+        tuple(argument.name for argument in arguments),
+        {argument.name: argument.default_value for argument in arguments if argument.has_default_value()},
+    )
+
+
 def bind_dot_product(
     query: Tensor,
     key: Tensor,
@@ -186,12 +238,12 @@ def bind_dot_product(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> dict[str, Any]:
-    """The arguments of torch's function by name."""
+    """The arguments of ``scaled_dot_product_attention`` by name."""
     given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
-    gqa = {"enable_gqa": True} if enable_gqa else {}  # a word that older versions of torch do not know
+    gqa = {"enable_gqa": True} if enable_gqa else {}  # an argument that older versions of torch do not have
     return given | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
 
 
-def bind_pair(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
+def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """Queries and keys of ``multi_head_attention_forward``."""
     return query, key

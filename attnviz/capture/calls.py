@@ -1,7 +1,7 @@
-"""What one attention call was given, in torch, to the maps of its chosen heads.
+"""One attention call of a running model, in torch, and the maps of its chosen heads.
 
 A call is known either by its factors (queries, keys and a mask, as a kernel is given them) or by its softmax
-(what attention written by hand put in and got out). Both give scores, weights and visible cells in float32.
+(the input and output of attention written by hand). Both give scores, weights and visible cells in float32.
 """
 
 from abc import ABC, abstractmethod
@@ -12,19 +12,19 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-NEVER = -9000.0  # a mask written with finite numbers uses -1e4, -1e9, ...: no score is that low
-ALMOST_NEVER = -1000.0
-SAMPLED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spread
+MASK_THRESHOLD = -9000.0  # a mask written with finite numbers uses -1e4, -1e9, ...: no score is that low
+STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
+MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spread
 
 
-class CallMaps(NamedTuple):
+class AttentionMaps(NamedTuple):
     """The maps of the chosen heads of one call.
 
     Attributes:
         scores: ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where hidden and not known.
         weights: ``(batch, heads, queries, keys)``, after the softmax; 0 where hidden.
         visible: ``(batch, queries, keys)``, whether any of the heads may look.
-        uneven: whether some of the heads may not look where others may.
+        uneven: whether a cell is hidden from some of the heads alone.
     """
 
     scores: Tensor
@@ -34,7 +34,7 @@ class CallMaps(NamedTuple):
 
 
 class Product(NamedTuple):
-    """What was multiplied before a softmax: its queries and keys, if the scores came of that.
+    """The operands of the last product before a softmax: its queries and keys, if the scores were computed from it.
 
     Attributes:
         queries: ``(batch, heads, queries, features)``.
@@ -45,8 +45,8 @@ class Product(NamedTuple):
     keys: Tensor
 
 
-class Added(NamedTuple):
-    """Numbers that positions add to the scores of a call.
+class PositionBias(NamedTuple):
+    """What positions add to the scores of a call.
 
     Attributes:
         numbers: ``(batch, heads, places)``.
@@ -56,12 +56,12 @@ class Added(NamedTuple):
     numbers: Tensor
     by_distance: bool
 
-    def of(self, heads: Sequence[int]) -> "Added":
+    def of(self, heads: Sequence[int]) -> "PositionBias":
         """The numbers of these heads."""
         return self._replace(numbers=self.numbers[:, list(heads)])
 
     def cells(self, rows: Tensor, queries: int, keys: int) -> Tensor:
-        """The numbers of all keys of some of so many queries, ``(batch, heads, rows or 1, keys)``."""
+        """The bias of each cell in some rows of a map, ``(batch, heads, rows or 1, keys)``."""
         return self.numbers[:, :, places_of(rows, queries, keys, self.by_distance)]
 
 
@@ -71,7 +71,7 @@ class AttentionCall(ABC):
 
     Attributes:
         values: ``(batch, key heads, keys, features)``, if known.
-        output: ``(batch, heads, queries, features)``, what the model's own attention gave, if known.
+        output: ``(batch, heads, queries, features)``, the result of the model's own attention, if known.
     """
 
     values: Tensor | None = None
@@ -83,7 +83,7 @@ class AttentionCall(ABC):
         """Batch, heads, queries, keys."""
 
     @abstractmethod
-    def maps(self, heads: Sequence[int]) -> CallMaps:
+    def maps(self, heads: Sequence[int]) -> AttentionMaps:
         """The maps of these heads."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class AttentionCall(ABC):
         batch, count, queries, _ = self.shape
         if self.values is None or self.output is None:
             return [None] * batch
-        step = -(-queries // SAMPLED_QUERIES)
+        step = -(-queries // MAX_CHECKED_QUERIES)
         weights = self.weights(heads, slice(None, None, step))
         values = pick_heads(self.values, heads, count)
         real = self.output[:, list(heads), ::step].to(weights.dtype)
@@ -110,7 +110,7 @@ class AttentionCall(ABC):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FactoredCall(AttentionCall):
-    """A call known by what its kernel was given.
+    """A call known by the arguments of its kernel.
 
     Attributes:
         queries: ``(batch, heads, queries, features)``.
@@ -120,9 +120,9 @@ class FactoredCall(AttentionCall):
         causal: whether a query sees only keys up to its own position.
         window: a query sees keys less than this many tokens away.
         softcap: scores become ``softcap * tanh(scores / softcap)``.
-        sinks: ``(heads,)``, scores of a key that takes its share and gives no value.
-        added: what positions add to the scores of visible cells, where no mask says it cell by cell.
-        logsumexp: ``(batch, heads, queries)``, what the kernel said of each row; of one that sees nothing, anything.
+        sinks: ``(heads,)``, the score of an extra key that takes its share of each row and has no value.
+        position_bias: what positions add to the scores of visible cells, where the mask does not hold it.
+        logsumexp: ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see nothing.
     """
 
     queries: Tensor
@@ -133,7 +133,7 @@ class FactoredCall(AttentionCall):
     window: int | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
-    added: Added | None = None
+    position_bias: PositionBias | None = None
     logsumexp: Tensor | None = None
 
     @property
@@ -143,25 +143,25 @@ class FactoredCall(AttentionCall):
         return batch, heads, queries, self.keys.shape[-2]
 
     def visible_cells(self) -> Tensor:
-        """What the mask shows, broadcast to ``(batch, heads, queries, keys)``."""
+        """Which cells the mask leaves visible, broadcast to ``(batch, heads, queries, keys)``."""
         if self.mask is None:
             return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device)
         return self.mask if self.mask.dtype == torch.bool else ~hidden_cells(self.mask)
 
-    def seen_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
+    def masked_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
         """The scores of these heads and queries, -inf where hidden."""
         scores, visible = self._scores(heads, queries)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
-    def maps(self, heads: Sequence[int]) -> CallMaps:
+    def maps(self, heads: Sequence[int]) -> AttentionMaps:
         """The maps of these heads, computed as the kernel does."""
         scores, visible = self._scores(heads, slice(None))
         weights = self._softmax(scores, visible, heads)
         batch, _, queries, keys = self.shape
         if visible is None:
-            return CallMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(batch, queries, keys))
+            return AttentionMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(batch, queries, keys))
         seen = visible.any(1)
-        return CallMaps(scores, weights, seen.expand(batch, queries, keys), _is_uneven(visible, seen))
+        return AttentionMaps(scores, weights, seen.expand(batch, queries, keys), _is_uneven(visible, seen))
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""
@@ -175,9 +175,9 @@ class FactoredCall(AttentionCall):
         scores = (queries.to(exact) * self.scale) @ keys.to(exact).transpose(-1, -2)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
-        if self.added is not None:
+        if self.position_bias is not None:
             positions = torch.arange(self.shape[2], device=scores.device)[rows]
-            scores = scores + self.added.of(heads).cells(positions, *self.shape[2:]).to(exact)
+            scores = scores + self.position_bias.of(heads).cells(positions, *self.shape[2:]).to(exact)
         visible = self._visible_by_position(rows)
         if self.mask is None:
             return scores, visible
@@ -217,9 +217,9 @@ class SoftmaxCall(AttentionCall):
     """A call known by its softmax.
 
     Attributes:
-        before: ``(batch, heads, queries, keys)``, what went into the softmax: scores with the mask already in them.
-        after: ``(batch, heads, queries, keys)``, what came out.
-        factors: what it may have been computed from, where that was given beside it.
+        before: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask already in them.
+        after: ``(batch, heads, queries, keys)``, its output.
+        factors: what it may have been computed from, where the caller passed that along.
         product: the last product before it.
     """
 
@@ -234,16 +234,16 @@ class SoftmaxCall(AttentionCall):
         batch, heads, queries, keys = self.after.shape
         return batch, heads, queries, keys
 
-    def maps(self, heads: Sequence[int]) -> CallMaps:
-        """The maps of these heads, as the model had them; a hidden cell's score is lost in its mask."""
+    def maps(self, heads: Sequence[int]) -> AttentionMaps:
+        """The maps of these heads, as the model computed them; the scores of hidden cells are lost in the mask."""
         scores = self.before[:, list(heads)]
         hidden = hidden_cells(scores)
         weights = self.after[:, list(heads)]  # indexing copies, so that filling changes nothing of the model's
         if not hidden.any():
-            return CallMaps(scores.float(), weights.float(), ~hidden.all(1))
+            return AttentionMaps(scores.float(), weights.float(), ~hidden.all(1))
         scores = scores.float().masked_fill_(hidden, float("nan"))
         seen = ~hidden.all(1)
-        return CallMaps(scores, weights.float().masked_fill_(hidden, 0), seen, _is_uneven(~hidden, seen))
+        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), seen, _is_uneven(~hidden, seen))
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""
@@ -263,19 +263,19 @@ def _is_uneven(visible: Tensor, seen: Tensor) -> bool:
 
 
 def hidden_cells(scores: Tensor) -> Tensor:
-    """Which numbers of a mask, or of scores with a mask in them, mean “not allowed to look”.
+    """Which numbers of a mask, or of masked scores, mean “not allowed to look”.
 
     They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that
     falls steadily with distance (ALiBi) has numbers in between, so that none of its own are taken for a mask.
     """
-    hidden = scores <= NEVER
-    if ((scores < ALMOST_NEVER) & ~hidden).any():
+    hidden = scores <= MASK_THRESHOLD
+    if ((scores < STEEP_BIAS) & ~hidden).any():
         return scores <= torch.finfo(scores.dtype).min / 2
     return hidden
 
 
 def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
-    """The features of these of ``count`` heads, each from the group that it shares, ``(batch, heads, tokens, ...)``."""
+    """The features of some of ``count`` heads, each from the group that it shares, ``(batch, heads, tokens, ...)``."""
     group = count // features.shape[1]
     if group == 1 and list(heads) == list(range(count)):
         return features

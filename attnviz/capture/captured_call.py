@@ -1,4 +1,4 @@
-"""What is kept of a call, as numpy arrays, until the recording is made: maps, or of long texts factors or blocks."""
+"""What is kept of a call until the recording is made, in numpy: whole maps, or of long texts factors or blocks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import available_memory
 from attnviz.capture.calls import AttentionCall, FactoredCall, pick_heads
-from attnviz.capture.mask_rules import Rules, rules_of
+from attnviz.capture.mask_rules import PositionRules, position_rules
 from attnviz.capture.recovered_factors import factors_of
-from attnviz.capture.sites import Attention, Site
+from attnviz.capture.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import COARSE, FactoredMaps, is_long
 from attnviz.maps.layer_maps import LayerMaps
@@ -22,30 +22,28 @@ from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
-LARGEST_DENSE = 256 * 256  # queries x keys of a map that is held whole; of a longer one the factors are smaller
+MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the factors of a longer one are smaller
 COPIES = 2  # scores and weights, or queries or keys and what they are copied from
-OF_HEADS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
-WITHOUT_FLOAT64 = ("mps",)
+HEAD_ARRAYS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
+DEVICES_WITHOUT_FLOAT64 = ("mps",)
 BAND = 512  # queries whose log-sum-exp is computed at once
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class CapturedCall:
     """A recorded call.
 
     Attributes:
         site: where it was made.
-        attention: which attention of an encoder-decoder it is.
         heads: the kept heads' numbers.
         shape: batch, heads, queries, keys.
         scale: what q·k was multiplied by, if known.
         fidelity: one a text of the batch.
         held_as: as which maps.
-        fields: one a text of the batch: what these maps take, and ``uneven`` where that was looked at.
+        fields: one a text of the batch: what these maps are made of, and ``uneven`` where it is known.
     """
 
-    site: Site
-    attention: Attention
+    site: CallSite
     heads: tuple[int, ...]
     shape: tuple[int, ...]
     scale: float | None
@@ -59,19 +57,25 @@ class Kept:
         return any(text.get("uneven", False) for text in self.fields)
 
 
-def keep(
-    site: Site, attention: Attention, heads: tuple[int, ...], call: AttentionCall, dense: bool | None = None
-) -> Kept:
-    """The maps of these heads of a call: as factors of a long one, which without them is pooled; else whole.
+def capture_call(
+    site: CallSite, heads: tuple[int, ...], call: AttentionCall, dense: bool | None = None
+) -> CapturedCall:
+    """The maps of these heads of a call: whole, or of a long call as factors, or pooled where these are not known.
+
+    Args:
+        site: where the call was made.
+        heads: their numbers in the layer.
+        call: the call.
+        dense: keep whole maps (true), or factors where there are any (false); ``None`` decides by the length.
 
     Raises:
-        AttnvizError: if scores are not finite.
+        AttnvizError: if scores are not finite, or the maps do not fit into memory.
     """
     held = [head - (site.head or 0) for head in heads]
     batch, _, queries, keys = call.shape
-    wanted = queries * keys > LARGEST_DENSE if dense is None else not dense
+    wanted = queries * keys > MAX_DENSE_CELLS if dense is None else not dense
     factors = factors_of(call, held) if wanted and site.head is None else None
-    rules = None if factors is None else rules_of(factors, held)
+    rules = None if factors is None else position_rules(factors, held)
     known = call if rules is None or factors is None else factors
     held_as = _held_as(rules, dense, queries, keys)
     _refuse_size(known, len(held), held_as, site)
@@ -79,9 +83,8 @@ def keep(
         fields = _factors(cast("FactoredCall", factors), held, site, rules)
     else:
         fields = (_pooled if held_as is PooledMaps else _whole)(call, held, site)
-    return Kept(
+    return CapturedCall(
         site=site,
-        attention=attention,
         heads=heads,
         shape=(batch, len(heads), queries, keys),
         scale=getattr(known, "scale", None),
@@ -91,36 +94,38 @@ def keep(
     )
 
 
-def _held_as(rules: list[Rules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
+def _held_as(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
     """Which maps hold a call of so many queries and keys."""
     if rules is not None:
         return FactoredMaps
     return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
 
 
-def maps_of(calls: Sequence[Kept], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
+def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
     """The maps of one text; of several calls where each head of a layer is a module of its own."""
     first = calls[0]
-    known = [one for one in (kept.fidelity[item] for kept in calls) if one is not None]
-    what: dict[str, Any] = {
+    fidelities = [call.fidelity[item] for call in calls]
+    measured = [fidelity for fidelity in fidelities if fidelity is not None]
+    shared: dict[str, Any] = {
         "layer": first.site.layer,
         "module": first.site.module,
         "kind": first.site.kind,
-        "heads": tuple(head for kept in calls for head in kept.heads),
+        "heads": tuple(head for call in calls for head in call.heads),
         "query_tokens": queries,
         "key_tokens": keys,
         "item": item,
-        "fidelity": max(known) if known else None,
+        "fidelity": max(measured, default=None),
     }
     if first.held_as is FactoredMaps:
-        return FactoredMaps(**what, **first.fields[item])
-    what["scale"] = first.scale
+        return FactoredMaps(**shared, **first.fields[item])
+    shared["scale"] = first.scale
     fields = {name: value for name, value in first.fields[item].items() if name != "uneven"}
-    joined = {name: _joined(kept.fields[item][name] for kept in calls) for name in fields if name in OF_HEADS}
-    return first.held_as(**what, **fields | joined)
+    joined = {name: _joined(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS}
+    return first.held_as(**shared, **fields | joined)
 
 
-def _whole(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, Any]]:
+def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
+    """What ``DenseMaps`` hold, one a text."""
     maps = call.maps(heads)
     _refuse_infinite(maps.weights.sum(), site)
     scores, weights = _numbers(maps.scores), _numbers(maps.weights)
@@ -131,8 +136,8 @@ def _whole(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, 
     ]
 
 
-def _pooled(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str, Any]]:
-    """Blocks of the maps, of which those of one head at a time are held."""
+def _pooled(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
+    """What ``PooledMaps`` hold, one a text; single cells are in memory for one head at a time."""
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
         for head in heads:
@@ -143,7 +148,8 @@ def _pooled(call: AttentionCall, heads: list[int], site: Site) -> list[dict[str,
     return pool_heads(weights_and_visible())
 
 
-def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules]) -> list[dict[str, Any]]:
+def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]) -> list[dict[str, Any]]:
+    """What ``FactoredMaps`` hold, one a text."""
     count = call.shape[1]
     group = count // call.keys.shape[1]
     shared = sorted({head // group for head in heads})
@@ -153,11 +159,11 @@ def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules
         queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
         sinks=None if call.sinks is None else call.sinks[heads],
-        added=None if call.added is None else call.added.of(heads),
+        position_bias=None if call.position_bias is None else call.position_bias.of(heads),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
     key_heads = tuple(shared.index(head // group) for head in heads)
-    logsumexp = _given_logsumexp(call, heads)
+    logsumexp = _kernel_logsumexp(call, heads)
     if logsumexp is None:
         logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
     logsumexp = _refined(own, logsumexp, key_heads)
@@ -181,22 +187,22 @@ def _factors(call: FactoredCall, heads: list[int], site: Site, rules: list[Rules
     ]
 
 
-def _given_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
-    """What the kernel said of each row, ``(batch, heads, queries)``, −inf where it sees nothing, if it did."""
+def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
+    """The kernel's log-sum-exp of each row, ``(batch, heads, queries)``, −inf where nothing is seen, if known."""
     if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
         return None
-    given = call.logsumexp[:, heads]
+    logsumexp = call.logsumexp[:, heads]
     if call.mask is None:
-        return given
+        return logsumexp
     seen = call.visible_cells().any(-1)
-    return given.masked_fill(~(seen if seen.shape[1] == 1 else seen[:, heads]), float("-inf"))
+    return logsumexp.masked_fill(~(seen if seen.shape[1] == 1 else seen[:, heads]), float("-inf"))
 
 
 def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
     """The logarithm of each row's sum for a held head, the sink included, ``(batch, queries)``, a band at a time."""
     alone = _alone(call, head, key_head)
     rows = torch.split(torch.arange(call.shape[2], device=call.queries.device), BAND)
-    whole = torch.cat([alone.seen_scores([0], band).logsumexp(-1)[:, 0] for band in rows], dim=-1)
+    whole = torch.cat([alone.masked_scores([0], band).logsumexp(-1)[:, 0] for band in rows], dim=-1)
     return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
 
 
@@ -207,7 +213,7 @@ def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) 
     for head in torch.nonzero(coarse.any(-1).any(0))[:, 0].tolist():
         exact = _in_float64(_alone(call, head, key_heads[head]))
         for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0].to(exact.queries.device), BAND):
-            found = exact.seen_scores([0], rows).logsumexp(-1)[:, 0]
+            found = exact.masked_scores([0], rows).logsumexp(-1)[:, 0]
             if call.sinks is not None:
                 found = torch.logaddexp(found, call.sinks[head].to(found))
             refined[:, head, rows.to(refined.device)] = found.to(refined)
@@ -216,13 +222,15 @@ def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) 
 
 def _in_float64(call: FactoredCall) -> FactoredCall:
     """The call in float64; on the CPU where its device has no such numbers."""
-    device = torch.device("cpu") if call.queries.device.type in WITHOUT_FLOAT64 else call.queries.device
+    device = torch.device("cpu") if call.queries.device.type in DEVICES_WITHOUT_FLOAT64 else call.queries.device
     return replace(
         call,
         queries=call.queries.to(device).double(),
         keys=call.keys.to(device).double(),
         mask=None if call.mask is None else call.mask.to(device),
-        added=None if call.added is None else call.added._replace(numbers=call.added.numbers.to(device)),
+        position_bias=None
+        if call.position_bias is None
+        else call.position_bias._replace(numbers=call.position_bias.numbers.to(device)),
     )
 
 
@@ -230,12 +238,12 @@ def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     """One held head of the call, without its sink."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
-    added = None if call.added is None else call.added.of([head])
-    return replace(call, queries=queries, keys=keys, mask=mask, added=added, sinks=None)
+    added = None if call.position_bias is None else call.position_bias.of([head])
+    return replace(call, queries=queries, keys=keys, mask=mask, position_bias=added, sinks=None)
 
 
-def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site: Site) -> None:
-    """Raises AttnvizError where what is held of one more layer does not fit into memory."""
+def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site: CallSite) -> None:
+    """Raises AttnvizError where the maps of one more layer do not fit into memory."""
     batch, _, queries, keys = call.shape
     cells = queries * keys
     if held_as is FactoredMaps and isinstance(call, FactoredCall):
@@ -249,7 +257,7 @@ def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site
         )
 
 
-def _refuse_infinite(total: Tensor, site: Site) -> None:
+def _refuse_infinite(total: Tensor, site: CallSite) -> None:
     if not torch.isfinite(total):
         raise AttnvizError(
             f"scores of layer {site.layer} ({site.module or 'the model itself'}) are not finite; check its input"
@@ -262,5 +270,5 @@ def _numbers(values: Tensor) -> FloatArray:
 
 
 def _joined(arrays: Iterable[FloatArray]) -> FloatArray:
-    held = list(arrays)
-    return held[0] if len(held) == 1 else np.concatenate(held)
+    parts = list(arrays)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

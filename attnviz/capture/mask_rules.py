@@ -1,7 +1,7 @@
-"""What a call's mask says, as rules of positions: so that the maps of a long text take no memory of its square.
+"""A call's mask as rules of positions, so that the memory of a long text's maps does not grow with its square.
 
-A mask is read as what it hides (causal, window, chunk, prefix, padding) and what it adds (a number for each key, or
-for each distance, as linear and relative biases do); what no rule says is kept cell by cell.
+A mask is split into what it hides (causal, window, chunk, prefix, padding) and what it adds (a number for each key, or
+for each distance, as linear and relative biases do); what no rule describes is kept cell by cell.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,22 +17,22 @@ from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.capture.calls import FactoredCall
 
 BAND = 256  # queries that are compared at once
-SAMPLED = 64  # queries that say what each distance adds, the first and the last among them
+SAMPLED_QUERIES = 64  # from which the number of each distance is read, the first and the last among them
 
 
-class Rules(NamedTuple):
-    """What one text's maps need of its mask."""
+class PositionRules(NamedTuple):
+    """One text's mask: which cells are visible, and what positions add to their scores."""
 
     mask: Mask
     bias: Bias
 
 
-def rules_of(call: FactoredCall, heads: Sequence[int]) -> list[Rules] | None:
-    """The rules of each text's mask for these heads, or ``None`` where heads see different cells."""
+def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRules] | None:
+    """The rules of each text's mask for these heads; ``None`` where heads see different cells."""
     batch, _, queries, keys = call.shape
     given = Mask(causal=call.causal, window=call.window)
     if call.mask is None:
-        return [Rules(given, _added(call, heads, item)) for item in range(batch)]
+        return [PositionRules(given, _position_bias(call, heads, item)) for item in range(batch)]
     whole = slice(0, queries), slice(0, keys)
     cells = call.visible_cells()
     if cells.shape[1] > 1 and not bool((cells == cells[:, :1]).all()):
@@ -45,17 +45,18 @@ def rules_of(call: FactoredCall, heads: Sequence[int]) -> list[Rules] | None:
         added = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
         numbers = added.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
         return [
-            Rules(mask, bias_of(one, seen, len(heads))) for mask, one, seen in zip(masks, numbers, shown, strict=True)
+            PositionRules(mask, bias_of(one, seen, len(heads)))
+            for mask, one, seen in zip(masks, numbers, shown, strict=True)
         ]
-    return [Rules(mask, _added(call, heads, item)) for item, mask in enumerate(masks)]
+    return [PositionRules(mask, _position_bias(call, heads, item)) for item, mask in enumerate(masks)]
 
 
-def _added(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
+def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
     """What positions add to the scores of these heads, beside a mask that adds nothing."""
-    if call.added is None:
+    if call.position_bias is None:
         return Bias()
-    numbers = call.added.of(heads).numbers[item].float().cpu().numpy()
-    return Bias(relative=numbers, origin=call.shape[2] - 1) if call.added.by_distance else Bias(by_key=numbers)
+    numbers = call.position_bias.of(heads).numbers[item].float().cpu().numpy()
+    return Bias(relative=numbers, origin=call.shape[2] - 1) if call.position_bias.by_distance else Bias(by_key=numbers)
 
 
 def mask_of(cells: BoolArray) -> Mask:
@@ -69,18 +70,18 @@ def mask_of(cells: BoolArray) -> Mask:
 
 
 def _candidates(cells: BoolArray) -> Iterator[Mask]:
-    """Rules that may show these cells, as their first and last keys of some queries say."""
+    """Rules that may show these cells, read from the first and last visible key of each query."""
     queries, keys = cells.shape
     yield Mask()
-    places = np.arange(queries)[cells.any(axis=1)]
-    if not len(places):
+    rows = np.arange(queries)[cells.any(axis=1)]
+    if not len(rows):
         return
-    first, last = cells[places].argmax(axis=1), keys - 1 - cells[places, ::-1].argmax(axis=1)
+    first, last = cells[rows].argmax(axis=1), keys - 1 - cells[rows, ::-1].argmax(axis=1)
     for offset in dict.fromkeys((0, keys - queries)):
-        here = places + offset
-        causal = bool((last <= here).all())
+        positions = rows + offset
+        causal = bool((last <= positions).all())
         yield Mask(causal=causal, offset=offset)
-        reach = here - first if causal else np.maximum(np.abs(here - first), np.abs(last - here))
+        reach = positions - first if causal else np.maximum(np.abs(positions - first), np.abs(last - positions))
         yield Mask(causal=causal, window=int(reach.max()) + 1, offset=offset)
         yield from _chunks(causal, offset, first)
         if first[0] == 0 < last[0]:
@@ -88,49 +89,50 @@ def _candidates(cells: BoolArray) -> Iterator[Mask]:
 
 
 def _chunks(causal: bool, offset: int, first: IntArray) -> Iterator[Mask]:
-    """The rule of chunks as long as the first one."""
+    """The rule of chunks as long as the first one, where there is a second."""
     later = first[first > 0]
     if len(later):
         yield Mask(causal=causal, chunk=int(later[0]), offset=offset)
 
 
 def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
-    """What a mask adds to the scores of visible cells, by the shortest rule that says it.
+    """What a mask adds to the scores of visible cells, as the shortest rule that describes it.
 
     Args:
         numbers: ``(heads or 1, queries, keys)``.
-        cells: ``(queries, keys)``, which are visible.
-        heads: how many heads it is for.
+        cells: ``(queries, keys)``, true where visible.
+        heads: how many heads the bias is for.
     """
     by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]
     by_key[:, ~cells.any(axis=0)] = 0
     if _agrees(numbers, cells, by_key[:, None]):
-        return Bias(by_key=_of_all(by_key, heads)) if by_key.any() else Bias()
+        return Bias(by_key=_for_heads(by_key, heads)) if by_key.any() else Bias()
     relative = _by_distance(numbers, cells)
     if _agrees(numbers, cells, sliding_window_view(relative, cells.shape[1], axis=-1)[:, ::-1]):
-        return Bias(relative=_of_all(relative, heads), origin=len(cells) - 1)
-    return Bias(explicit=_of_all(np.where(cells, numbers, np.float32(0)), heads))
+        return Bias(relative=_for_heads(relative, heads), origin=len(cells) - 1)
+    return Bias(explicit=_for_heads(np.where(cells, numbers, np.float32(0)), heads))
 
 
 def _by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
-    """The number of each distance key − query from ``1 − queries`` on, as some queries have it; 0 where none does."""
+    """The number of each distance key − query from ``1 − queries`` on, read from sampled queries; 0 where unknown."""
     count, keys = cells.shape
     found = np.zeros((len(numbers), count + keys - 1), dtype=np.float32)
-    places = np.flatnonzero(cells.any(axis=1))
-    for query in places[np.linspace(0, len(places) - 1, SAMPLED).astype(np.int64)].tolist() if len(places) else ():
+    rows = np.flatnonzero(cells.any(axis=1))
+    sampled = np.linspace(0, len(rows) - 1, SAMPLED_QUERIES).astype(np.int64) if len(rows) else rows
+    for query in rows[sampled].tolist():
         start, row = count - 1 - query, cells[query]
         found[:, start : start + keys][:, row] = numbers[:, query, row]
     return found
 
 
-def _agrees(numbers: FloatArray, cells: BoolArray, said: FloatArray) -> bool:
-    """Whether every visible cell has the number that is said, ``(heads, queries or 1, keys)``, to the bit."""
-    everywhere = np.broadcast_to(said, numbers.shape)
+def _agrees(numbers: FloatArray, cells: BoolArray, rule: FloatArray) -> bool:
+    """Whether every visible cell has the number of the rule, ``(heads, queries or 1, keys)``, to the bit."""
+    everywhere = np.broadcast_to(rule, numbers.shape)
     return all(((numbers[:, band] == everywhere[:, band]) | ~cells[band]).all() for band in _bands(cells))
 
 
-def _of_all(array: FloatArray, heads: int) -> FloatArray:
-    """The array for every head."""
+def _for_heads(array: FloatArray, heads: int) -> FloatArray:
+    """The array repeated for every head."""
     return np.ascontiguousarray(np.broadcast_to(array, (heads, *array.shape[1:])))
 
 

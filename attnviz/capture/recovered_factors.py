@@ -1,8 +1,8 @@
-"""The factors of a call: given to its kernel, or worked out from a softmax and the product that came before it.
+"""The factors of a call: the arguments of its kernel, or recovered from a softmax and the product before it.
 
-Attention written by hand shows what its softmax took and gave. Where that is the product of queries and keys, times a
-scale, plus what a mask and positions add, the maps can be computed from these alone. Every visible score is compared
-with the model's before that is believed.
+Of attention written by hand the input and output of its softmax are known. Where the input is the product of queries
+and keys, times a scale, plus what a mask and positions add, the maps can be computed from these alone. The factors are
+used only after every visible score that they give has been compared with the model's.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls import (
-    SAMPLED_QUERIES,
-    Added,
+    MAX_CHECKED_QUERIES,
     AttentionCall,
     FactoredCall,
+    PositionBias,
     Product,
     SoftmaxCall,
     hidden_cells,
@@ -24,38 +24,38 @@ from attnviz.capture.calls import (
     places_of,
 )
 
-AGREEMENT, HALF_AGREEMENT = 1e-4, 1e-2  # differences of weights that rounding in float32, or in a half, explains
-SCORE_AGREEMENT = 1e-5  # the same of scores in float32, for each of 1 + |score|
-ROUNDING, HALF_ROUNDING = 1e-6, 1e-3  # relative, of a scale that is worked out; in float32 of sums as well
-SAMPLED = 64  # queries from which scale and bias are worked out, the first and the last among them
+WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # what rounding explains, in float32 and in half precision
+SCORE_TOLERANCE = 1e-5  # in float32, times 1 + |score|
+SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
+SAMPLED_QUERIES = 64  # from which scale and bias are fitted, the first and the last among them
 BAND = 256  # queries that are compared at once
 EXACT = (torch.float32, torch.float64)
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
-    """What the maps of these heads can be computed from, ``None`` where it is not known."""
+    """Queries, keys and mask from which the maps of these heads can be computed; ``None`` where they are not known."""
     if isinstance(call, FactoredCall):
         return call
     assert isinstance(call, SoftmaxCall)
     if call.factors is not None and call.factors.shape == call.shape and _gives_weights(call.factors, call, heads):
         return call.factors
-    found = None if call.product is None else _worked_out(call, call.product, heads)
+    found = None if call.product is None else _recovered(call, call.product, heads)
     return found if found is not None and _gives_weights(found, call, heads) else None
 
 
 def _gives_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> bool:
-    """Whether the factors give the weights of at most 32 queries that the model had."""
-    rows = slice(None, None, -(-call.shape[2] // SAMPLED_QUERIES))
+    """Whether the factors give the model's own weights, compared on at most 32 queries."""
+    rows = slice(None, None, -(-call.shape[2] // MAX_CHECKED_QUERIES))
     ours, real = (each.weights(heads, rows).float() for each in (factors, call))
-    return bool(((ours - real).abs() < _allowed(call, factors.seen_scores(heads, rows))).all())
+    return bool(((ours - real).abs() < _weight_tolerance(call, factors.masked_scores(heads, rows))).all())
 
 
-def _allowed(call: SoftmaxCall, scores: Tensor) -> float:
-    """How far apart rounding may put weights: of scores in the thousands, as of steep slopes, float32 keeps less."""
+def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
+    """How far rounding may move a weight: the more, the larger the scores (steep slopes reach thousands)."""
     if not _is_exact(call):
-        return HALF_AGREEMENT
+        return HALF_WEIGHT_TOLERANCE
     largest = float(scores.nan_to_num(neginf=0.0).abs().amax())
-    return max(AGREEMENT, ROUNDING * largest)
+    return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest)
 
 
 class _Sample(NamedTuple):
@@ -63,11 +63,11 @@ class _Sample(NamedTuple):
 
     Attributes:
         rows: ``(rows,)``, which queries.
-        scores: ``(batch, heads, rows, keys)``, what the softmax took.
+        scores: ``(batch, heads, rows, keys)``, the input of the softmax.
         products: ``(batch, heads, rows, keys)``, queries · keys.
         visible: ``(batch, 1, rows, keys)``.
-        features: how many a product sums over.
-        rounding: how far a scale may be off.
+        features: the number of features that a product sums over.
+        rounding: relative error allowed in the scale.
     """
 
     rows: Tensor
@@ -78,8 +78,8 @@ class _Sample(NamedTuple):
     rounding: float
 
 
-def _worked_out(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
-    """The factors that give every visible score of these heads, if positions add one number a key or a distance."""
+def _recovered(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
+    """The factors that give every visible score of these heads, if positions add one number to a key or a distance."""
     visible = _shared_visible(call.before, heads)
     if visible is None:
         return None
@@ -95,20 +95,20 @@ def _worked_out(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> Fa
             output=call.output,
             scale=scale,
             mask=visible,
-            added=added,
+            position_bias=added,
         )
-        if _compared(found, call, heads, sample.rows) is not None:
+        if _largest_if_equal(found, call, heads, sample.rows) is not None:
             return _confirmed(found, call, heads)
     return None
 
 
 def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:
-    """The factors with the log-sum-exp that the model's weights say, if they give all of its scores."""
+    """The factors with the log-sum-exp that follows from the model's weights, if they give all of its scores."""
     batch, count, queries, _ = call.shape
     logsumexp = torch.zeros(batch, count, queries, device=call.after.device)
     for head in heads:
         for rows in _bands(call):
-            largest = _compared(found, call, [head], rows)
+            largest = _largest_if_equal(found, call, [head], rows)
             if largest is None:
                 return None
             weights = call.after[:, [head], rows].amax(-1).float()
@@ -125,26 +125,26 @@ def _shared_visible(before: Tensor, heads: Sequence[int]) -> Tensor | None:
 
 def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequence[int]) -> _Sample:
     count = call.shape[2]
-    rows = torch.linspace(0, count - 1, min(SAMPLED, count), device=visible.device).long()
+    rows = torch.linspace(0, count - 1, min(SAMPLED_QUERIES, count), device=visible.device).long()
     factors = product.queries[:, :, rows], product.keys
     queries, keys = (pick_heads(each, heads, call.shape[1]).float() for each in factors)
     shown = visible[:, :, rows]
     scores = call.before[:, :, rows][:, list(heads)].float().masked_fill(~shown, 0)
     products = (queries @ keys.transpose(-1, -2)).masked_fill(~shown, 0)
-    rounding = ROUNDING if _is_exact(call) else HALF_ROUNDING
+    rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
     return _Sample(rows, scores, products, shown, queries.shape[-1], rounding)
 
 
 def _fitted(
     sample: _Sample, shape: tuple[int, ...], heads: Sequence[int], by_distance: bool | None
-) -> tuple[float, Added | None]:
-    """The scale that explains best how scores differ among cells of one place, and what is added there on average.
+) -> tuple[float, PositionBias | None]:
+    """The scale fitted by least squares to how scores differ among cells of one place, and the mean bias of the place.
 
     Args:
-        sample: what is explained.
+        sample: the scores to fit.
         shape: of the call.
-        heads: which heads the sample is of.
-        by_distance: whether a place is a distance or a key; ``None`` where nothing is added.
+        heads: the heads of the sample.
+        by_distance: whether a place is a distance or a key; ``None`` to fit no bias.
     """
     if by_distance is None:
         return _scale(sample.products, sample.scores, sample), None
@@ -159,11 +159,11 @@ def _fitted(
     )
     numbers = torch.zeros(batch, count, size, device=scores.device)
     numbers[:, list(heads)] = scores - scale * products
-    return scale, Added(numbers, by_distance)
+    return scale, PositionBias(numbers, by_distance)
 
 
 def _scale(products: Tensor, scores: Tensor, sample: _Sample) -> float:
-    """The factor of least squares, or what it nearly is: one over the root of the features, or of four digits."""
+    """The least-squares factor, or the likely number next to it: 1 / √features, or one of four digits."""
     above, below = ((products * each).sum(-1).cpu().double().sum() for each in (scores, products))
     scale = float(above / below)
     likely = (sample.features**-0.5, float(f"{scale:.4g}"))
@@ -181,14 +181,16 @@ def _mean(values: Tensor, visible: Tensor, places: Tensor, size: int) -> Tensor:
     return total / count.clamp_min(1)
 
 
-def _compared(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows: slice | Tensor) -> Tensor | None:
-    """The largest score that each query sees, ``(batch, heads, rows)``, if all are the model's but for rounding."""
-    ours = found.seen_scores(heads, rows)
+def _largest_if_equal(
+    found: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows: slice | Tensor
+) -> Tensor | None:
+    """The largest visible score of each query, ``(batch, heads, rows)``, if all equal the model's but for rounding."""
+    ours = found.masked_scores(heads, rows)
     theirs = call.before[:, :, rows][:, list(heads)].to(ours.dtype)
     largest = ours.amax(-1)
-    allowed = SCORE_AGREEMENT if _is_exact(call) else HALF_AGREEMENT
-    apart = ours.sub_(theirs).masked_fill_(~found.visible_cells()[:, :, rows], 0).abs_()
-    agree = bool(apart.amax() <= allowed) or bool((apart <= allowed * (1 + theirs.abs())).all())
+    allowed = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+    difference = ours.sub_(theirs).masked_fill_(~found.visible_cells()[:, :, rows], 0).abs_()
+    agree = bool(difference.amax() <= allowed) or bool((difference <= allowed * (1 + theirs.abs())).all())
     return largest if agree else None
 
 

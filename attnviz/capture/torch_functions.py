@@ -1,7 +1,8 @@
-"""Every attention call that torch makes in a forward pass, seen from beside it: nothing that it computes is changed.
+"""Observes every attention call that torch makes in a forward pass, without changing what it computes.
 
-While the mode is active torch shows it each of its functions. Scaled dot-product attention and torch's fused layers
-say what they attend to; of attention written by hand the softmax does, if a matrix product then uses what came out.
+While the mode is active torch hands it each function that is called. The arguments of scaled dot-product attention and
+of torch's fused layers hold all of a call; of attention written by hand its softmax does, once a matrix product has
+used the weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,77 +17,82 @@ from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.kernels import dot_product
 from attnviz.capture.arguments import (
+    FUSED_ATTENTION,
+    FUSED_LAYER,
     bind_dot_product,
-    bind_pair,
+    bind_fused,
+    bind_query_and_key,
     dot_product_call,
-    einsum_pair,
-    fused_call,
+    einsum_operands,
+    fused_attention_call,
+    fused_layer_call,
     is_single,
     softmax_call,
 )
 from attnviz.capture.calls import AttentionCall
-from attnviz.capture.sites import Place, Places
+from attnviz.capture.sites import CallingModule, ModuleIndex
 
 Arguments = tuple[Any, ...]
-Options = dict[str, Any]
-Pair = tuple[Tensor, Tensor]
-NEVER_MIXED = 2  # axes: a softmax over fewer is no map of queries x keys
+Keywords = dict[str, Any]
+Operands = tuple[Tensor, Tensor]
+BuildCall = Callable[[], AttentionCall | None]
+MIN_AXES = 2  # of queries and keys
 
 
-class Listener(Protocol):
-    """What is told of the calls."""
+class AttentionListener(Protocol):
+    """Receives the attention calls of a forward pass."""
 
-    def hears(self, place: Place, build: Callable[[], AttentionCall | None], shape: torch.Size, single: bool) -> None:
-        """A call was made at the place; ``build`` gives it, or ``None`` where it is no queries x keys softmax.
+    def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
+        """Receives one call.
 
         Args:
-            place: the module that made it.
-            build: gives the call; only called where its layer was chosen.
+            caller: the module that made it.
+            build: computes the call, ``None`` where it is no softmax over queries x keys; used for chosen layers alone.
             shape: of the queries or the weights, for messages.
             single: whether it has no axis of heads.
         """
 
 
 @dataclass(eq=False)
-class Pending:
+class PendingSoftmax:
     """A softmax that may turn out to be attention.
 
     Attributes:
-        place: the module that computed it.
-        before: what went in.
-        after: what came out.
-        product: what was multiplied last before it.
-        copies: tensors that hold what came out, or what dropout or another number type made of it.
-        dropped: whether dropout changed it, so that the product no longer shows what it was.
+        caller: the module that computed it.
+        before: its input.
+        after: its output.
+        product: the operands of the last product before it.
+        copies: tensors that hold its output, also after dropout or in another number type.
+        dropped: whether dropout changed the output, so that values and result do not belong to ``after``.
     """
 
-    place: Place
+    caller: CallingModule
     before: Tensor
     after: Tensor
-    product: Pair | None
+    product: Operands | None
     copies: list[Tensor] = field(default_factory=list)
     dropped: bool = False
 
     def is_in(self, tensor: object) -> bool:
-        """Whether the tensor holds these weights, perhaps without their last key."""
+        """Whether the tensor holds these weights, with or without their last key."""
         return isinstance(tensor, Tensor) and any(_same_memory(tensor, copy) for copy in (self.after, *self.copies))
 
 
 class AttentionMode(TorchFunctionMode):
-    """Tells a listener of every attention call of the modules in ``places``."""
+    """Reports every attention call of the modules in the index to a listener."""
 
-    def __init__(self, places: Places, listener: Listener) -> None:
+    def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
         super().__init__()
-        self.places = places
+        self.modules = modules
         self.listener = listener
-        self.pending: Pending | None = None
-        self.product: Pair | None = None
+        self.pending: PendingSoftmax | None = None
+        self.product: Operands | None = None
         self.cross: bool | None = None
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Options | None = None
+        self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Any:
-        """Calls the function as it was called, and looks at what it was if it may be attention."""
+        """Calls the function as it was called, and follows what may be attention."""
         handler = HANDLERS.get(getattr(func, "__name__", ""))
         if handler is not None:
             return handler(self, func, args, kwargs or {})
@@ -96,50 +102,50 @@ class AttentionMode(TorchFunctionMode):
         return result
 
     def flush(self) -> None:
-        """Tells of a softmax that no product used, where its module's name says that it attends."""
+        """Reports a pending softmax as attention if its module looks like attention."""
         pending, self.pending = self.pending, None
-        if pending is not None and pending.place.is_attention_like and pending.after.dim() > NEVER_MIXED:
-            self._tell_softmax(pending, pending.after.shape[-1], None, None)
+        if pending is not None and pending.caller.is_attention_like and pending.after.dim() > MIN_AXES:
+            self._report_softmax(pending, pending.after.shape[-1], None, None)
 
     def _follow(self, func: Callable[..., Any], result: Tensor) -> None:
-        """Remembers what a function made of the weights that await their product."""
+        """Remembers the tensor that a function computed from the pending weights."""
         pending = self.pending
         if pending is not None and result.shape[:-1] == pending.after.shape[:-1] and not pending.is_in(result):
             pending.copies.append(result)
             pending.dropped |= "dropout" in getattr(func, "__name__", "")
 
-    def on_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+    def on_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
         """``scaled_dot_product_attention``."""
         given = bind_dot_product(*args, **kwargs)
         output, logsumexp = dot_product(func, given)
         self.flush()
-        place = self.places.nearest(self.cross)
-        if place is not None:
-            heads = self.places.head_count(place)
+        caller = self.modules.running(self.cross)
+        if caller is not None:
+            heads = self.modules.head_count(caller)
             queries = given["query"]
-            self.listener.hears(
-                place,
+            self._report(
+                caller,
                 lambda: dot_product_call(given, output, logsumexp, heads),
                 queries.shape,
                 is_single(queries, heads),
             )
         return output
 
-    def on_softmax(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+    def on_softmax(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
         """A softmax over the last axis, which a product may show to be attention."""
         after = func(*args, **kwargs)
         before = args[0] if args else kwargs["input"]
         axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if not isinstance(axis, int) or before.dim() < NEVER_MIXED or axis % before.dim() != before.dim() - 1:
+        if not isinstance(axis, int) or before.dim() < MIN_AXES or axis % before.dim() != before.dim() - 1:
             return after
         self.flush()
-        place = self.places.nearest(self.cross)
-        if place is not None and before.is_floating_point():
-            self.pending = Pending(place, before, after, self.product)
+        caller = self.modules.running(self.cross)
+        if caller is not None and before.is_floating_point():
+            self.pending = PendingSoftmax(caller, before, after, self.product)
         self.product = None
         return after
 
-    def on_product(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+    def on_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
         """A matrix product: of weights with values, where a softmax came before it."""
         result = func(*args, **kwargs)
         pending = self.pending
@@ -153,17 +159,17 @@ class AttentionMode(TorchFunctionMode):
         weights, values = operands
         if pending.is_in(weights):
             plain = getattr(func, "__name__", "") != "einsum" and values.dim() == weights.dim()
-            if plain or pending.place.is_attention_like or func.__name__ == "einsum":
+            if plain or pending.caller.is_attention_like or func.__name__ == "einsum":
                 self.pending = None
                 known = (values, result) if plain and not pending.dropped else (None, None)
-                self._tell_softmax(pending, weights.shape[-1] if plain else pending.after.shape[-1], *known)
+                self._report_softmax(pending, weights.shape[-1] if plain else pending.after.shape[-1], *known)
         elif pending.is_in(values):
             self.flush()
         return result
 
-    def on_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
-        """``multi_head_attention_forward``: the functions that it calls are shown to this mode as well."""
-        query, key = bind_pair(*args, **kwargs)
+    def on_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+        """``multi_head_attention_forward``: the mode stays active for the functions that it calls."""
+        query, key = bind_query_and_key(*args, **kwargs)
         with replaced(functional, "has_torch_function", lambda tensors: False):
             self.cross = query is not key
             try:
@@ -172,48 +178,39 @@ class AttentionMode(TorchFunctionMode):
             finally:
                 self.cross = None
 
-    def on_fused_layer(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
-        """An encoder layer in one kernel: its attention is worked out from its input and weights."""
+    def on_fused_layer(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+        """An encoder layer in one kernel: its attention is computed again from its input and weights."""
         output = func(*args, **kwargs)
         self.flush()
-        place = self.places.nearest(cross=False)
-        source, _, heads, weight, bias = args[:5]
-        norm = (args[9], args[10], args[11]) if args[8] else None
-        mask, mask_type = args[-2:]
-        if place is not None:
-            self.listener.hears(
-                place,
-                lambda: fused_call((source,) * 3, heads, weight, bias, norm, mask, mask_type),
-                weight.shape,
-                False,
-            )
+        given = bind_fused(func.__name__, FUSED_LAYER, args, kwargs)
+        self._report(self.modules.running(cross=False), lambda: fused_layer_call(given), given["qkv_weight"].shape)
         return output
 
-    def on_fused_attention(self, func: Callable[..., Any], args: Arguments, kwargs: Options) -> Any:
+    def on_fused_attention(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
         """``nn.MultiheadAttention`` in one kernel."""
         output = func(*args, **kwargs)
         self.flush()
-        place = self.places.nearest(cross=args[0] is not args[1])
-        heads, weight, bias = args[4:7]
-        mask, mask_type = args[9], args[12] if len(args) > 12 else kwargs.get("mask_type")
-        if place is not None:
-            self.listener.hears(
-                place, lambda: fused_call(args[:3], heads, weight, bias, None, mask, mask_type), weight.shape, False
-            )
+        given = bind_fused(func.__name__, FUSED_ATTENTION, args, kwargs)
+        caller = self.modules.running(cross=given["query"] is not given["key"])
+        self._report(caller, lambda: fused_attention_call(given), given["qkv_weight"].shape)
         return output
 
-    def _tell_softmax(self, pending: Pending, keys: int, values: Tensor | None, output: Tensor | None) -> None:
-        heads = self.places.head_count(pending.place)
-        after = pending.after
-        self.listener.hears(
-            pending.place,
-            lambda: softmax_call(pending.before[..., :keys], after[..., :keys], values, output, heads, pending.product),
+    def _report_softmax(self, pending: PendingSoftmax, keys: int, values: Tensor | None, output: Tensor | None) -> None:
+        heads = self.modules.head_count(pending.caller)
+        before, after, product = pending.before, pending.after, pending.product
+        self._report(
+            pending.caller,
+            lambda: softmax_call(before[..., :keys], after[..., :keys], values, output, heads, product),
             after.shape,
             is_single(after, heads),
         )
 
+    def _report(self, caller: CallingModule | None, build: BuildCall, shape: torch.Size, single: bool = False) -> None:
+        if caller is not None:
+            self.listener.on_attention(caller, build, shape, single)
 
-HANDLERS: dict[str, Callable[[AttentionMode, Callable[..., Any], Arguments, Options], Any]] = {
+
+HANDLERS: dict[str, Callable[[AttentionMode, Callable[..., Any], Arguments, Keywords], Any]] = {
     "scaled_dot_product_attention": AttentionMode.on_dot_product,
     "softmax": AttentionMode.on_softmax,
     "special_softmax": AttentionMode.on_softmax,
@@ -227,23 +224,23 @@ HANDLERS: dict[str, Callable[[AttentionMode, Callable[..., Any], Arguments, Opti
 }
 
 
-def multiplied(func: Callable[..., Any], first: Tensor, second: Tensor, args: Arguments) -> Pair | None:
-    """The operands of a product as ``(..., rows, features)`` and ``(..., features, columns)``, if they can be."""
+def multiplied(func: Callable[..., Any], first: Tensor, second: Tensor, args: Arguments) -> Operands | None:
+    """Operands as ``(..., rows, features)`` and ``(..., features, columns)``, ``None`` where they have other axes."""
     if getattr(func, "__name__", "") == "einsum":
-        return einsum_pair(args[0], first, second) if isinstance(args[0], str) else None
-    return (first, second) if first.dim() == second.dim() >= NEVER_MIXED else None
+        return einsum_operands(args[0], first, second) if isinstance(args[0], str) else None
+    return (first, second) if first.dim() == second.dim() >= MIN_AXES else None
 
 
 @contextmanager
 def fused_kernels_allowed() -> Iterator[None]:
-    """Lets torch's fused layers run as they would without a mode: it takes them for overridden functions else."""
+    """Lets torch's fused layers run under a mode, which torch would otherwise treat as overriding their functions."""
     with replaced(torch.overrides, "has_torch_function", _is_overridden):
         yield
 
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """The attribute replaced for a while."""
+    """Replaces an attribute while the block runs."""
     kept = getattr(owner, name)
     setattr(owner, name, value)
     try:

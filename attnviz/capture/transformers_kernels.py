@@ -1,4 +1,4 @@
-"""Attention in kernels that torch does not show: what transformers' attention interface gave them, and got back."""
+"""Observes kernels that bypass torch's functions, through the attention interface of transformers that calls them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -11,27 +11,27 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls import AttentionCall, FactoredCall, SoftmaxCall
-from attnviz.capture.sites import Place
-from attnviz.capture.torch_functions import AttentionMode, replaced
+from attnviz.capture.sites import CallingModule
+from attnviz.capture.torch_functions import AttentionMode, BuildCall, replaced
 
-SHOWN = "sdpa"  # the implementation that torch shows with all that it is given
+VISIBLE_TO_TORCH = "sdpa"  # the implementation of which torch's mode sees all arguments
 
 
 @contextmanager
-def interface_heard(mode: AttentionMode) -> Iterator[None]:
-    """Tells the mode's listener of the calls that models of transformers make through the interface and torch hides.
+def interface_observed(mode: AttentionMode) -> Iterator[None]:
+    """Reports the calls that models make through transformers' interface to the mode's listener.
 
-    The interface hands out each function with an ear beside it while the block lasts, and is as before after it.
+    While the block runs the interface wraps each function that it hands out; after it the interface is as before.
     """
     table: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
     if not hasattr(table, "get_interface"):
         yield
         return
-    found = table.get_interface
+    original = table.get_interface
 
     def get_interface(name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
-        function: Callable[..., Any] = found(name, default)
-        return function if name == SHOWN else partial(_call, mode, function)
+        function: Callable[..., Any] = original(name, default)
+        return function if name == VISIBLE_TO_TORCH else partial(_observed_call, mode, function)
 
     table.get_interface = get_interface
     try:
@@ -40,7 +40,7 @@ def interface_heard(mode: AttentionMode) -> Iterator[None]:
         del table.get_interface
 
 
-def _call(
+def _observed_call(
     mode: AttentionMode,
     function: Callable[..., Any],
     module: nn.Module,
@@ -50,50 +50,48 @@ def _call(
     mask: Any,
     **options: Any,
 ) -> Any:
-    """Calls the function as it was called, and tells of one call: the one that torch shows of it, else the whole."""
+    """Calls the function as it was called, and reports one call: the one that torch saw in it, else the whole."""
     mode.flush()
-    shown = _Shown()
-    with replaced(mode, "listener", shown):
-        given = function(module, queries, keys, values, mask, **options)
+    visible = _VisibleCalls()
+    with replaced(mode, "listener", visible):
+        result = function(module, queries, keys, values, mask, **options)
         mode.flush()
-    build = partial(_factored_call, module, queries, keys, values, mask, given, options)
+    build = partial(_factored_call, module, queries, keys, values, mask, result, options)
     with torch._C.DisableTorchFunction():  # what the listener computes is no call of the model's
-        if len(shown.calls) == 1:
-            place, build_shown, shape, single = shown.calls[0]
-            mode.listener.hears(place, partial(_with_factors, build_shown, build), shape, single)
+        if len(visible.calls) == 1:
+            caller, build_visible, shape, single = visible.calls[0]
+            mode.listener.on_attention(caller, partial(_with_factors, build_visible, build), shape, single)
         else:
-            mode.listener.hears(mode.places.place(module), build, queries.shape, False)
-    return given
+            mode.listener.on_attention(mode.modules.describe(module), build, queries.shape, False)
+    return result
 
 
-def _with_factors(
-    build_shown: Callable[[], AttentionCall | None], build: Callable[[], FactoredCall]
-) -> AttentionCall | None:
-    """The call that torch showed; a softmax beside what may be its factors."""
-    call = build_shown()
+def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:
+    """The call that torch saw, a softmax together with what may be its factors."""
+    call = build_visible()
     return replace(call, factors=build()) if isinstance(call, SoftmaxCall) else call
 
 
-class _Shown:
-    """The calls that torch shows while a kernel runs: one is the attention itself, several are steps towards it."""
+class _VisibleCalls:
+    """The calls that torch sees while a kernel runs: one is the attention itself, several are steps towards it."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Place, Callable[[], AttentionCall | None], torch.Size, bool]] = []
+        self.calls: list[tuple[CallingModule, BuildCall, torch.Size, bool]] = []
 
-    def hears(self, place: Place, build: Callable[[], AttentionCall | None], shape: torch.Size, single: bool) -> None:
-        self.calls.append((place, build, shape, single))
+    def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
+        self.calls.append((caller, build, shape, single))
 
 
 def _factored_call(
-    module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Any, given: Any, options: dict[str, Any]
+    module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Any, result: Any, options: dict[str, Any]
 ) -> FactoredCall:
-    """The call by its factors; position hides cells only where no mask says which are hidden."""
+    """The call by its factors; causality and window count only where no mask already contains them."""
     visible, by_position = _mask_of(mask, queries, keys)
     if visible is not None:
         visible = visible[..., : keys.shape[2]]
     scale = options.get("scaling")
     causal = options.get("is_causal")
-    output = given[0].transpose(1, 2)  # (batch, queries, heads, features) -> (batch, heads, queries, features)
+    output = result[0].transpose(1, 2)  # (batch, queries, heads, features) -> (batch, heads, queries, features)
     return FactoredCall(
         queries=queries,
         keys=keys,
@@ -109,7 +107,7 @@ def _factored_call(
 
 
 def _mask_of(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
-    """The mask, broadcast to ``(batch, heads, queries, keys)``, and whether positions hide cells besides it."""
+    """The mask, broadcast to ``(batch, heads, queries, keys)``, and whether positions hide further cells."""
     if mask is None:
         return None, True
     if isinstance(mask, Tensor):

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attnviz.capture.sites import Attention
     from attnviz.maps.recording import Recording
-    from attnviz.text.selection import Selection
+    from attnviz.text.selection import AttentionPart, Selection
     from attnviz.text.tokens import Tokens
 
 
@@ -43,7 +42,7 @@ class Reading:
     tokens: "Tokens"
     context: "Tokens | None" = None
     types: list[int] | None = None
-    attention: "Attention | None" = None
+    attention: "AttentionPart | None" = None
     remarks: tuple[str, ...] = ()
 
 
@@ -70,6 +69,7 @@ class HuggingFaceSource(AbstractSource):
         """The recording of one text in one forward pass, which ends after the last chosen layer."""
         import torch
 
+        from attnviz.capture.options import CaptureOptions
         from attnviz.capture.record import Capture
         from attnviz.maps.recording import Recording
         from attnviz.models.huggingface_tokens import unknown_remark
@@ -82,15 +82,15 @@ class HuggingFaceSource(AbstractSource):
             if self.settings.truncate:
                 reading = truncated(reading, position_limit(inner))
             refuse_unreadable(inner, reading, self.settings.model)
-            capture = Capture(
-                inner,
-                selection,
+            options = CaptureOptions(
+                selection=selection,
                 attention=reading.attention,
                 tokens=reading.tokens,
                 context=reading.context,
                 stop=True,
                 dense=self.settings.dense,
             )
+            capture = Capture(inner, options)
             with capture.listening():
                 inner(**_inputs(inner, reading))
         recorded = capture.recording()
@@ -131,8 +131,8 @@ class HuggingFaceSource(AbstractSource):
         from attnviz.models.huggingface_tokens import extended, shifted_right, tokenize_text
 
         settings = self.settings
-        default: Attention = "encoder" if settings.context is None and not settings.generate else "cross"
-        attention: Attention = settings.attention or default  # type: ignore[assignment]
+        default: AttentionPart = "encoder" if settings.context is None and not settings.generate else "cross"
+        attention: AttentionPart = settings.attention or default  # type: ignore[assignment]
         read = text if settings.context is None else settings.context
         context = tokenize_text(tokenizer, read, settings.pair, settings.chat)
         start = getattr(model.config, "decoder_start_token_id", None) or 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
+from attnviz.text.selection import ATTENTION_PARTS
 
 PRETRAINED = "a Hugging Face model"  # any other name: a folder, or a name on the hub
 SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
@@ -16,7 +17,6 @@ TOLD = {
     PRETRAINED: ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
 }
 LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}
-ATTENTIONS = ("encoder", "decoder", "cross")
 LONGEST = 4096  # tokens that --generate may write
 INITS = ("linear", "uniform")
 
@@ -72,8 +72,8 @@ class ModelSettings:
             raise AttnvizError(f"--temperature {self.temperature:g} is out of range; above 0 works, 1 changes nothing")
         if self.init not in INITS:
             raise AttnvizError(f"unknown --init {self.init!r}; {known_names(INITS)} works")
-        if self.attention not in (None, *ATTENTIONS):
-            raise AttnvizError(f"unknown --attention {self.attention!r}; {known_names(ATTENTIONS)} works")
+        if self.attention not in (None, *ATTENTION_PARTS):
+            raise AttnvizError(f"unknown --attention {self.attention!r}; {known_names(ATTENTION_PARTS)} works")
         if not 0 <= self.generate <= LONGEST:
             raise AttnvizError(f"--generate {self.generate} is out of range; 0 to {LONGEST} works")
         self._refuse_context()

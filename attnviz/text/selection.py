@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self, get_args
 
 from attnviz.base.errors import AttnvizError, number_ranges
 
 LARGEST = 1_000_000
 Span = tuple[int | None, int | None]
+AttentionPart = Literal["encoder", "decoder", "cross"]  # of an encoder-decoder
+ATTENTION_PARTS: tuple[AttentionPart, ...] = get_args(AttentionPart)
 
 
 @dataclass(frozen=True)

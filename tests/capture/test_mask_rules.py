@@ -13,9 +13,9 @@ from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls import FactoredCall, SoftmaxCall
-from attnviz.capture.captured_call import keep, maps_of
-from attnviz.capture.mask_rules import mask_of, rules_of
-from attnviz.capture.sites import Site
+from attnviz.capture.captured_call import capture_call, maps_of
+from attnviz.capture.mask_rules import mask_of, position_rules
+from attnviz.capture.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.text.tokens import Tokens
@@ -85,14 +85,14 @@ def test_maps_of_a_bias_equal_the_dense_ones_and_hold_the_shortest_rule(name: st
     torch.manual_seed(0)
     call = FactoredCall(queries=torch.randn(2, HEADS, QUERIES, 6), keys=torch.randn(2, 2, KEYS, 6), scale=0.4,
                         mask=mask[None])  # fmt: skip
-    [rules, _] = rules_of(call, (3, 1)) or []
+    [rules, _] = position_rules(call, (3, 1)) or []
     held = [part for part in ("relative", "by_key", "explicit") if getattr(rules.bias, part) is not None]
     assert held == [] if kept_as is None else held[0] in kept_as
     assert rules.mask.explicit is None
-    site = Site(0, None, "layers.0", "self", "layers")
+    site = CallSite(0, None, "layers.0", "self", "layers", "encoder")
     for item in (0, 1):
         factored, dense = (
-            maps_of([keep(site, "encoder", (1, 3), call, whole)], item, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
+            maps_of([capture_call(site, (1, 3), call, whole)], item, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
             for whole in (False, True)
         )
         assert isinstance(factored, FactoredMaps)
@@ -109,8 +109,8 @@ def test_windows_of_large_scores_are_exact() -> None:
     call = FactoredCall(
         queries=queries, keys=keys, scale=0.125, mask=torch.from_numpy(cells(RULES["causal"]))[None, None]
     )
-    site = Site(0, None, "layers.0", "self", "layers")
-    maps = maps_of([keep(site, "encoder", (0, 1), call, False)], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
+    site = CallSite(0, None, "layers.0", "self", "layers", "encoder")
+    maps = maps_of([capture_call(site, (0, 1), call, False)], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
     exact = (queries.double() @ keys.double().transpose(-1, -2))[0] * 0.125
     expected = exact.masked_fill(~torch.from_numpy(cells(RULES["causal"])), -torch.inf).softmax(-1)
     assert 32 < exact.abs().max() < 128
@@ -121,7 +121,7 @@ def test_windows_of_large_scores_are_exact() -> None:
 def test_heads_that_see_different_cells_are_held_whole() -> None:
     mask = torch.rand(1, HEADS, QUERIES, KEYS) > 0.5
     call = FactoredCall(queries=torch.randn(1, HEADS, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=1, mask=mask)
-    assert rules_of(call, (0, 1)) is None
+    assert position_rules(call, (0, 1)) is None
 
 
 SMALL: dict[str, Any] = {"vocab_size": 50, "num_hidden_layers": 2}
@@ -227,7 +227,7 @@ def test_softmax_is_kept_as_factors_only_where_they_give_its_weights(right: bool
     factors = FactoredCall(queries=torch.randn(1, 2, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=0.4)
     before = factors.maps((0, 1)).scores + (0 if right else torch.randn(KEYS))
     call = SoftmaxCall(before=before, after=before.softmax(-1), factors=factors)
-    kept = keep(Site(0, None, "layers.0", "self", "layers"), "encoder", (0, 1), call, False)
+    kept = capture_call(CallSite(0, None, "layers.0", "self", "layers", "encoder"), (0, 1), call, False)
     assert kept.held_as is (FactoredMaps if right else DenseMaps)
     maps = maps_of([kept], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
     weights = maps.window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
@@ -239,13 +239,13 @@ def test_refuses_maps_that_do_not_fit_into_memory(whole: bool, monkeypatch: pyte
     monkeypatch.setattr("attnviz.capture.captured_call.available_memory", lambda: 1000)
     call = FactoredCall(queries=torch.randn(1, 2, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=1)
     with pytest.raises(AttnvizError, match=r"2 heads of layer 0 over 30 tokens would take .* fewer layers"):
-        keep(Site(0, None, "layers.0", "self", "layers"), "encoder", (0, 1), call, whole)
+        capture_call(CallSite(0, None, "layers.0", "self", "layers", "encoder"), (0, 1), call, whole)
 
 
 def test_nothing_to_add_is_no_bias() -> None:
     call = FactoredCall(
         queries=torch.randn(1, 1, 5, 2), keys=torch.randn(1, 1, 5, 2), scale=1, mask=torch.zeros(1, 1, 5, 5)
     )
-    [rules] = rules_of(call, (0,)) or []
+    [rules] = position_rules(call, (0,)) or []
     assert not rules.bias
     assert isinstance(rules.bias, Bias)

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -502,7 +504,7 @@ def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, mo
     model = Grouped()
     with attnviz.record(model, heads=[5, 1]) as factored:
         model(q, k)
-    monkeypatch.setattr(captured_call, "LARGEST_DENSE", LONG**2)
+    monkeypatch.setattr(captured_call, "MAX_DENSE_CELLS", LONG**2)
     with attnviz.record(model, heads=[5, 1]) as dense:
         model(q, k)
     everything = slice(0, LONG)
@@ -558,3 +560,45 @@ def test_scores_that_are_no_numbers_are_refused_with_their_layer(by_hand: bool) 
     model = nn.Sequential(Nano(), second)
     with pytest.raises(AttnvizError, match=r"scores of layer 1 \(1\) are not finite"), attnviz.record(model):
         model(torch.randn(1, 5, WIDTH))
+
+
+def test_recording_says_inside_the_block_that_it_is_still_running(tmp_path: Path) -> None:
+    model, x = Nano(), torch.randn(1, 5, WIDTH)
+    with attnviz.record(model) as recording:
+        model(x)
+        assert repr(recording) == "Recording of Nano, still running: its maps are there when the with block has ended"
+        for use in (
+            lambda: recording.maps,
+            lambda: recording.settings,
+            lambda: recording.text,
+            lambda: recording.layers,
+            recording.show,
+            lambda: recording.save(tmp_path / "x.safetensors"),
+        ):
+            with pytest.raises(AttnvizError, match="are there when its with block has ended; use them after the block"):
+                use()
+        assert not hasattr(recording, "no_such_name")
+        assert recording._repr_html_() is None
+    assert repr(recording).startswith("Recording of Nano, in order of its layers:")
+
+
+def test_recording_is_after_the_block_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Nano()
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, 5, WIDTH))
+    assert type(recording) is Recording
+    assert replace(recording, seed=3).maps is recording.maps
+    with pytest.raises(FrozenInstanceError):
+        recording.seed = 3  # type: ignore[misc]
+    recording.save(tmp_path / "run.safetensors")
+    assert attnviz.load(tmp_path / "run.safetensors").maps[0].heads == recording.maps[0].heads
+    recording.show(heads="2")
+    assert "0.2" in capsys.readouterr().out
+
+
+def test_recording_of_a_block_that_failed_has_no_maps() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), attnviz.record(Nano()) as recording:
+        torch.ones(2, 3) @ torch.ones(2, 3)
+    assert "still running" in repr(recording)
+    with pytest.raises(AttnvizError, match="maps of a recording"):
+        recording.maps  # noqa: B018

@@ -1,0 +1,153 @@
+"""ForwardPass: the attention calls of one run of a model, refused where something is missing, else a recording."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.capture.captured_call import CapturedCall, maps_of
+from attnviz.capture.options import CaptureOptions
+from attnviz.capture.sites import CallSite
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.pooled import PooledMaps
+from attnviz.maps.recording import Recording
+from attnviz.text.selection import refuse_missing
+from attnviz.version import __version__
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardPass:
+    """The attention calls of one run of a model.
+
+    Attributes:
+        model: the model.
+        options: what was to be recorded.
+        runs: how often the model was called.
+        head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
+        calls: the chosen calls.
+        other_softmaxes: chosen calls that are no softmax over queries x keys, and the shape that they compute.
+    """
+
+    model: nn.Module
+    options: CaptureOptions
+    runs: int
+    head_counts: Mapping[CallSite, int]
+    calls: Sequence[CapturedCall]
+    other_softmaxes: Mapping[CallSite, torch.Size]
+
+    def recording(self) -> Recording:
+        """The recording of the calls whose module computes nothing but softmaxes over queries x keys.
+
+        Raises:
+            AttnvizError: if there is none, or not what was chosen.
+        """
+        calls = self._calls_of_maps()
+        self._refuse_several_runs()
+        self._refuse_other_softmaxes(calls)
+        self._refuse_no_call()
+        self._refuse_absent()
+        maps = tuple(maps for group in _by_layer(calls) for maps in self._maps_of(group))
+        dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
+        return Recording(
+            maps=maps,
+            model=self._name,
+            settings={"dtype": dtype},
+            version=__version__,
+            remarks=(*self._left_out(), *_uneven(calls), *_pooled(maps)),
+        )
+
+    @property
+    def _name(self) -> str:
+        return type(self.model).__name__
+
+    @property
+    def _layers(self) -> tuple[int, ...]:
+        return tuple(sorted({site.layer for site in self.head_counts}))
+
+    def _calls_of_maps(self) -> list[CapturedCall]:
+        """The calls, without those of modules that also compute other softmaxes."""
+        others = {site.module for site in self.other_softmaxes}
+        return [call for call in self.calls if call.site.module not in others]
+
+    def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
+        """The maps of each text of the batch."""
+        return (maps_of(group, item, *self.options.labels_of(group[0], item)) for item in range(group[0].shape[0]))
+
+    def _refuse_several_runs(self) -> None:
+        if self.runs > 1:
+            raise AttnvizError(
+                f"{self._name} ran {self.runs} times in one recording; record one forward pass "
+                "(of generated text: generate first, then one pass over the whole)"
+            )
+
+    def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
+        """Raises AttnvizError where they are all there is, or were chosen by the number of their layer."""
+        if not self.other_softmaxes or (calls and self.options.selection.chosen_layers is None):
+            return
+        first, shape = next(iter(self.other_softmaxes.items()))
+        layer = min(site.layer for site in self.head_counts if site.module == first.module)
+        raise AttnvizError(
+            f"layer {layer} ({first.module}) is no softmax over queries x keys: it computes {tuple(shape)}; "
+            "layers with full attention work"
+        )
+
+    def _refuse_no_call(self) -> None:
+        if self.head_counts:
+            return
+        raise AttnvizError(
+            f"no attention call in the forward pass of {self._name}; a model with a softmax over queries x keys works"
+            if self.runs
+            else f"{self._name} was not called in the with block; call model(...) there"
+        )
+
+    def _refuse_absent(self) -> None:
+        """Raises AttnvizError for a chosen layer or head that the model does not have."""
+        selection = self.options.selection
+        refuse_missing(selection.chosen_layers, self._layers, "layer")
+        for layer in selection.chosen_layers or self._layers:
+            count = max(count for site, count in self.head_counts.items() if site.layer == layer)
+            refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
+
+    def _left_out(self) -> tuple[str, ...]:
+        """A sentence where softmaxes of other shapes are not in the recording."""
+        if not self.other_softmaxes:
+            return ()
+        site, shape = next(iter(self.other_softmaxes.items()))
+        modules = len({site.module for site in self.other_softmaxes})
+        count = f"{modules} modules compute" if modules > 1 else "one module computes"
+        return (f"Left out: {count} no softmax over queries x keys, such as {site.module} with {tuple(shape)}.",)
+
+
+def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
+    """The calls, those of one layer together where each of its heads is a module."""
+    groups: dict[tuple[object, ...], list[CapturedCall]] = {}
+    for call in calls:
+        site = call.site
+        groups.setdefault((site.stack, site.kind, site.layer, site if site.head is None else None), []).append(call)
+    return iter(groups.values())
+
+
+def _uneven(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
+    """A sentence where a cell that some heads of a layer see is hidden from others."""
+    layers = sorted({call.site.layer for call in calls if call.is_uneven})
+    if not layers:
+        return ()
+    return (
+        f"Heads of layer {number_ranges(layers)} see different cells: one that is hidden from a head alone has "
+        "the weight 0 in it, and its score may be unknown.",
+    )
+
+
+def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
+    """A sentence where blocks of cells were kept and no single ones."""
+    pooled = [maps for maps in recorded if isinstance(maps, PooledMaps)]
+    if not pooled:
+        return ()
+    layers = number_ranges(sorted({maps.layer for maps in pooled}))
+    block = " x ".join(str(tokens) for tokens in pooled[0].block)
+    return (
+        f"In layer {layers} blocks of {block} tokens were captured and no single cells, since queries and keys are not "
+        "known: edges of what is drawn are right to a block; --dense captures every cell.",
+    )

@@ -1,0 +1,71 @@
+"""CaptureOptions: what of a forward pass is recorded, and how its tokens are labelled."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.capture.captured_call import CapturedCall
+from attnviz.text.selection import ATTENTION_PARTS, AttentionPart, Selection
+from attnviz.text.tokens import Tokens, visible_label
+
+TokenLabels = Sequence[str] | Tokens | Sequence[Tokens]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CaptureOptions:
+    """What of a forward pass is recorded.
+
+    Attributes:
+        selection: which layers and heads.
+        attention: of an encoder-decoder, only this attention; ``None`` for every one.
+        tokens: labels of the queries.
+        context: labels of the keys of cross-attention.
+        stop: whether to end the forward pass after the last chosen layer.
+        dense: whether to keep whole maps; ``None`` for the factors of long ones.
+
+    Raises:
+        AttnvizError: for an attention that is none of encoder, decoder and cross.
+    """
+
+    selection: Selection
+    attention: AttentionPart | None = None
+    tokens: TokenLabels | None = None
+    context: TokenLabels | None = None
+    stop: bool = False
+    dense: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.attention not in (None, *ATTENTION_PARTS):
+            raise AttnvizError(f"unknown attention {self.attention!r}; {known_names(ATTENTION_PARTS)} works")
+
+    def is_chosen(self, layer: int) -> bool:
+        """Whether any head of the layer is recorded."""
+        return self.selection.chosen_layers is None or layer in self.selection.chosen_layers
+
+    def chosen_heads(self, layer: int, heads: range) -> tuple[int, ...]:
+        """Those of a layer's heads that are recorded."""
+        chosen = self.selection.heads_of(layer)
+        return tuple(head for head in heads if chosen is None or head in chosen)
+
+    def labels_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+        """The tokens of queries and keys in one text of a call: labelled where the count fits, else numbered."""
+        _, _, queries, keys = call.shape
+        is_self = call.site.kind == "self"
+        tokens = self.tokens
+        if is_self and call.site.part == "encoder" and self.context is not None:
+            tokens = self.context
+        looked_at = tokens if is_self else self.context
+        query_tokens = _labelled(tokens, queries, item)
+        same = is_self and queries == keys
+        return query_tokens, query_tokens if same else _labelled(looked_at, keys, item)
+
+
+def _labelled(labels: TokenLabels | None, count: int, item: int) -> Tokens:
+    """So many tokens with the labels of one text, or with numbers where these are not as many."""
+    if isinstance(labels, Sequence) and labels and isinstance(labels[0], Tokens):
+        labels = labels[item] if item < len(labels) else None
+    if labels is None or len(labels) != count:
+        return Tokens.numbered(count)
+    if isinstance(labels, Tokens):
+        return labels
+    return replace(Tokens.numbered(count), labels=tuple(visible_label(str(label)) for label in labels))
