@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 
@@ -49,6 +50,16 @@ def random_maps(
         weights=(powers / powers.sum(axis=-1, keepdims=True)).astype(np.float32),
         visible=visible,
     )
+
+
+def cells(recording: Recording, layer: int = 0) -> CellMaps:
+    """The maps of a layer, whose single cells are known."""
+    return cell_maps(recording.maps[layer])
+
+
+def every_head(recording: Recording) -> list[tuple[CellMaps, int]]:
+    """All heads of a recording in layer order, each with its maps."""
+    return [(cell_maps(maps), head) for maps in recording.maps for head in maps.heads]
 
 
 def dense(recording: Recording, layer: int = 0) -> DenseMaps:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.state import View
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.words import join
 from attnviz.streaming.overview import bands, block_edges
 from attnviz.text.units import Units
@@ -36,9 +36,9 @@ class Head:
         partner: the call that it differs from; ``None`` where there is no other recording.
     """
 
-    maps: LayerMaps
+    maps: CellMaps
     number: int
-    partner: LayerMaps | None = None
+    partner: CellMaps | None = None
 
 
 def unit_cells(head: Head, view: View, rows: Side, columns: Side) -> Cells:
@@ -50,7 +50,7 @@ def unit_cells(head: Head, view: View, rows: Side, columns: Side) -> Cells:
     return Cells(theirs.values - cells.values, cells.visible | theirs.visible)
 
 
-def joined(maps: LayerMaps, number: int, scores: bool, rows: Side, columns: Side) -> Cells:
+def joined(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side) -> Cells:
     """Weights of units, or scores, of which a unit of several tokens has none."""
     (row_units, row_span), (column_units, column_span) = rows, columns
     row_part, column_part = row_units.part(row_span), column_units.part(column_span)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from attnviz.browse.state import View
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps
 
 MOST_UNASKED = 4_000_000  # cells of a head that is measured before its numbers are asked for
 
@@ -18,7 +18,7 @@ class Ranking:
         patterns: what a head does, such as ``previous token 0.98``, where it is measured.
     """
 
-    def __init__(self, heads: list[tuple[LayerMaps, int]]) -> None:
+    def __init__(self, heads: list[tuple[CellMaps, int]]) -> None:
         self.heads = heads
         groups: dict[int, list[int]] = {}
         for place, (maps, _) in enumerate(heads):
@@ -65,5 +65,5 @@ class Ranking:
             self.numbers |= {name: {place: each[name] for place, each in self._values.items()} for name in METRICS}
 
 
-def _cells(maps: LayerMaps) -> int:
+def _cells(maps: CellMaps) -> int:
     return len(maps.query_tokens) * len(maps.key_tokens)

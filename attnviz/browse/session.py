@@ -8,8 +8,8 @@ from attnviz.browse.blocks import Cells, Head, joined, pool, pooled, unit_cells
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.refined import MOST_AT_ONCE, Refined
 from attnviz.browse.state import View
-from attnviz.maps.heads import head_name, select_heads
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.heads import head_name, select_heads, with_cells
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import refuse_unlike
 from attnviz.report.colors import ColorScale
@@ -62,7 +62,8 @@ class Session:
         wanted: blocks on the screen that are still to be refined, emptied before each screen is drawn.
 
     Raises:
-        AttnvizError: if the two recordings' heads, queries or keys do not correspond, or what is selected is not there.
+        AttnvizError: if the two recordings' heads, queries or keys do not correspond, or what is selected is not there
+            or has no single cells.
     """
 
     recording: Recording
@@ -70,12 +71,13 @@ class Session:
     selection: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:
-        self.heads: list[tuple[LayerMaps, int]] = select_heads(self.recording, self.selection)
-        self._partners: dict[int, LayerMaps] = {}
+        self.heads: list[tuple[CellMaps, int]] = with_cells(select_heads(self.recording, self.selection))
+        self._partners: dict[int, CellMaps] = {}
         if self.other is not None:
             refuse_unlike(self.recording, self.other)
+            layers = {maps.layer for maps, _ in self.heads}
             pairs = zip(self.recording.maps, self.other.maps, strict=True)
-            self._partners = {id(maps): partner for maps, partner in pairs}
+            self._partners = {id(maps): cell_maps(partner) for maps, partner in pairs if maps.layer in layers}
         for maps, _ in self.heads:
             self._spans(maps)
         self.ranking = Ranking(self.heads)

@@ -5,13 +5,13 @@ from typing import final
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import Overview, pool_weights
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class DenseMaps(LayerMaps):
+class DenseMaps(CellMaps):
     """The maps themselves, held whole.
 
     Attributes:
@@ -40,6 +40,14 @@ class DenseMaps(LayerMaps):
             weights=self.weights[chosen, queries, keys],
             visible=self.visible[queries, keys],
         )
+
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """The scores, cut out of the array."""
+        return self.scores[self.positions(heads), queries, keys]
+
+    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+        """The block, cut out of the array."""
+        return self.visible[queries, keys]
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True

@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array, FloatArray, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.streaming.overview import Overview, bands, block_edges
 
 BAND_CELLS = 2**20  # of a head that are computed at once
@@ -14,10 +14,10 @@ MAX_HELD_CELLS = 2**24  # of all heads of maps that are computed once and held
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class DerivedMaps(LayerMaps):
+class DerivedMaps(CellMaps):
     """Maps whose windows are computed from those of others: pooled in bands of queries."""
 
-    def held(self) -> LayerMaps:
+    def held(self) -> CellMaps:
         """The same maps computed once, where they are small enough to be held; else these."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
         if len(self.heads) * queries * keys > MAX_HELD_CELLS:
@@ -25,6 +25,14 @@ class DerivedMaps(LayerMaps):
         whole = self.window(self.heads, slice(0, queries), slice(0, keys))
         common = {each.name: getattr(self, each.name) for each in fields(LayerMaps)}
         return DenseMaps(**common, scores=whole.scores, weights=whole.weights, visible=whole.visible)
+
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """The scores of the window."""
+        return self.window(heads, queries, keys).scores
+
+    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+        """What the window of one head shows."""
+        return self.window(self.heads[:1], queries, keys).visible
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import accelerator
-from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.numpy_pass import pixel_axes, pool, product
 from attnviz.streaming.overview import Overview
@@ -20,7 +20,7 @@ LONG = 2048  # queries and keys beyond which maps are kept as factors
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class FactoredMaps(LayerMaps):
+class FactoredMaps(CellMaps):
     """Queries, keys and the rules of one attention call; any window of its maps is computed when it is asked for.
 
     Windows are right to 1e-5 while the log-sum-exp itself is, which float32 holds up to 128; overviews are computed in

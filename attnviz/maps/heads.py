@@ -1,8 +1,9 @@
 """The heads of a recording: chosen by a selection, and named."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 
@@ -65,3 +66,12 @@ def select_heads(recording: Recording, selection: Selection) -> list[tuple[Layer
     pairs = [(maps, head) for maps in chosen for head in selection.heads_of(maps.layer) or maps.heads]
     order = {pair: place for place, pair in enumerate(selection.pairs or ())}
     return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))
+
+
+def with_cells(heads: Iterable[tuple[LayerMaps, int]]) -> list[tuple[CellMaps, int]]:
+    """The heads, for what needs their single cells.
+
+    Raises:
+        AttnvizError: if these are not known of one of them.
+    """
+    return [(cell_maps(maps), head) for maps, head in heads]

@@ -1,11 +1,11 @@
-"""LayerMaps: what every kind of maps of one attention call can be asked."""
+"""What is known of one attention call: ``LayerMaps`` give overviews, and ``CellMaps`` among them single cells."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.base.errors import number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 
@@ -54,27 +54,20 @@ class LayerMaps(ABC):
     scale: float | None = None
     fidelity: float | None = None
 
+    @property
     @abstractmethod
-    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """The block of the given heads (by their own numbers), exactly."""
+    def block(self) -> tuple[int, int]:
+        """Queries and keys of the largest block that is known as one: ``(1, 1)`` where single cells are."""
 
-    def visibility(self, queries: slice, keys: slice) -> BoolArray:
-        """Whether each cell of the block is visible, ``(queries, keys)``."""
-        return self.window(self.heads[:1], queries, keys).visible
-
-    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """The scores of the block alone, ``(heads, queries, keys)``."""
-        return self.window(heads, queries, keys).scores
-
+    @abstractmethod
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
-        """The most pixels that an overview of the block can have, down and across: one a cell if all are known."""
-        return queries.stop - queries.start, keys.stop - keys.start
+        """The most pixels that an overview of these queries and keys can have, down and across: one a known block."""
 
     @abstractmethod
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The weights of the given block, pooled to ``height`` x ``width`` pixels.
+        """The weights of the given heads (by their own numbers), pooled to ``height`` x ``width`` pixels.
 
         Where the maximum is not wanted it may be left out, all zero: it takes a tenth of the time of a long block.
         """
@@ -87,3 +80,49 @@ class LayerMaps(ABC):
         shape = f"{len(self.query_tokens)} queries x {len(self.key_tokens)} keys"
         place = f"layer {self.layer} in {self.module!r}, {self.kind}-attention, text {self.item}"
         return f"{type(self).__name__}({place}, heads {number_ranges(self.heads)}, {shape})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class CellMaps(LayerMaps):
+    """One attention call of which every single cell is known."""
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """A single cell."""
+        return 1, 1
+
+    def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
+        """A pixel for each cell."""
+        return queries.stop - queries.start, keys.stop - keys.start
+
+    @abstractmethod
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The cells of the given heads (by their own numbers), exactly."""
+
+    @abstractmethod
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        """The scores of the given heads alone, ``(heads, queries, keys)``."""
+
+    @abstractmethod
+    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+        """Whether each cell is visible, ``(queries, keys)``."""
+
+
+def cell_maps(maps: LayerMaps) -> CellMaps:
+    """The maps, for what needs their single cells.
+
+    Raises:
+        AttnvizError: if these are not known.
+    """
+    if isinstance(maps, CellMaps):
+        return maps
+    raise cells_unknown(maps)
+
+
+def cells_unknown(maps: LayerMaps) -> AttnvizError:
+    """The refusal of what needs smaller blocks than are known."""
+    height, width = maps.block
+    return AttnvizError(
+        f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens when it was captured, so its single "
+        "cells are not known; show draws it as a heatmap, and --dense captures every cell"
+    )

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.maps.layer_maps import LayerMaps, cells_unknown
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 
 MOST_BLOCKS = 512  # a side: as many as a large picture of one head has pixels
@@ -39,18 +39,6 @@ class PooledMaps(LayerMaps):
         for array in (self.mean, self.maximum, self.counts):
             array.setflags(write=False)
 
-    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Nothing.
-
-        Raises:
-            AttnvizError: always, since single cells are not known.
-        """
-        height, width = self.block
-        raise AttnvizError(
-            f"layer {self.layer} was pooled to blocks of {height} x {width} tokens when it was captured, so its single "
-            "cells are not known; show draws it as a heatmap, and --dense captures every cell"
-        )
-
     @property
     def block(self) -> tuple[int, int]:
         """Queries and keys of the largest block."""
@@ -72,7 +60,7 @@ class PooledMaps(LayerMaps):
         """
         most, widest = self.resolution(queries, keys)
         if height > most or width > widest:
-            self.window(heads, queries, keys)
+            raise cells_unknown(self)
         held = self.positions(heads)
         rows, columns = self._blocks(queries, keys)
         counts = self.counts[rows, columns]

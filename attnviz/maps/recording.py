@@ -1,6 +1,5 @@
 """Recording: the maps of one run, and where they came from."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,7 +89,3 @@ class Recording:
         calls = [f"  {maps!r}" for maps in self.maps[:MOST_SAID]]
         more = [f"  … and {len(self.maps) - MOST_SAID} more"] if len(self.maps) > MOST_SAID else []
         return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *more])
-
-    def each_head(self) -> Iterator[tuple[LayerMaps, int]]:
-        """Every recorded head: its layer's maps and its number."""
-        return ((maps, head) for maps in self.maps for head in maps.heads)

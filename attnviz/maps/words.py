@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import DerivedMaps
-from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
@@ -63,7 +63,7 @@ class JoinedMaps(DerivedMaps):
         grouping: how tokens are joined.
     """
 
-    source: LayerMaps
+    source: CellMaps
     rows: Units
     columns: Units
     grouping: Grouping
@@ -119,7 +119,7 @@ def _joined_maps(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Grou
         item=maps.item,
         scale=maps.scale,
         fidelity=maps.fidelity,
-        source=maps,
+        source=cell_maps(maps),
         rows=rows,
         columns=columns,
         grouping=grouping,

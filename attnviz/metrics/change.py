@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
-from attnviz.maps.heads import head_name, select_heads
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.heads import head_name, select_heads, with_cells
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import measure_heads
 from attnviz.streaming.overview import bands
 from attnviz.text.selection import Selection
 
-Pair = tuple[LayerMaps, LayerMaps, int]
+Pair = tuple[CellMaps, CellMaps, int]
 BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are never whole
 
 
@@ -60,7 +60,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> l
 
 def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
     """The chosen heads of both, side by side."""
-    heads = zip(select_heads(a, selection), select_heads(b, selection), strict=True)
+    heads = zip(*(with_cells(select_heads(recording, selection)) for recording in (a, b)), strict=True)
     return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
 
 
@@ -92,12 +92,12 @@ def refuse_unlike(a: Recording, b: Recording) -> None:
             )
 
 
-def _entropies(heads: list[tuple[LayerMaps, int]]) -> list[float]:
+def _entropies(heads: list[tuple[CellMaps, int]]) -> list[float]:
     """The mean entropy of each head's rows in bits."""
     return [float(np.nan_to_num(numbers.values["entropy"])) for numbers in measure_heads(heads, ("entropy",))]
 
 
-def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
+def _head_change(a: CellMaps, b: CellMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
     spans = list(bands(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
     changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
     variation, divergence = (np.concatenate(each) for each in zip(*changes, strict=True))
@@ -113,7 +113,7 @@ def _head_change(a: LayerMaps, b: LayerMaps, head: int, entropies: tuple[float, 
     )
 
 
-def _row_changes(a: LayerMaps, b: LayerMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
+def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
     """Total variation and divergence of these queries, ``(queries,)``, without those that see nothing in either."""
     one, other = (maps.window((head,), queries, slice(0, len(maps.key_tokens))) for maps in (a, b))
     seen = (one.visible | other.visible).any(axis=-1)

@@ -14,15 +14,15 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names, number_ranges
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import BAND_CELLS, DerivedMaps
-from attnviz.maps.layer_maps import LayerMaps, Window
+from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import bands
 
 REDUCTIONS = ("mean", "max", "rollout")
 MAX_ROLLOUT_TOKENS = 8_192  # 512 MB a matrix of float64, of which three are held
-Heads = list[tuple[LayerMaps, int]]
+Heads = list[tuple[CellMaps, int]]
 
 
-def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> LayerMaps:
+def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
     """One map of all the given heads, whose scores are absent (NaN), since weights are what is combined.
 
     Args:
@@ -65,7 +65,7 @@ class CombinedMaps(DerivedMaps):
         method: which of the two.
     """
 
-    sources: tuple[tuple[LayerMaps, int], ...]
+    sources: tuple[tuple[CellMaps, int], ...]
     method: Literal["mean", "max"]
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:

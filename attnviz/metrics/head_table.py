@@ -8,7 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.heads import with_cells
+from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
 from attnviz.metrics.patterns import name_pattern
 
@@ -63,7 +64,7 @@ class HeadTable:
 
 
 def head_table(
-    heads: Iterable[tuple[LayerMaps, int]], texts: int = 1, sort: str | None = None, top: int | None = None
+    heads: Iterable[tuple[CellMaps, int]], texts: int = 1, sort: str | None = None, top: int | None = None
 ) -> HeadTable:
     """The table of the given heads, those of one number in several texts in one row.
 
@@ -98,7 +99,7 @@ def rank_heads(heads: list[tuple[LayerMaps, int]], sort: str | None, top: int | 
     if sort is None:
         return take_first(heads, [], sort, top)
     name = find_metric(sort.removeprefix("-")).name
-    return take_first(heads, [numbers.values for numbers in measure_heads(heads, (name,))], sort, top)
+    return take_first(heads, [numbers.values for numbers in measure_heads(with_cells(heads), (name,))], sort, top)
 
 
 def take_first(items: list[Item], values: list[dict[str, float]], sort: str | None, top: int | None) -> list[Item]:
@@ -125,7 +126,7 @@ def take_first(items: list[Item], values: list[dict[str, float]], sort: str | No
     return items[:top]
 
 
-def _grouped(heads: Iterable[tuple[LayerMaps, int]]) -> dict[tuple[str, int, int, str], list[HeadNumbers]]:
+def _grouped(heads: Iterable[tuple[CellMaps, int]]) -> dict[tuple[str, int, int, str], list[HeadNumbers]]:
     """The numbers of each head in all texts, in the order of its first."""
     heads = list(heads)
     grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.subnormal import taken_as_zero
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import NEAR
 from attnviz.metrics.row_blocks import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
 
@@ -248,10 +248,10 @@ def find_metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def measure_heads(heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS)) -> list[HeadNumbers]:
+def measure_heads(heads: Iterable[tuple[CellMaps, int]], names: tuple[str, ...] = tuple(METRICS)) -> list[HeadNumbers]:
     """The named metrics of these heads in their order; those of one call are measured together, and no others."""
     heads = list(heads)
-    calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
+    calls: dict[int, tuple[CellMaps, dict[int, None]]] = {}
     for maps, head in heads:
         calls.setdefault(id(maps), (maps, {}))[1][head] = None
     measured = {
@@ -263,7 +263,7 @@ def measure_heads(heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...]
 
 
 def measure(
-    maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None
+    maps: CellMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None
 ) -> list[HeadNumbers]:
     """The named metrics of these heads of one layer's maps (``None``: of all), in blocks of queries."""
     heads = maps.heads if heads is None else heads
@@ -293,7 +293,7 @@ def measure(
 
 
 def measure_queries(
-    maps: LayerMaps, names: tuple[str, ...], heads: tuple[int, ...]
+    maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...]
 ) -> tuple[dict[str, Float64Array], Columns, BoolArray]:
     """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
     functions = {name: function for name in names if (function := METRICS[name].rows)}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.factored import is_long
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import Cells, Grid, sentences_of
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
@@ -33,7 +33,7 @@ class Rows:
         scores: ``(heads, queries, keys)``, before the mask.
     """
 
-    maps: LayerMaps
+    maps: CellMaps
     grid: Grid
     heads: tuple[int, ...]
     places: slice
@@ -99,7 +99,7 @@ class Columns:
     seen: BoolArray
 
 
-def blocks_of_rows(maps: LayerMaps, heads: tuple[int, ...]) -> Iterator[Rows]:
+def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Rows]:
     """These heads in blocks of queries with the keys they see, each of as many heads as fit a processor's cache."""
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
     long = is_long(count, everything.stop)
@@ -115,7 +115,7 @@ def blocks_of_rows(maps: LayerMaps, heads: tuple[int, ...]) -> Iterator[Rows]:
             yield Rows(maps, grid, heads[places], places, window.weights.astype(kind, copy=False), window.scores)
 
 
-def grids(maps: LayerMaps, spans: list[slice]) -> Iterator[Grid]:
+def grids(maps: CellMaps, spans: list[slice]) -> Iterator[Grid]:
     """The grid of each run of queries, as far as its last visible key."""
     everything = slice(0, len(maps.key_tokens))
     seen = np.logical_or.reduce([maps.visibility(span, everything).any(axis=0) for span in spans])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
     counted,
@@ -116,7 +116,7 @@ def _whole_text(maps: LayerMaps, head: int, query: int, options: ReportOptions) 
 def _places(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> list[Panel]:
     """The keys of the largest weights with the tokens around them, the strongest first; neighbours share a panel."""
     keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
-    window = maps.window((head,), slice(query, query + 1), keys)
+    window = cell_maps(maps).window((head,), slice(query, query + 1), keys)
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
     best = [int(place) for place in np.argsort(-weights, kind="stable")[:PLACES] if weights[place] > 0]
     panels = []

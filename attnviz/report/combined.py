@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import select_heads
+from attnviz.maps.heads import select_heads, with_cells
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.head_table import rank_heads
@@ -53,7 +53,7 @@ def combined_report(recording: Recording, options: ReportOptions, method: str, r
         )
     refuse_style(options.look, "a combination of heads")
     heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
-    maps = reduce_heads(heads, method, residual)
+    maps = reduce_heads(with_cells(heads), method, residual)
     said = COMBINATIONS[method]
     shown = PERCENT if options.table is None else WEIGHT
     weights = head_panels(maps, 0, [shown], options, maps.module) if options.medium.draws_maps else []

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import select_heads
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.heads import select_heads, with_cells
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
 from attnviz.metrics.metrics import METRICS, Metric
@@ -36,7 +36,7 @@ class _Scope:
     """What the heads were measured on: the recordings, and the chosen heads of all of them."""
 
     recordings: tuple[Recording, ...]
-    heads: list[tuple[LayerMaps, int]]
+    heads: list[tuple[CellMaps, int]]
 
     @property
     def texts(self) -> int:
@@ -55,7 +55,8 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> R
         AttnvizError: if the recordings have different heads, or the order cannot be had.
     """
     refuse_style(options.look, "a table of heads")
-    scope = _Scope(recordings, [head for one in recordings for head in select_heads(one, options.selection)])
+    heads = [head for one in recordings for head in select_heads(one, options.selection)]
+    scope = _Scope(recordings, with_cells(heads))
     _refuse_unlike(recordings)
     table = head_table(scope.heads, scope.texts, options.sort, options.top)
     as_rows = options.medium.lists_heads

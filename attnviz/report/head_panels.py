@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.report.colors import ColorScale
 from attnviz.report.numbers import QUANTITIES, HeadCells
 from attnviz.report.options import ReportOptions
@@ -39,7 +39,7 @@ def head_panels(
         pooled = overview.maximum[0] if largest else overview.mean[0]
         values, visible = {WEIGHT: pooled, PERCENT: pooled}, overview.visible
     else:
-        window = maps.window((head,), queries, keys)
+        window = cell_maps(maps).window((head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
     return [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import bands
 
@@ -67,7 +67,7 @@ class HeadCells:
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
         fields: dict[str, NDArray[Any]] = {}
         for side, maps in self.sides.items():
-            window = maps.window((self.head,), queries, self.keys)
+            window = cell_maps(maps).window((self.head,), queries, self.keys)
             numbers = {"score": window.scores[0], "weight": window.weights[0]}
             fields[f"visible{side}"] = window.visible
             fields |= {

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import measure
 from attnviz.text.tokens import Tokens
@@ -14,13 +15,13 @@ from tests.conftest import random_maps
 LAYERS, HEADS, TOKENS = 12, 12, 512
 RUNS = 3
 HOLD = "from tests.bench.metrics import random_recording; recording = random_recording()"
-MEASURE = "; from attnviz.metrics.metrics import measure; [measure(maps) for maps in recording.maps]"
+MEASURE = "; from attnviz.metrics.metrics import measure; [measure(cell_maps(maps)) for maps in recording.maps]"
 
 
 def main() -> None:
     """Prints the ratio of time to the forward pass, and of memory to the same recording held and not measured."""
     recording = random_recording()
-    measured = pair_functions(lambda: [measure(maps) for maps in recording.maps], forward_pass(), runs=RUNS)
+    measured = pair_functions(lambda: [measure(cell_maps(maps)) for maps in recording.maps], forward_pass(), runs=RUNS)
     report(f"every metric, {LAYERS} x {HEADS} heads, {TOKENS} tokens, to a forward pass", measured, 1.0)
     held = pair_commands([sys.executable, "-c", HOLD + MEASURE], [sys.executable, "-c", HOLD], runs=RUNS)
     print(f"{'resident memory to the recording alone (at most 2)':58} {held.memory:.2f}")

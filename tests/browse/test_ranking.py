@@ -8,7 +8,8 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import METRICS
 from attnviz.text.tokens import Tokens
-from tests.conftest import HEADS
+from tests.conftest import HEADS, every_head
+from tests.maps.examples import ComputedMaps
 
 
 def previous_maps(layer: int, tokens: int = 8) -> DenseMaps:
@@ -46,7 +47,7 @@ def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:
 
 
 def test_naming_measures_what_measuring_does(recording: Recording) -> None:
-    heads = [(maps, head) for maps in recording.maps for head in maps.heads]
+    heads = every_head(recording)
     named, measured = Ranking(heads), Ranking(heads)
     while (group := named.unnamed()) is not None:
         assert len(group) == HEADS
@@ -56,8 +57,6 @@ def test_naming_measures_what_measuring_does(recording: Recording) -> None:
 
 
 def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
-    from tests.browse.test_session import LongMaps
-
     tokens = Tokens.numbered(32_000)
-    maps = LongMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
+    maps = ComputedMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
     assert Ranking([(maps, 0)]).unnamed() is None

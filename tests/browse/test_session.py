@@ -7,11 +7,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse.session import Session
 from attnviz.browse.state import View
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps, Window
 from attnviz.maps.recording import Recording
-from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
+from tests.maps.examples import ComputedMaps
 from tests.text.examples import made_tokens
 
 ROWS, COLUMNS = slice(0, QUERIES), slice(0, KEYS)
@@ -132,25 +131,9 @@ def test_weights_of_all_heads_share_the_scale_from_0_to_1(recording: Recording) 
     assert log.low == pytest.approx(1e-4)
 
 
-class LongMaps(LayerMaps):
-    """Maps too long for their arrays, that refuse a window which would make them."""
-
-    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        shape = (queries.stop - queries.start, keys.stop - keys.start)
-        assert shape[0] * shape[1] < 5_000_000
-        values = np.full((len(heads), *shape), 0.25, dtype=np.float32)
-        return Window(values, values, np.ones(shape, dtype=bool))
-
-    def overview(
-        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
-    ) -> Overview:
-        values = np.full((len(heads), height, width), 0.5, dtype=np.float32)
-        return Overview(values, values, np.ones((height, width), dtype=bool))
-
-
 def test_long_maps_are_never_made_whole() -> None:
     tokens = Tokens.numbered(32_000)
-    maps = LongMaps(layer=0, module="", heads=(0, 1), query_tokens=tokens, key_tokens=tokens)
+    maps = ComputedMaps(layer=0, module="", heads=(0, 1), query_tokens=tokens, key_tokens=tokens)
     session = Session(Recording(maps=(maps,), model="long"))
     whole = slice(0, 32_000)
     for view in (View(), View(scores=True), View(words=True), View(special=False)):

@@ -18,6 +18,7 @@ from attnviz.capture.mask_rules import mask_of, position_rules
 from attnviz.capture.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.text.tokens import Tokens
 
 HEADS, QUERIES, KEYS = 4, 30, 40
@@ -114,7 +115,7 @@ def test_windows_of_large_scores_are_exact() -> None:
     exact = (queries.double() @ keys.double().transpose(-1, -2))[0] * 0.125
     expected = exact.masked_fill(~torch.from_numpy(cells(RULES["causal"])), -torch.inf).softmax(-1)
     assert 32 < exact.abs().max() < 128
-    weights = maps.window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
+    weights = cell_maps(maps).window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
     np.testing.assert_allclose(weights, expected, atol=6e-6)
 
 
@@ -217,7 +218,9 @@ def test_long_recordings_of_real_architectures_hold_no_square(name: str) -> None
             name == "gemma2",
             name == "gpt-oss",
         )
-        weights, expected = (maps.window(maps.heads, slice(0, 64), slice(0, 64)).weights for maps in (factored, dense))
+        weights, expected = (
+            cell_maps(maps).window(maps.heads, slice(0, 64), slice(0, 64)).weights for maps in (factored, dense)
+        )
         np.testing.assert_allclose(weights, expected, atol=3e-5)
 
 
@@ -230,7 +233,7 @@ def test_softmax_is_kept_as_factors_only_where_they_give_its_weights(right: bool
     kept = capture_call(CallSite(0, None, "layers.0", "self", "layers", "encoder"), (0, 1), call, False)
     assert kept.held_as is (FactoredMaps if right else DenseMaps)
     maps = maps_of([kept], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
-    weights = maps.window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
+    weights = cell_maps(maps).window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
     np.testing.assert_allclose(weights, before.softmax(-1)[0], atol=1e-6)
 
 

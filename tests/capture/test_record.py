@@ -17,6 +17,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
+from tests.conftest import cells
 
 HEADS, WIDTH = 4, 12
 
@@ -384,7 +385,7 @@ def test_autocast_rounds_what_the_model_multiplies_and_nothing_that_is_computed_
         model(queries, keys)
     rounded = (each.bfloat16().double() for each in (queries, keys))
     expected = (next(rounded) @ next(rounded).transpose(-1, -2) / math.sqrt(8)).softmax(-1)
-    window = recording.maps[0].window((0, 1, 2), slice(0, 5), slice(0, 7))
+    window = cells(recording).window((0, 1, 2), slice(0, 5), slice(0, 7))
     np.testing.assert_allclose(window.weights, expected[0], atol=1e-6)
 
 

@@ -1,15 +1,16 @@
-"""Factored maps to test with, and the dense computation in float64 that they must agree with."""
+"""Maps to test with: factored ones, the dense computation in float64 that they must agree with, and long ones."""
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
@@ -121,3 +122,27 @@ def same_overview(overview: Overview, expected: Overview, atol: float) -> None:
     np.testing.assert_allclose(overview.mean, expected.mean, atol=atol)
     np.testing.assert_allclose(overview.maximum, expected.maximum, atol=atol)
     np.testing.assert_array_equal(overview.visible, expected.visible)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ComputedMaps(CellMaps):
+    """Maps of any length that hold nothing: every weight is 0.25, every pixel 0.5; no window of millions is made."""
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        scores = self.scores_of(heads, queries, keys)
+        return Window(scores, scores, self.visibility(queries, keys))
+
+    def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
+        shape = (queries.stop - queries.start, keys.stop - keys.start)
+        assert shape[0] * shape[1] < 5_000_000
+        return np.full((len(heads), *shape), 0.25, dtype=np.float32)
+
+    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+        return np.ones((queries.stop - queries.start, keys.stop - keys.start), dtype=bool)
+
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
+        values = np.full((len(heads), height, width), 0.5, dtype=np.float32)
+        return Overview(values, values, np.ones((height, width), dtype=bool))

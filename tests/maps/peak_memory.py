@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.maps.words import Grouping, regroup
 from attnviz.metrics.combine import reduce_heads
@@ -43,9 +43,10 @@ def long_maps() -> FactoredMaps:
 
 def draw(derived: str) -> None:
     """A head of the maps as a picture of 64 x 64 pixels, and one row of its numbers."""
-    maps: LayerMaps = long_maps()
+    maps: CellMaps = long_maps()
     if derived == "words":
-        [maps] = regroup(Recording(maps=(maps,), model="a test"), Selection(), Grouping(words=True)).maps
+        joined = regroup(Recording(maps=(maps,), model="a test"), Selection(), Grouping(words=True))
+        maps = cell_maps(joined.maps[0])
     else:
         maps = reduce_heads([(maps, head) for head in maps.heads], derived)
     whole = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.browse.session import Session
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
@@ -68,7 +70,7 @@ def test_more_pixels_than_blocks_and_single_cells_are_refused() -> None:
     pooled = pooled_maps(whole_maps())
     whole = slice(0, QUERIES), slice(0, KEYS)
     for ask in (
-        lambda: pooled.window((0,), slice(0, 3), slice(0, 3)),
+        lambda: cell_maps(pooled),
         lambda: pooled.overview((0,), 15, 4, *whole),
         lambda: pooled.overview((0,), 4, 15, *whole),
     ):
@@ -152,7 +154,17 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
     shown = capsys.readouterr().out
     assert "60 x 60 tokens in 15 x 15 cells" in " ".join(shown.split())
     assert "shows a part exactly" not in shown
-    for command in (["show", "--table", "weights"], ["heads"], ["show", "-o", str(tmp_path / "n.csv")]):
+    for command in (
+        ["show", "--table", "weights"],
+        ["show", "-o", str(tmp_path / "n.csv")],
+        ["show", "--words"],
+        ["show", "--sort", "entropy"],
+        ["show", "--reduce", "mean"],
+        ["compare", "--with", str(path)],
+        ["heads"],
+    ):
         assert main([command[0], str(path), *command[1:]]) == 1
         assert "pooled to blocks of 4 x 4 tokens" in capsys.readouterr().err
     assert not (tmp_path / "n.csv").exists()
+    with pytest.raises(AttnvizError, match="pooled to blocks of 4 x 4 tokens"):
+        Session(recording)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import bands, block_edges
-from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
+from tests.conftest import KEYS, QUERIES, dense_maps
 
 ALL = (slice(0, QUERIES), slice(0, KEYS))
 
@@ -86,11 +86,6 @@ def test_refuses_arrays_that_are_turned(name: str) -> None:
 def test_refuses_a_recording_of_nothing() -> None:
     with pytest.raises(AttnvizError, match="nothing was recorded"):
         Recording(maps=(), model="none")
-
-
-def test_each_head_comes_in_layer_order(recording: Recording) -> None:
-    heads = [(maps.layer, head) for maps, head in recording.each_head()]
-    assert heads == [(layer, head) for layer in (0, 1) for head in range(HEADS)]
 
 
 def test_a_recording_says_what_it_holds_without_its_numbers() -> None:

@@ -12,6 +12,7 @@ from attnviz.maps.words import Grouping, JoinedMaps, join, regroup
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
 from attnviz.text.units import Units
+from tests.conftest import cells
 from tests.maps.peak_memory import peak_memory
 
 
@@ -102,7 +103,7 @@ def test_refuses_to_leave_nothing_of_a_text_of_special_tokens() -> None:
 
 def test_only_units_of_one_token_have_scores() -> None:
     units = Units.of(tokens(), words=True)
-    joined = join(recording().maps[0].window((3,), slice(0, 4), slice(0, 4)), units, units)
+    joined = join(cells(recording()).window((3,), slice(0, 4), slice(0, 4)), units, units)
     assert np.isnan(joined.scores[0, 1]).all()
     np.testing.assert_allclose(joined.scores[0, 0], [np.log(1.4), np.nan, np.log(1.3)], rtol=1e-6)
 

@@ -5,7 +5,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.combine import CombinedMaps, reduce_heads
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
@@ -13,7 +13,7 @@ from tests.maps.peak_memory import peak_memory
 from tests.metrics.test_metrics import maps_of
 
 COUNT = 4
-Heads = list[tuple[LayerMaps, int]]
+Heads = list[tuple[CellMaps, int]]
 
 
 def two_layers(causal: bool = True, count: int = COUNT) -> Heads:

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
+from attnviz.maps.heads import select_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from attnviz.metrics.head_table import head_table, rank_heads
@@ -26,7 +27,7 @@ from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
-from tests.conftest import HEADS, LAYERS
+from tests.conftest import HEADS, LAYERS, cells, every_head
 from tests.metrics.test_metrics import maps_of
 
 LISTED = Medium(lists_heads=True)
@@ -53,14 +54,14 @@ def known_recording(shift: float = 0.0) -> Recording:
 
 
 def test_rows_are_in_the_order_of_layers_and_heads() -> None:
-    table = head_table(known_recording().each_head())
+    table = head_table(every_head(known_recording()))
     assert [row.name for row in table.rows] == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
     assert [row.pattern for row in table.rows][:2] == ["sink: a 1.00", "next token 0.82"]
 
 
 @pytest.mark.parametrize(("sort", "best"), [("previous", "1.2"), ("next", "0.1"), ("sink", "0.0"), ("-entropy", "0.0")])
 def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> None:
-    table = head_table(known_recording().each_head(), sort=sort, top=2)
+    table = head_table(every_head(known_recording()), sort=sort, top=2)
     assert (table.rows[0].name, len(table.rows), table.measured) == (best, 2, LAYERS * HEADS)
 
 
@@ -70,14 +71,14 @@ def test_show_draws_the_heads_that_rank_first() -> None:
 
 
 def test_ranking_without_a_metric_keeps_the_order() -> None:
-    heads = list(known_recording().each_head())
+    heads = select_heads(known_recording(), Selection())
     assert rank_heads(heads, None, 2) == heads[:2]
 
 
 def test_numbers_are_means_over_texts_with_their_spread() -> None:
     recordings = [known_recording(), known_recording(shift=0.4)]
-    row = head_table([head for one in recordings for head in one.each_head()], texts=2).rows[5]
-    each = [measure(one.maps[1])[2].values["previous"] for one in recordings]
+    row = head_table([head for one in recordings for head in every_head(one)], texts=2).rows[5]
+    each = [measure(cells(one, 1))[2].values["previous"] for one in recordings]
     assert row.values["previous"] == pytest.approx(np.mean(each))
     assert row.spreads["previous"] == pytest.approx(abs(each[0] - each[1]) / np.sqrt(2))
     assert np.isnan(row.values["hidden"])
@@ -87,7 +88,7 @@ def test_sinks_on_different_first_tokens_share_a_name() -> None:
     other = known_recording()
     tokens = tokenize("z b c d e f g h")
     other = replace(other, maps=tuple(replace(maps, query_tokens=tokens, key_tokens=tokens) for maps in other.maps))
-    heads = [*known_recording().each_head(), *other.each_head()]
+    heads = [*every_head(known_recording()), *every_head(other)]
     assert head_table(heads, texts=2).rows[0].pattern == "sink: first token 1.00"
 
 

@@ -9,6 +9,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import HeadNumbers, measure
 from attnviz.metrics.patterns import name_pattern
@@ -33,7 +34,7 @@ def repeat() -> Recording:
 
 def numbers_of(recording: Recording) -> list[HeadNumbers]:
     """The numbers of every head."""
-    return [numbers for maps in recording.maps for numbers in measure(maps)]
+    return [numbers for maps in recording.maps for numbers in measure(cell_maps(maps))]
 
 
 def test_model_file_travels_and_is_small() -> None:

@@ -5,9 +5,9 @@ import io
 import json
 import tracemalloc
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps, Window
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
 from attnviz.render.formats import draw, medium_of, write
@@ -26,10 +25,10 @@ from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
-from attnviz.streaming.overview import Overview
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
+from tests.maps.examples import ComputedMaps
 
 DATA = (".csv", ".json", ".npz")
 
@@ -208,21 +207,6 @@ def test_report_without_cells_is_refused() -> None:
     empty = Report(title="t", panels=(), caption="c", remarks=())
     with pytest.raises(AttnvizError, match=r"no numbers of cells to write to \.csv"):
         draw(empty, ".csv")
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ComputedMaps(LayerMaps):
-    """Maps whose windows are made when they are asked for."""
-
-    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        shape = (len(heads), queries.stop - queries.start, keys.stop - keys.start)
-        return Window(np.zeros(shape, np.float32), np.full(shape, 0.001, np.float32), np.ones(shape[1:], dtype=bool))
-
-    def overview(
-        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
-    ) -> Overview:
-        raise AssertionError("data needs no overview")
 
 
 class Sink(io.RawIOBase):

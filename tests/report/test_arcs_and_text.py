@@ -22,7 +22,7 @@ from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
-from tests.conftest import random_maps
+from tests.conftest import cells, random_maps
 from tests.maps.examples import factored
 
 LONG = 700
@@ -55,7 +55,7 @@ def test_a_query_alone_asks_for_the_text_that_it_attends_to(recording: Recording
     assert report.style == "text"
     assert report.panels[0].title == "head 0.0: “q3” (3) attends to"
     assert np.array_equal(
-        report.panels[0].values[0], recording.maps[0].window((0,), slice(3, 4), slice(0, 7)).weights[0, 0]
+        report.panels[0].values[0], cells(recording).window((0,), slice(3, 4), slice(0, 7)).weights[0, 0]
     )
 
 

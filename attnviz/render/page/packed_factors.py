@@ -133,7 +133,7 @@ def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
     return min(side, queries), min(side, keys)
 
 
-def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
+def peak_of(maps: FactoredMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
     """Row and column of the largest weight, and that weight: looked for in the pixel that has it."""
     largest = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
     if largest.max() < 0:

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import PRECISIONS, Precision, deflated, encode_weights, without_nan
 from attnviz.render.page.packed_factors import SENTENCE, KeyPool, PackedFactors, factored_bytes, pack_factors, peak_of
 from attnviz.report.numbers import HeadCells
@@ -168,7 +168,7 @@ def pack_head(head: HeadCells, plan: Plan) -> PackedHead:
 
 def read_exact(maps: LayerMaps, head: HeadCells, plan: Plan) -> Cells:
     """A cell for every query and key."""
-    window = maps.window((head.head,), head.queries, head.keys)
+    window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
     if plan.precision.exact:
         second = np.where(visible, scores, np.float32(np.nan))

@@ -15,6 +15,7 @@ from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
+from tests.conftest import cells
 from tests.render.figure.test_draw import recorded, shown_texts, words
 
 
@@ -67,7 +68,7 @@ def test_text_is_shaded_by_the_weights_of_its_query_and_masked_tokens_have_no_co
     report = report_of(recording, style="text", query="2")
     assert "“that” (2)" in report.panels[0].title
     boxes = [patch for patch in figure(report).findobj(Rectangle) if patch.get_width() < 3 and patch.get_height() < 1]
-    weights = recording.maps[0].window((0,), slice(2, 3), slice(0, 5)).weights[0, 0]
+    weights = cells(recording).window((0,), slice(2, 3), slice(0, 5)).weights[0, 0]
     fills = [np.asarray(box.get_facecolor()) for box in boxes][-5:]
     wanted = report.panels[0].scale.rgb(weights) / 255
     assert np.allclose([tuple(fill)[:3] for fill in fills[:3]], wanted[:3], atol=1e-6)

@@ -21,7 +21,7 @@ from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.tokens import Tokens, tokenize
-from tests.conftest import random_maps
+from tests.conftest import cells, random_maps
 
 LONG_TITLE = "A title which goes on and on " * 8
 WORDS = ["the", "cat", "that", "sat", "on", "a", "mat", "extraordinarily", ",", "or", "so", "it", "seemed"]
@@ -249,7 +249,7 @@ def test_table_writes_each_visible_number_into_its_cell() -> None:
         for text in drawn.axes[0].texts
         if "." in text.get_text()
     }
-    scores = recording.maps[0].window((0,), slice(0, 4), slice(0, 6)).scores[0]
+    scores = cells(recording).window((0,), slice(0, 4), slice(0, 6)).scores[0]
     assert numbers == {(row, column): f"{scores[row, column]:.4f}" for row in range(4) for column in range(row + 1)}
 
 

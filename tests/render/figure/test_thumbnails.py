@@ -23,6 +23,7 @@ from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.tokens import Tokens
+from tests.conftest import cells
 
 
 def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:
@@ -168,7 +169,7 @@ def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
     assert [panel.title for panel in report.panels] == [f"{layer}.{head}" for layer in range(3) for head in range(7)]
     assert {panel.group for panel in report.panels} == {"layer 0", "layer 1", "layer 2"}
     block = ((2,), slice(0, 4), slice(0, 6))
-    wanted = b.maps[1].window(*block).weights - a.maps[1].window(*block).weights
+    wanted = cells(b, 1).window(*block).weights - cells(a, 1).window(*block).weights
     assert np.array_equal(report.panels[9].values, wanted[0])
     assert report.remarks[1].startswith("Each thumbnail is B − A")
     sheet = arrange_sheet(report)

@@ -12,6 +12,7 @@ import pytest
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
@@ -194,7 +195,8 @@ def test_comparison_of_long_texts_shows_their_difference(show: Opener) -> None:
     opened = show(comparison_report(a, b, "another seed", ReportOptions(medium=NUMBERS)))
     opened.open_head(0)
     opened.until("current.stage.picture.whole")
-    before, after = (one.maps[0].window((0,), slice(9, 10), slice(11, 12)).weights[0, 0, 0] for one in (a, b))
+    cell = (0,), slice(9, 10), slice(11, 12)
+    before, after = (cell_maps(one.maps[0]).window(*cell).weights[0, 0, 0] for one in (a, b))
     assert opened.evaluate("shown.at(9, 11)") == pytest.approx(after - before, abs=1e-3)
 
 
