@@ -27,7 +27,7 @@ from attnviz.text.tokens import Tokens
 SCRIPTS = (
     "factors.js",
     "numbers.js",
-    "factored.js",
+    "sides.js",
     "colors.js",
     "surface.js",
     "stage.js",
