@@ -1,4 +1,4 @@
-"""The computation of one attention head step by step, as a lecture tells it, with its own numbers.
+"""The computation of one attention head step by step, with its own numbers, as a lecture would go through it.
 
 After Vaswani et al. 2017, "Attention Is All You Need": sections 3.2.1 (scores to weights) and 3.2.2 (heads).
 """
@@ -9,12 +9,19 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, known_names, overflow
-from attnviz.explain.composition import COMPOSITION, tell_composition
-from attnviz.explain.head_view import Teller
-from attnviz.explain.inputs import tell_embedding, tell_heads, tell_projections, tell_tokens
-from attnviz.explain.outputs import tell_join, tell_output, tell_sum
+from attnviz.explain.head_view import HeadView
+from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
+from attnviz.explain.outputs import explain_join, explain_output, explain_sum
 from attnviz.explain.tables import Explanation, Step
-from attnviz.explain.weights import tell_dropout, tell_mask, tell_scaling, tell_scores, tell_softmax
+from attnviz.explain.weights import (
+    COMPOSITION,
+    explain_composition,
+    explain_dropout,
+    explain_mask,
+    explain_scaling,
+    explain_scores,
+    explain_softmax,
+)
 from attnviz.models.computation import Computation
 from attnviz.report.look import Look
 from attnviz.text.selection import refuse_missing
@@ -25,12 +32,12 @@ TRAINED = "Trained to go on with segments of random bytes that are said again, a
 
 
 def explain(
-    numbers: Computation, head: int = 0, step: str | None = None, room: int = 78, look: Look | None = None
+    computation: Computation, head: int = 0, step: str | None = None, room: int = 78, look: Look | None = None
 ) -> Explanation:
     """The steps of one head of a computation, or only the one of that name.
 
     Args:
-        numbers: what the layer computed.
+        computation: what the layer computed.
         head: the head that is shown.
         step: the name of a single step; ``None`` for all.
         room: characters a line that the tables may take; what is longer is cut in the middle.
@@ -39,42 +46,42 @@ def explain(
     Raises:
         AttnvizError: if there is no such head or step, or its scores are not finite.
     """
-    refuse_missing((head,), tuple(range(len(numbers.queries))), f"head in layer {numbers.layer}:")
+    refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
         raise AttnvizError(f"unknown step {step!r}; {known_names(STEPS)} works")
-    if step == COMPOSITION and not numbers.parts:
+    if step == COMPOSITION and not computation.parts:
         raise AttnvizError(f"--step {COMPOSITION} needs heads before this one; --model trained --head 1.1 has them")
-    if not np.isfinite(numbers.scores[head]).all():
-        raise overflow(f"scores of head {numbers.layer}.{head}", numbers.scores.dtype.name)
-    teller = Teller(numbers, head, room)
-    told = [
-        replace(tell(teller), name=name)
-        for name, tell in STEPS.items()
-        if step in (None, name) and (name != COMPOSITION or numbers.parts)
+    if not np.isfinite(computation.scores[head]).all():
+        raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
+    view = HeadView(computation, head, room)
+    steps = [
+        replace(explain_step(view), name=name)
+        for name, explain_step in STEPS.items()
+        if step in (None, name) and (name != COMPOSITION or computation.parts)
     ]
-    words = " ".join(visible_label(word) for word in numbers.tokens.text.split())
+    words = " ".join(visible_label(word) for word in computation.tokens.text.split())
     look = look or Look()
     return Explanation(
         title=look.title or words,
-        head=f"{numbers.layer}.{head}",
-        steps=tuple(told),
-        remarks=(TRAINED if numbers.seed is None else UNTRAINED.format(numbers.seed),),
+        head=f"{computation.layer}.{head}",
+        steps=tuple(steps),
+        remarks=(TRAINED if computation.seed is None else UNTRAINED.format(computation.seed),),
         look=look,
     )
 
 
-STEPS: dict[str, Callable[[Teller], Step]] = {
-    "tokens": tell_tokens,
-    "embedding": tell_embedding,
-    "projections": tell_projections,
-    "heads": tell_heads,
-    "scores": tell_scores,
-    "scaling": tell_scaling,
-    COMPOSITION: tell_composition,
-    "mask": tell_mask,
-    "softmax": tell_softmax,
-    "dropout": tell_dropout,
-    "sum": tell_sum,
-    "join": tell_join,
-    "output": tell_output,
+STEPS: dict[str, Callable[[HeadView], Step]] = {
+    "tokens": explain_tokens,
+    "embedding": explain_embedding,
+    "projections": explain_projections,
+    "heads": explain_heads,
+    "scores": explain_scores,
+    "scaling": explain_scaling,
+    COMPOSITION: explain_composition,
+    "mask": explain_mask,
+    "softmax": explain_softmax,
+    "dropout": explain_dropout,
+    "sum": explain_sum,
+    "join": explain_join,
+    "output": explain_output,
 }

@@ -1,5 +1,6 @@
 """An Explanation to a file: the table of its formats, each renderer imported when it is used."""
 
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -11,22 +12,41 @@ if TYPE_CHECKING:
     from attnviz.report.look import Look
 
 TERMINAL = ".txt"
-RENDERERS = {
-    TERMINAL: "attnviz.explain.terminal",
-    ".html": "attnviz.explain.page",
-    ".md": "attnviz.explain.markdown",
+
+
+@dataclass(frozen=True)
+class ExplanationFormat:
+    """A kind of file that explanations are written as: a row of the table.
+
+    Attributes:
+        suffix: of such files.
+        module: whose ``write(explanation, suffix, file)`` writes them.
+        room: characters that a line of a table may take; ``None`` where the look's width says.
+    """
+
+    suffix: str
+    module: str
+    room: int | None = None
+
+
+FORMATS = {
+    row.suffix: row
+    for row in (
+        ExplanationFormat(TERMINAL, "attnviz.explain.terminal"),
+        ExplanationFormat(".html", "attnviz.explain.page", room=88),
+        ExplanationFormat(".md", "attnviz.explain.markdown", room=88),
+    )
 }
-PAGE_ROOM = 88  # characters of a line of a table on a page
 
 
 def write(explanation: "Explanation", suffix: str, file: IO[bytes]) -> None:
     """Writes the explanation to an open file, which is of the kind that ``suffix`` names."""
-    import_module(RENDERERS[suffix]).write(explanation, suffix, file)
+    import_module(FORMATS[suffix].module).write(explanation, suffix, file)
 
 
 def room(suffix: str, look: "Look") -> int:
     """How many characters a line of a table may take in such a file."""
-    return look.width - 2 if suffix == TERMINAL else PAGE_ROOM
+    return FORMATS[suffix].room or look.width - 2
 
 
 def suffix_of(path: Path) -> str:
@@ -36,6 +56,6 @@ def suffix_of(path: Path) -> str:
         AttnvizError: if no renderer makes such files of an explanation.
     """
     suffix = path.suffix.lower()
-    if suffix not in RENDERERS:
-        raise AttnvizError(f"explain writes no {suffix or 'file without a suffix'}; {known_names(RENDERERS)} works")
+    if suffix not in FORMATS:
+        raise AttnvizError(f"explain writes no {suffix or 'file without a suffix'}; {known_names(FORMATS)} works")
     return suffix

@@ -31,7 +31,7 @@ def _step_parts(number: int, step: Step) -> list[str]:
     for table in step.tables:
         parts += [f"**{escape(table.title)}**", _table_text(table)]
         parts += [f"*{table.cut}*"] if table.cut else []
-    return parts + [f"> {escape(worked)}" for worked in step.worked]
+    return parts + [f"> {escape(example)}" for example in step.examples]
 
 
 def _table_text(table: Table) -> str:

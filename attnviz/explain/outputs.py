@@ -3,32 +3,35 @@
 After Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 (the sum) and 3.2.2 (heads).
 """
 
-from attnviz.explain.head_view import Teller
+from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Step, shape
-from attnviz.explain.worked_examples import join_heads, work_sum
+from attnviz.explain.worked_examples import join_heads, sum_example
 
 
-def tell_sum(at: Teller) -> Step:
+def explain_sum(head: HeadView) -> Step:
     """Values mixed by the weights."""
-    numbers = at.numbers
-    dropped, values, mixed = (each[at.head] for each in (numbers.dropped, numbers.values, numbers.mixed))
+    computation = head.computation
+    all_heads = computation.dropped, computation.values, computation.mixed
+    dropped, values, mixed = (each[head.number] for each in all_heads)
     return Step(
         title="Weighted sum of values",
         sentence="Each query gets the average of all values, each counted by its weight: this is where information "
         "moves from one token to another.",
-        formula="C = D V" if numbers.dropout else "C = P V",
-        latex="C = D V" if numbers.dropout else "C = P V",
+        formula="C = D V" if computation.dropout else "C = P V",
+        latex="C = D V" if computation.dropout else "C = P V",
         before=f"weights {shape(queries=dropped.shape[0], keys=dropped.shape[1])}, "
         f"V {shape(keys=values.shape[0], features=values.shape[1])}",
         after=shape(queries=mixed.shape[0], features=mixed.shape[1]),
-        tables=(at.features("C", mixed, numbers.tokens.labels, at.head * mixed.shape[1]),),
-        worked=(work_sum(at.numbers, at.head),),
+        tables=(head.features("C", mixed, computation.tokens.labels, head.number * mixed.shape[1]),),
+        examples=(sum_example(head.computation, head.number),),
     )
 
 
-def tell_join(at: Teller) -> Step:
+def explain_join(head: HeadView) -> Step:
     """The heads side by side again."""
-    heads, queries, width = at.numbers.mixed.shape
+    computation = head.computation
+    heads, queries, width = computation.mixed.shape
+    joined = head.features("C", join_heads(computation.mixed), computation.tokens.labels)
     return Step(
         title="Heads joined",
         sentence=f"What the {heads} heads have gathered is put side by side again, head 0 first."
@@ -38,15 +41,15 @@ def tell_join(at: Teller) -> Step:
         latex=rf"C = [C_0, \dots, C_{{{heads - 1}}}]" if heads > 1 else "C = C_0",
         before=shape(heads=heads, queries=queries, features=width),
         after=shape(queries=queries, features=heads * width),
-        tables=(at.features("C", join_heads(at.numbers.mixed), at.numbers.tokens.labels),) if heads > 1 else (),
+        tables=(joined,) if heads > 1 else (),
     )
 
 
-def tell_output(at: Teller) -> Step:
+def explain_output(head: HeadView) -> Step:
     """The joined heads mixed to the output."""
-    numbers = at.numbers
-    heads, queries, width = numbers.mixed.shape
-    bias = "" if numbers.query_bias is None else " + b_O"
+    computation = head.computation
+    heads, queries, width = computation.mixed.shape
+    bias = "" if computation.query_bias is None else " + b_O"
     return Step(
         title="Output projection",
         sentence="A last matrix mixes what the heads have gathered back into the features of the model. A layer adds "
@@ -54,6 +57,6 @@ def tell_output(at: Teller) -> Step:
         formula=f"Y = C W_O{bias}",
         latex=f"Y = C W_O{bias}",
         before=shape(queries=queries, features=heads * width),
-        after=shape(queries=queries, features=numbers.output.shape[1]),
-        tables=(at.features("Y", numbers.output, numbers.tokens.labels),),
+        after=shape(queries=queries, features=computation.output.shape[1]),
+        tables=(head.features("Y", computation.output, computation.tokens.labels),),
     )

@@ -69,8 +69,8 @@ def _section(number: int, step: Step) -> str:
         f'<p class="shape">{escape(step.before)} → {escape(step.after)}</p>',
         *(_table(table) for table in step.tables),
     ]
-    if step.worked:
-        parts.append('<div class="worked">' + "".join(f"<p>{escape(line)}</p>" for line in step.worked) + "</div>")
+    if step.examples:
+        parts.append('<div class="worked">' + "".join(f"<p>{escape(line)}</p>" for line in step.examples) + "</div>")
     return "\n".join([*parts, "</section>"])
 
 

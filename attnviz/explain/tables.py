@@ -1,6 +1,7 @@
 """The values of an explanation: its steps, with their tables already cut to size."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,9 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 
-MOST_ROWS = 12
-WIDEST_LABEL = 14
-WIDEST_COLUMN_LABEL = 8
+MAX_ROWS = 12
+MAX_LABEL_WIDTH = 14
+MAX_COLUMN_LABEL_WIDTH = 8
 GAP = "…"
 ABSENT = "·"
 
@@ -62,8 +63,8 @@ class Step:
         latex: the same for a page that typesets it.
         before: the shapes that go in, in named axes.
         after: the shapes that come out.
-        tables: the numbers.
-        worked: one number of them worked out by hand, and what was measured.
+        tables: the computation.
+        examples: one number of them worked out by hand, and what was measured.
         name: as ``--step`` takes it.
     """
 
@@ -74,13 +75,13 @@ class Step:
     before: str
     after: str
     tables: tuple[Table, ...] = ()
-    worked: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
     name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A computation told step by step, every choice made.
+    """A computation step by step, every choice made.
 
     Attributes:
         title: the heading: the text.
@@ -102,59 +103,71 @@ def shape(**sizes: int) -> str:
     return f"({', '.join(f'{name} {size}' for name, size in sizes.items())})"
 
 
-def cut_table(
-    title: str,
-    values: NDArray[np.generic],
-    rows: tuple[str, ...],
-    columns: tuple[str, ...],
-    room: int,
-    *,
-    visible: BoolArray | None = None,
-    scale: ColorScale | None = None,
-    spec: str = ".4f",
-) -> Table:
-    """The table of a matrix, cut in the middle to at most ``room`` characters a line and ``MOST_ROWS`` rows.
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Numbers that a table is made of.
 
-    Args:
+    Attributes:
         title: over it.
         values: ``(rows, columns)``.
         rows: a label a row.
         columns: a label a column.
-        room: characters of a line.
         visible: ``(rows, columns)``, where there is a number; ``None`` for everywhere.
         scale: colours of the values.
         spec: Python's format for a number.
     """
-    seen = np.ones(values.shape, dtype=bool) if visible is None else visible
-    shown = values[seen]
-    widest = max(len(format(end, spec)) for end in (shown.min(), shown.max())) if shown.size else 1
-    width = 1 + max(widest, *(min(cell_len(label), WIDEST_COLUMN_LABEL) for label in columns))
-    label = 1 + min(WIDEST_LABEL, max(cell_len(row) for row in rows))
-    kept_rows = keep_ends(len(rows), MOST_ROWS)
-    kept_columns = keep_ends(len(columns), max(3, (room - label) // width))
-    picked = values[np.ix_(_filled(kept_rows), _filled(kept_columns))].astype(np.float64)
-    picked[~seen[np.ix_(_filled(kept_rows), _filled(kept_columns))]] = np.nan
-    picked[[row is None for row in kept_rows]] = np.nan
-    picked[:, [column is None for column in kept_columns]] = np.nan
+
+    title: str
+    values: NDArray[Any]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    visible: BoolArray | None = None
+    scale: ColorScale | None = None
+    spec: str = ".4f"
+
+    @property
+    def seen(self) -> BoolArray:
+        """Where there is a number, ``(rows, columns)``."""
+        return np.ones(self.values.shape, dtype=bool) if self.visible is None else self.visible
+
+
+def cut_table(matrix: Matrix, room: int) -> Table:
+    """The table of a matrix, cut in the middle to at most ``room`` characters a line and ``MAX_ROWS`` rows."""
+    rows = keep_ends(len(matrix.rows), MAX_ROWS)
+    columns = keep_ends(len(matrix.columns), max(3, _columns_that_fit(matrix, room)))
     return Table(
-        title=title,
-        rows=tuple(GAP if row is None else rows[row] for row in kept_rows),
-        columns=tuple(GAP if column is None else columns[column] for column in kept_columns),
-        cells=tuple(
-            tuple(
-                GAP
-                if row is None or column is None
-                else format(values[row, column], spec)
-                if seen[row, column]
-                else ABSENT
-                for column in kept_columns
-            )
-            for row in kept_rows
-        ),
-        values=picked,
-        scale=scale,
-        cut=_cut_sentence(kept_rows, len(rows), kept_columns, len(columns)),
+        title=matrix.title,
+        rows=tuple(GAP if row is None else matrix.rows[row] for row in rows),
+        columns=tuple(GAP if column is None else matrix.columns[column] for column in columns),
+        cells=tuple(tuple(_cell(matrix, row, column) for column in columns) for row in rows),
+        values=_kept_values(matrix, rows, columns),
+        scale=matrix.scale,
+        cut=_cut_sentence(rows, len(matrix.rows), columns, len(matrix.columns)),
     )
+
+
+def _columns_that_fit(matrix: Matrix, room: int) -> int:
+    """How many columns a line has room for, each as wide as the longest number or label."""
+    shown = matrix.values[matrix.seen]
+    longest = max(len(format(end, matrix.spec)) for end in (shown.min(), shown.max())) if shown.size else 1
+    width = 1 + max(longest, *(min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns))
+    label = 1 + min(MAX_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
+    return (room - label) // width
+
+
+def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
+    if row is None or column is None:
+        return GAP
+    return format(matrix.values[row, column], matrix.spec) if matrix.seen[row, column] else ABSENT
+
+
+def _kept_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
+    """The numbers of the rows and columns that are kept, NaN where there is none or the cut is."""
+    places = np.ix_(_filled(rows), _filled(columns))
+    values = np.where(matrix.seen[places], matrix.values[places].astype(np.float64), np.nan)
+    values[[row is None for row in rows]] = np.nan
+    values[:, [column is None for column in columns]] = np.nan
+    return values
 
 
 def keep_ends(count: int, most: int) -> list[int | None]:

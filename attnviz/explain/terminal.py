@@ -5,7 +5,7 @@ from typing import IO
 
 from rich.cells import cell_len
 
-from attnviz.explain.tables import ABSENT, GAP, WIDEST_COLUMN_LABEL, WIDEST_LABEL, Explanation, Step, Table
+from attnviz.explain.tables import ABSENT, GAP, MAX_COLUMN_LABEL_WIDTH, MAX_LABEL_WIDTH, Explanation, Step, Table
 from attnviz.render.terminal.lines import Line, Span, fit, print_lines, wrap
 from attnviz.report.colors import ink_on
 
@@ -50,9 +50,9 @@ def _block(number: int, step: Step, explanation: Explanation) -> list[Line]:
     for tables in _side_by_side(step.tables, inner):
         lines += [[], *_band([_table_lines(table, inner, explanation.look.colors > 0) for table in tables])]
         lines += [[Span(" " * INDENT), Span(line, style="dim")] for table in tables for line in _cut(table, inner)]
-    if step.worked:
+    if step.examples:
         lines.append([])
-    return lines + [[Span(" " * INDENT), Span(line)] for worked in step.worked for line in wrap(worked, inner)]
+    return lines + [[Span(" " * INDENT), Span(line)] for example in step.examples for line in wrap(example, inner)]
 
 
 def _wrapped_formula(formula: str, width: int) -> list[str]:
@@ -97,12 +97,12 @@ def _band(blocks: list[list[Line]]) -> list[Line]:
 
 
 def _label_width(table: Table) -> int:
-    return 1 + min(WIDEST_LABEL, max(cell_len(row) for row in table.rows))
+    return 1 + min(MAX_LABEL_WIDTH, max(cell_len(row) for row in table.rows))
 
 
 def _cell_widths(table: Table) -> list[int]:
     """Columns that each cell of a row takes, one of them to stand apart; a gap takes two."""
-    width = 1 + max(table.width, min(WIDEST_COLUMN_LABEL, max(cell_len(column) for column in table.columns)))
+    width = 1 + max(table.width, min(MAX_COLUMN_LABEL_WIDTH, max(cell_len(column) for column in table.columns)))
     return [2 if column == table.gap else width for column in range(len(table.columns))]
 
 

@@ -5,53 +5,58 @@ After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
 
 import numpy as np
 
-from attnviz.explain.head_view import Teller
-from attnviz.explain.tables import Step, shape
-from attnviz.explain.worked_examples import variance_table, work_renormalizing, work_score, work_weight
+from attnviz.base.arrays import FloatArray
+from attnviz.explain.head_view import HeadView
+from attnviz.explain.tables import Matrix, Step, cut_table, shape
+from attnviz.explain.worked_examples import masking_example, score_example, variance_table, weight_example
+
+COMPOSITION = "composition"
+ALL = "all"
 
 
-def tell_scores(at: Teller) -> Step:
+def explain_scores(head: HeadView) -> Step:
     """Dot products of queries and keys."""
-    queries, keys = at.raw.shape
+    queries, keys = head.raw.shape
     return Step(
         title="Scores",
         sentence="Each query is compared with each key by their dot product: it is large where the key offers what the "
         "query looks for. Rows are queries, columns are keys.",
         formula="S = Q Kᵀ",
         latex=r"S = Q K^\top",
-        before=f"Q {shape(queries=queries, features=at.width)}, K {shape(keys=keys, features=at.width)}",
+        before=f"Q {shape(queries=queries, features=head.width)}, K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
-        tables=(at.cells("q·k", at.raw),),
-        worked=(work_score(at.numbers, at.head),),
+        tables=(head.cells("q·k", head.raw),),
+        examples=(score_example(head.computation, head.number),),
     )
 
 
-def tell_scaling(at: Teller) -> Step:
+def explain_scaling(head: HeadView) -> Step:
     """Scores divided so that their variance does not grow with the width."""
-    numbers, raw, scaled = at.numbers, at.raw, at.numbers.scores[at.head]
-    usual = np.isclose(numbers.scale, at.width**-0.5)
-    factor, latex = f"· {numbers.scale:.4g}", rf"\cdot {numbers.scale:.4g}"
+    computation, raw, scaled = head.computation, head.raw, head.computation.scores[head.number]
+    usual = np.isclose(computation.scale, head.width**-0.5)
+    factor, latex = f"· {computation.scale:.4g}", rf"\cdot {computation.scale:.4g}"
     if usual:
-        factor, latex = f"/ √{at.width}", rf"/ \sqrt{{{at.width}}}"
-    if numbers.temperature != 1:
-        factor, latex = f"{factor} / {numbers.temperature:g}", rf"{latex} / {numbers.temperature:g}"
-    chosen = "" if usual else f" Here q·k is multiplied by {numbers.scale:.4g} instead."
-    warm = "" if numbers.temperature == 1 else f" Then they are divided by the temperature, {numbers.temperature:g}."
-    total = numbers.scale / numbers.temperature
+        factor, latex = f"/ √{head.width}", rf"/ \sqrt{{{head.width}}}"
+    if computation.temperature != 1:
+        factor, latex = f"{factor} / {computation.temperature:g}", rf"{latex} / {computation.temperature:g}"
+    chosen = "" if usual else f" Here q·k is multiplied by {computation.scale:.4g} instead."
+    warmth = computation.temperature
+    warm = "" if warmth == 1 else f" Then they are divided by the temperature, {warmth:g}."
+    total = computation.scale / computation.temperature
     before, after = (float(scores.var(dtype=np.float64)) for scores in (raw, scaled))
     return Step(
         title="Scaling",
-        sentence=f"Were the {at.width} features of q and k independent, with mean 0 and variance 1, each product of "
-        f"two would have variance 1 and their sum q·k variance {at.width}: the wider the heads, the larger the scores, "
-        "until the softmax puts everything on one key and passes on no gradient. Multiplying by 1/√width brings the "
-        f"variance back to 1.{chosen}{warm}",
+        sentence=f"Were the {head.width} features of q and k independent, with mean 0 and variance 1, each product of "
+        f"two would have variance 1 and their sum q·k variance {head.width}: the wider the heads, the larger the "
+        "scores, until the softmax puts everything on one key and passes on no gradient. Multiplying by 1/√width "
+        f"brings the variance back to 1.{chosen}{warm}",
         formula=f"S′ = S {factor}    since Var(α q·k) = α² Var(q·k)",
         latex=rf"S' = S {latex} \quad \text{{since}} \quad \operatorname{{Var}}(\alpha\, q \cdot k) = "
         r"\alpha^2 \operatorname{Var}(q \cdot k)",
         before=shape(queries=raw.shape[0], keys=raw.shape[1]),
         after=shape(queries=raw.shape[0], keys=raw.shape[1]),
-        tables=(at.cells("scores", scaled), variance_table(at.width, at.room)),
-        worked=(
+        tables=(head.cells("scores", scaled), variance_table(head.width, head.room)),
+        examples=(
             f"Variance of q·k in this head, measured: {before:.4f} before, {after:.4f} after "
             f"(× {total:.4f}² = {total**2:.4f}).",
             "Its features are neither independent nor of variance 1, so this need not be 1. The table has random "
@@ -60,16 +65,43 @@ def tell_scaling(at: Teller) -> Step:
     )
 
 
-def tell_mask(at: Teller) -> Step:
+def explain_composition(head: HeadView) -> Step:
+    """How a head uses what earlier heads have written: the scores of the last query, part by part.
+
+    After Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", K-composition: keys are linear in the
+    features that they are made of, and these are a sum of the embedding and of what each earlier head has added.
+    """
+    computation = head.computation
+    queries, keys = head.raw.shape
+    parts = score_parts(head)
+    labels = (*computation.parts, ALL)
+    title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
+    matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
+    return Step(
+        title="Heads composed",
+        sentence="A key is made of a sum, the embedding and what each head before has added to its token, and so is "
+        "every score: the table has the parts. A head before that copies the predecessor of each token into it lets "
+        "this one find the token that came after an earlier copy of the query: two heads that do together what "
+        "neither can alone (induction).",
+        formula="S′ = Σ over parts: Q K(part)ᵀ · scale",
+        latex=r"S' = \sum_{p} Q K_p^\top \cdot \text{scale}",
+        before=f"{len(computation.parts)} parts of K {shape(keys=keys, features=head.width)}",
+        after=shape(queries=queries, keys=keys),
+        tables=(cut_table(matrix, head.room),),
+        examples=(largest_score_example(head, parts), *copied_example(head, parts)),
+    )
+
+
+def explain_mask(head: HeadView) -> Step:
     """Scores of hidden keys taken away."""
-    numbers, scores = at.numbers, at.numbers.scores[at.head]
-    hidden = int((~numbers.visible).sum())
+    computation, scores = head.computation, head.computation.scores[head.number]
+    hidden = int((~computation.visible).sum())
     same = shape(queries=scores.shape[0], keys=scores.shape[1])
     if not hidden:
         sentence = "There is no mask: every query may look at every key, also at those that come after it"
         return Step(
             title="Mask",
-            sentence=f"{sentence}{'' if numbers.cross else ' (--causal hides those)'}.",
+            sentence=f"{sentence}{'' if computation.cross else ' (--causal hides those)'}.",
             formula="S″ = S′",
             latex="S'' = S'",
             before=same,
@@ -83,22 +115,22 @@ def tell_mask(at: Teller) -> Step:
         latex=r"S''_{ij} = S'_{ij} \text{ where } j \le i, \text{ else } -\infty",
         before=same,
         after=same,
-        tables=(at.cells("masked scores", scores, masked=True),),
+        tables=(head.cells("masked scores", scores, masked=True),),
     )
 
 
-def tell_softmax(at: Teller) -> Step:
+def explain_softmax(head: HeadView) -> Step:
     """Scores to weights."""
-    numbers, weights = at.numbers, at.numbers.weights[at.head]
-    masked = not numbers.visible.all()
-    table = at.cells("weights", weights, masked=masked, low=0.0)
+    computation, weights = head.computation, head.computation.weights[head.number]
+    masked = not computation.visible.all()
+    table = head.cells("weights", weights, masked=masked, low=0.0)
     sums = weights.sum(axis=1)
-    worked = [
-        work_weight(at.numbers, at.head),
+    examples = [
+        weight_example(head.computation, head.number),
         f"Every row sums to 1: from {sums.min():.4f} to {sums.max():.4f} here, over {len(sums)} rows.",
     ]
     if masked:
-        worked.append(work_renormalizing(at.numbers, at.head))
+        examples.append(masking_example(head.computation, head.number))
     return Step(
         title="Softmax",
         sentence="Each row of scores becomes weights that are positive and sum to 1: the share of its attention that a "
@@ -108,15 +140,15 @@ def tell_softmax(at: Teller) -> Step:
         before=shape(queries=weights.shape[0], keys=weights.shape[1]),
         after=shape(queries=weights.shape[0], keys=weights.shape[1]),
         tables=(table,),
-        worked=tuple(worked),
+        examples=tuple(examples),
     )
 
 
-def tell_dropout(at: Teller) -> Step:
+def explain_dropout(head: HeadView) -> Step:
     """Weights dropped at random."""
-    numbers, dropped = at.numbers, at.numbers.dropped[at.head]
+    computation, dropped = head.computation, head.computation.dropped[head.number]
     same = shape(queries=dropped.shape[0], keys=dropped.shape[1])
-    share = numbers.dropout
+    share = computation.dropout
     if not share:
         return Step(
             title="Dropout",
@@ -127,7 +159,7 @@ def tell_dropout(at: Teller) -> Step:
             before=same,
             after=same,
         )
-    weights = numbers.weights[at.head]
+    weights = computation.weights[head.number]
     lost = int(((dropped == 0) & (weights > 0)).sum())
     return Step(
         title="Dropout",
@@ -137,9 +169,56 @@ def tell_dropout(at: Teller) -> Step:
         latex=rf"D = P \odot \text{{kept}} / (1 - {share:g})",
         before=same,
         after=same,
-        tables=(at.cells("weights after dropout", dropped, masked=not numbers.visible.all(), low=0.0),),
-        worked=(
+        tables=(head.cells("weights after dropout", dropped, masked=not computation.visible.all(), low=0.0),),
+        examples=(
             f"{lost} of {int((weights > 0).sum())} weights were dropped; the others are {1 / (1 - share):.4g} times as "
             "large. Rows sum to 1 no more, only on average.",
         ),
     )
+
+
+def score_parts(head: HeadView) -> FloatArray:
+    """What each part gives to the scores of the last query, and their sum, ``(parts + 1, keys)``."""
+    computation = head.computation
+    query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
+    each = np.stack([part[head.number] @ query for part in computation.parts.values()])
+    return np.asarray(np.concatenate([each, each.sum(axis=0, keepdims=True)]), dtype=np.float32)
+
+
+def largest_score_example(head: HeadView, parts: FloatArray) -> str:
+    """The largest score of the last query as a sum."""
+    computation, key = head.computation, found_key(head)
+    each = zip(computation.parts, parts[:-1, key], strict=True)
+    terms = " + ".join(f"{_short(value)} ({name})" for name, value in each)
+    weight = float(computation.weights[head.number, -1, key])
+    return f"{_pair(head, key)} (token {key}): score {terms} = {_short(parts[-1, key])}, weight {weight:.2f}"
+
+
+def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
+    """What the earlier head that gives most to this score had copied into the key."""
+    computation, key = head.computation, found_key(head)
+    given = zip(computation.parts, parts[:-1, key], strict=True)
+    heads = [(value, name) for name, value in given if name in computation.earlier]
+    if not heads:
+        return ()
+    name = max(heads)[1]
+    row = computation.earlier[name][key]
+    source = int(row.argmax())
+    labels = computation.key_tokens.labels
+    return (
+        f"There, {name} had looked at “{labels[source]}” (token {source}, weight {row[source]:.2f}) "
+        f"and written it into “{labels[key]}”.",
+    )
+
+
+def found_key(head: HeadView) -> int:
+    """The key that the last query looks at most."""
+    return int(head.computation.weights[head.number, -1].argmax())
+
+
+def _pair(head: HeadView, key: int) -> str:
+    return f"“{head.computation.tokens.labels[-1]}” to “{head.computation.key_tokens.labels[key]}”"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")

@@ -16,9 +16,9 @@ from rich.cells import cell_len
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import STEPS, explain
-from attnviz.explain.formats import RENDERERS, room, write
+from attnviz.explain.formats import FORMATS, room, write
 from attnviz.explain.markdown import escape
-from attnviz.explain.tables import Explanation, Table, cut_table, keep_ends
+from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends
 from attnviz.explain.terminal import explanation_lines
 from attnviz.explain.worked_examples import variance_table
 from attnviz.models.computation import Computation
@@ -136,37 +136,37 @@ def test_scores_that_overflow_are_refused() -> None:
 @pytest.mark.parametrize("scale", ["1000", "-1000"])
 def test_large_scores_are_worked_less_the_largest_so_that_no_power_overflows(scale: str) -> None:
     explanation = explain(compute(scale=scale), step="softmax")
-    worked = explanation.steps[0].worked[0]
-    assert "is taken first, which changes no weight" in worked
-    powers, total, weight = map(float, re.findall(r"\d+\.\d{4}", worked.rpartition(";")[0])[-3:])
+    example = explanation.steps[0].examples[0]
+    assert "is taken first, which changes no weight" in example
+    powers, total, weight = map(float, re.findall(r"\d+\.\d{4}", example.rpartition(";")[0])[-3:])
     assert weight == pytest.approx(powers / total, abs=1e-4)
 
 
 def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
     explanation = explain(causal, room=400)
-    worked = {step.name: step.worked for step in explanation.steps}
-    score = worked["scores"][0]
+    examples = {step.name: step.examples for step in explanation.steps}
+    score = examples["scores"][0]
     assert "q of “Life” · k of “" in score
     first, second = re.findall(r"(−?[\d.]+) × (−?[\d.]+)", score)
     product = sum(float(a.replace("−", "-")) * float(b.replace("−", "-")) for a, b in (first, second))
     result = float(score.rsplit("= ", 1)[1].replace("−", "-"))
     assert product == pytest.approx(result, abs=5e-4)
     assert f"{result:.4f}" in tables(explanation, "scores")[0].cells[0]
-    assert worked["softmax"][0].rsplit("= ", 1)[1] in tables(explanation, "softmax")[0].cells[6]
-    assert worked["sum"][0].rsplit("= ", 1)[1].replace("−", "-") == tables(explanation, "sum")[0].cells[6][0]
+    assert examples["softmax"][0].rsplit("= ", 1)[1] in tables(explanation, "softmax")[0].cells[6]
+    assert examples["sum"][0].rsplit("= ", 1)[1].replace("−", "-") == tables(explanation, "sum")[0].cells[6][0]
 
 
 def test_masking_after_the_softmax_is_shown_equal(causal: Computation) -> None:
     [softmax] = explain(causal, step="softmax").steps
-    difference = re.search(r"The largest difference is ([\d.e-]+)\.", softmax.worked[-1])
+    difference = re.search(r"The largest difference is ([\d.e-]+)\.", softmax.examples[-1])
     assert difference
     assert float(difference[1]) < 1e-6
 
 
 def test_masked_cells_are_absent_and_never_zero_or_infinite(causal: Computation) -> None:
     for step in ("mask", "softmax"):
-        [told] = explain(causal, step=step).steps
-        hidden = [told.tables[0].cells[row][column] for row in range(7) for column in range(row + 1, 7)]
+        [found] = explain(causal, step=step).steps
+        hidden = [found.tables[0].cells[row][column] for row in range(7) for column in range(row + 1, 7)]
         assert set(hidden) == {"·"}
 
 
@@ -178,7 +178,7 @@ def test_variance_of_random_products_is_the_width_and_one_when_scaled() -> None:
 
 def test_measured_variance_falls_by_the_square_of_the_scale(causal: Computation) -> None:
     [scaling] = explain(causal, step="scaling").steps
-    before, after = re.findall(r"(\d+\.\d{4}) (?:before|after)", scaling.worked[0])
+    before, after = re.findall(r"(\d+\.\d{4}) (?:before|after)", scaling.examples[0])
     assert float(after) == pytest.approx(float(before) / 2, rel=1e-2)
 
 
@@ -195,7 +195,9 @@ def test_dropout_shows_which_weights_were_kept_and_doubled() -> None:
     [dropout] = explain(numbers, step="dropout").steps
     kept = numbers.dropped[0] > 0
     assert np.allclose(numbers.dropped[0][kept], 2 * numbers.weights[0][kept])
-    assert dropout.worked[0].startswith(f"{(~kept).sum()} of 49 weights were dropped; the others are 2 times as large")
+    assert dropout.examples[0].startswith(
+        f"{(~kept).sum()} of 49 weights were dropped; the others are 2 times as large"
+    )
 
 
 def test_context_gives_keys_and_values_of_their_own() -> None:
@@ -209,9 +211,9 @@ def test_context_gives_keys_and_values_of_their_own() -> None:
 def test_second_layer_is_given_what_the_first_added() -> None:
     first, second = (compute(num_layers=2, layer=layer) for layer in (0, 1))
     assert np.allclose(second.features, first.features + first.output, atol=1e-6)
-    told = explain(second, 1)
-    assert told.head == "1.1"
-    assert "outputs of the layers before" in told.steps[1].formula
+    found = explain(second, 1)
+    assert found.head == "1.1"
+    assert "outputs of the layers before" in found.steps[1].formula
 
 
 def test_a_single_head_is_not_split(second: Explanation) -> None:
@@ -227,7 +229,7 @@ def test_one_step_may_be_asked_for(causal: Computation) -> None:
 
 def test_long_tables_are_cut_in_the_middle_and_say_so() -> None:
     values = np.arange(600.0).reshape(20, 30)
-    table = cut_table("t", values, tuple(map(str, range(20))), tuple(map(str, range(30))), 60)
+    table = cut_table(Matrix("t", values, tuple(map(str, range(20))), tuple(map(str, range(30)))), 60)
     assert len(table.rows) == 12
     assert table.rows[6] == "…"
     assert table.rows[-1] == "19"
@@ -303,7 +305,7 @@ def test_signs_of_markdown_are_made_plain() -> None:
     assert escape("a|b *c* <d> $e_1$") == r"a\|b \*c\* &lt;d&gt; \$e\_1\$"
 
 
-@pytest.mark.parametrize("suffix", sorted(RENDERERS))
+@pytest.mark.parametrize("suffix", sorted(FORMATS))
 def test_same_computation_gives_the_same_bytes(suffix: str) -> None:
     once, again = (drawn(explain(compute()), suffix) for _ in range(2))
     assert once == again
@@ -313,7 +315,7 @@ def test_same_computation_gives_the_same_bytes(suffix: str) -> None:
 @given(st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and text.isprintable()))
 def test_any_text_survives_every_rendering(text: str) -> None:
     explanation = explain(compute(text, tokenizer="char"))
-    for suffix in RENDERERS:
+    for suffix in FORMATS:
         assert drawn(explanation, suffix)
 
 
@@ -381,7 +383,7 @@ def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induc
     assert table.rows == ("embedding", "head 0.0", "head 0.1", "all")
     np.testing.assert_allclose(table.values[3, :2], table.values[:3, :2].sum(axis=0), atol=1e-4)
     np.testing.assert_allclose(table.values[3, :2], trained.scores[1, -1, :2], atol=1e-3)
-    assert "head 0.0 had looked at “e” (token " in step.worked[1]
+    assert "head 0.0 had looked at “e” (token " in step.examples[1]
     found, before = int(trained.weights[1, -1].argmax()), trained.parts["head 0.0"][1] @ trained.queries[1, -1]
     assert trained.tokens.labels[found - 1] == "e"
     assert before[found] * trained.scale > trained.scores[1, -1, found] / 2
