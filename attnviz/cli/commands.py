@@ -164,7 +164,7 @@ def record_command(
         raise AttnvizError(f"{str(text)!r} is a recording already; attnviz show {text} draws it")
     recording = record(text, model_settings(input, model), selection)
     if half:
-        from attnviz.maps.saved_factors import halve
+        from attnviz.maps.half import halve
 
         recording = halve(recording)
     save(recording, path, output.force)

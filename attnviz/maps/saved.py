@@ -103,7 +103,7 @@ def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
 
 
 def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tokens]") -> "LayerMaps":
-    from attnviz.maps.saved_factors import read_factored
+    from attnviz.maps.half import read_factored
 
     kind, held = entry.take("kind", str), entry.take("class", str)
     if kind not in ("self", "cross") or held not in ("dense", "factored", "pooled"):
@@ -152,8 +152,8 @@ def _read_pooled(file: "TensorFile", prefix: str, entry: "Entry", common: dict[s
 
 def _arrays_of(maps: "LayerMaps") -> "dict[str, NDArray[Any]]":
     from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.half import factored_arrays
     from attnviz.maps.pooled import PooledMaps
-    from attnviz.maps.saved_factors import factored_arrays
 
     if isinstance(maps, FactoredMaps):
         return factored_arrays(maps)
@@ -164,8 +164,8 @@ def _arrays_of(maps: "LayerMaps") -> "dict[str, NDArray[Any]]":
 
 def _map_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
     from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.half import factored_header
     from attnviz.maps.pooled import PooledMaps
-    from attnviz.maps.saved_factors import factored_header
 
     header = {name: getattr(maps, name) for name in ("layer", "module", "heads", "kind", "item", "scale", "fidelity")}
     queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))

@@ -10,9 +10,9 @@ from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.half import HalfArray, halve
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
-from attnviz.maps.saved_factors import HalfArray, halve
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 from tests.maps.examples import CASES, factored, with_factors
