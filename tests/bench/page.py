@@ -117,13 +117,13 @@ def show_long_text(path: Path) -> None:
 FRAMES = """async () => {
     location.hash = "number=1&view=matrix";
     const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-    while (!current?.stage?.picture.whole) await wait(20);
+    while (!state.current?.stage?.picture.whole) await wait(20);
     const times = [];
     for (let place = 0; place < 20; place++) {
         const [top, left] = [3000 + 8 * place, 500 + 16 * place];
         const part = {top, bottom: top + 512, left, right: left + 512, height: 512, width: 512};
         const start = performance.now();
-        await new Promise((done) => theComputer().ask(shown.sides, part, ({last}) => last === 512 && done()));
+        await new Promise((done) => theComputer().ask(state.shown.sides, part, ({last}) => last === 512 && done()));
         times.push(performance.now() - start);
         await wait(20);
     }
@@ -132,7 +132,8 @@ FRAMES = """async () => {
 
 HOVER = """async (view) => {
     location.hash = `number=5&view=${view}`;
-    while (!(current && state.view === view && shown.number === 5)) await new Promise((done) => setTimeout(done, 5));
+    const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+    while (!(state.current && state.view === view && state.shown.number === 5)) await wait(5);
     pointTo({query: 0, key: 0}, 1, 1);
     let slowest = 0;
     for (let place = 3; place < 500; place += 7) {

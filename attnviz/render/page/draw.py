@@ -5,8 +5,6 @@ import hashlib
 import html
 import json
 import re
-from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 from typing import IO, Any
 
@@ -17,6 +15,7 @@ from attnviz.maps.heads import head_name
 from attnviz.render.page.encoding import PRECISIONS, base85
 from attnviz.render.page.packed_factors import follows_from_factors
 from attnviz.render.page.packing import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
+from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.arcs_and_text import find_query
 from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.look import Look
@@ -24,24 +23,6 @@ from attnviz.report.numbers import HeadCells, Numbers
 from attnviz.report.report import Report, Summary
 from attnviz.text.tokens import Tokens
 
-SCRIPTS = (
-    "factors.js",
-    "numbers.js",
-    "sides.js",
-    "colors.js",
-    "surface.js",
-    "stage.js",
-    "matrix.js",
-    "zoom.js",
-    "arcs.js",
-    "words.js",
-    "table.js",
-    "overview.js",
-    "inspector.js",
-    "save.js",
-    "page.js",
-)
-WORKER = ("factors.js", "worker.js")
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:;{worker} "
     "base-uri 'none'; form-action 'none'"
@@ -71,7 +52,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     heads, keys = pack_heads(report.numbers.heads, plan)
     file.write(_opening(report, report.numbers, plan, heads).encode())
     if plan.factored:
-        _write_data(file, "worker", "\n".join(_asset(name) for name in WORKER).encode())
+        _write_data(file, "worker", bundle("worker.js").encode())
     for number, packed_keys in enumerate(keys):
         _write_data(file, f"keys-{number}", base85(packed_keys))
     for number, head in enumerate(heads):
@@ -87,7 +68,7 @@ def _write_data(file: IO[bytes], name: str, content: bytes) -> None:
 
 def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
-    style, script = _style(report.look), "\n".join(_asset(name) for name in SCRIPTS)
+    style, script = _style(report.look), bundle("page.js")
     data = _about_page(report, numbers, plan, heads)
     fields = {
         "policy": POLICY.format(
@@ -102,12 +83,12 @@ def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHea
         "data": _script_json(data),
         "script": script,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], read_asset("page.html"))
 
 
 def _style(look: Look) -> str:
     """The page's style: as the reader's system is, or as the look says."""
-    style = _asset("page.css")
+    style = read_asset("page.css")
     if look.theme is None:
         return style
     condition = "all" if look.theme == "dark" else "not all"
@@ -268,8 +249,3 @@ def _text85(content: bytes) -> str:
 def _script_json(value: dict[str, Any]) -> str:
     """JSON in which nothing can end a script element or start a comment."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-@cache
-def _asset(name: str) -> str:
-    return (files("attnviz.render.page") / "assets" / name).read_text(encoding="utf-8")

@@ -16,36 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
-from attnviz.render.page.draw import SCRIPTS, _asset
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
 from attnviz.render.page.packing import log_sum_exp, plan_page
+from attnviz.render.page.scripts import bundle
 from attnviz.report.colors import colormap
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look, parse_bytes
-from attnviz.report.options import Medium, ReportOptions
+from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import Tokens
-from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
+from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps
+from tests.render.page.examples import HOSTILE, NUMBERS, large, with_labels
 
-NUMBERS = Medium(draws_maps=False)
-STATEMENT = r"^(?:async )?(?:function|class|const|let) (\w+)"
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    "<img src=x onerror=alert(1)>",
-    "{{script}}",
-    "&lt;b&gt;",
-    "\u2028",
-    "[bold]$x_1$",
-    "\U0001f469\u200d\U0001f469\u200d\U0001f467",
-    "שלום",
-    "",
-)
 FLOAT32, UINT16, UINT8 = PRECISIONS
 
 
@@ -136,31 +121,6 @@ def page_of(recording: Recording, max_size: int = 50_000_000, **selection: str) 
     return page(build_report(recording, options))
 
 
-def labelled(labels: tuple[str, ...]) -> Tokens:
-    return replace(Tokens.numbered(len(labels)), labels=labels)
-
-
-def with_labels(queries: tuple[str, ...], keys: tuple[str, ...]) -> Recording:
-    scores = np.zeros((1, len(queries), len(keys)), dtype=np.float32)
-    maps = DenseMaps(
-        layer=0,
-        module="layers.0",
-        heads=(0,),
-        query_tokens=labelled(queries),
-        key_tokens=labelled(keys),
-        scores=scores,
-        weights=np.full_like(scores, 1 / len(keys)),
-        visible=np.ones(scores.shape[1:], dtype=bool),
-    )
-    return Recording(maps=(maps,), model="a test", remarks=queries)
-
-
-def large(tokens: int, heads: int = 2, causal: bool = True) -> Recording:
-    """Heads of many tokens, so that their numbers are quantized."""
-    maps = random_maps(Tokens.numbered(tokens), heads=heads, causal=causal, peak=3, seed=1)
-    return Recording(maps=(maps,), model="a test")
-
-
 def test_policy_allows_the_pages_own_script_and_style_and_nothing_else(recording: Recording) -> None:
     made = page_of(recording)
     [style] = made.styles
@@ -180,8 +140,8 @@ def test_page_names_no_address_and_has_no_inline_handler(recording: Recording) -
     assert {value for _, name, value in made.attributes if name in ("src", "href")} == {"data:,"}
 
 
-def test_script_is_the_readable_files_as_they_are(recording: Recording) -> None:
-    assert page_of(recording).script == "\n".join(_asset(name) for name in SCRIPTS)
+def test_script_is_the_modules_joined(recording: Recording) -> None:
+    assert page_of(recording).script == bundle("page.js")
 
 
 def test_same_report_gives_the_same_bytes(recording: Recording) -> None:
@@ -421,8 +381,3 @@ def test_refuses_a_report_without_cells(recording: Recording) -> None:
     report = build_report(recording, ReportOptions(medium=NUMBERS))
     with pytest.raises(AttnvizError, match=r"no heads to show in a \.html page"):
         draw(replace(report, numbers=None), ".html")
-
-
-def test_no_two_scripts_give_one_name_to_different_things() -> None:
-    stated = [name for script in SCRIPTS for name in re.findall(STATEMENT, _asset(script), re.MULTILINE)]
-    assert sorted(set(stated)) == sorted(stated)

@@ -1,12 +1,7 @@
 """The page in a browser: every view opened, pointed at and clicked, tokens as text, and nothing asked of anyone."""
 
 import io
-import os
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,109 +9,16 @@ import pytest
 from PIL import Image
 
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.options import Medium, ReportOptions
+from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
 from tests.conftest import LAYERS, dense, dense_maps
-from tests.render.page.test_draw import HOSTILE, large, with_labels
+from tests.render.page.conftest import Opener
+from tests.render.page.examples import HOSTILE, NUMBERS, large, report_of, with_labels
 
-NUMBERS = Medium(draws_maps=False)
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-api = pytest.importorskip("playwright.sync_api")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--no-first-run",
-]
 VIEWS = ("Matrix", "Arcs", "Text", "Table")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield started
-        started.close()
-
-
-@dataclass
-class Opened:
-    """A page in the browser, and what went wrong in it."""
-
-    page: Any
-    wrong: list[str] = field(default_factory=list)
-
-    def open_head(self, number: int = 0, view: str = "matrix") -> None:
-        self.page.evaluate(f"location.hash = 'head=x&number={number}&view={view}'")
-        self.until(f"current && shown.number === {number} && state.view === '{view}'")
-
-    def until(self, condition: str) -> None:
-        """Waits for a condition; the page's policy forbids the browser to do so by itself."""
-        for _ in range(500):
-            if self.evaluate(f"Boolean({condition})"):
-                return
-            self.page.wait_for_timeout(10)
-        pytest.fail(f"never: {condition}")
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            self.page.keyboard.press(key)
-
-    def text(self, selector: str) -> str:
-        return str(self.page.inner_text(selector))
-
-    def evaluate(self, expression: str) -> Any:
-        return self.page.evaluate(expression)
-
-    def middle_of_cell(self, query: int, key: int) -> tuple[float, float]:
-        place = self.evaluate(f"current.stage.picture.placeOf({{query: {query}, key: {key}}})")
-        bounds = self.page.locator(".stage-over").bounding_box()
-        return bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2
-
-
-@dataclass
-class Opener:
-    browser: Any
-    folder: Path
-    opened: list[Opened] = field(default_factory=list)
-
-    def __call__(self, report: Report, **context: Any) -> Opened:
-        path = self.folder / f"page-{len(self.opened)}.html"
-        path.write_bytes(draw(report, ".html"))
-        settings: dict[str, Any] = {"viewport": {"width": 1280, "height": 850}, "accept_downloads": True} | context
-        opened = Opened(self.browser.new_context(**settings).new_page())
-        self.opened.append(opened)
-        opened.page.on("console", lambda message: opened.wrong.append(f"console: {message.text}"))
-        opened.page.on("pageerror", lambda error: opened.wrong.append(f"error: {error}"))
-        opened.page.on("dialog", lambda dialog: opened.wrong.append(f"dialog: {dialog.message}"))
-        allowed = (path.as_uri(), "data:,", "blob:")
-        opened.page.on(
-            "request",
-            lambda request: None if request.url.startswith(allowed) else opened.wrong.append(f"request: {request.url}"),
-        )
-        opened.page.goto(path.as_uri())
-        return opened
-
-
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Opens reports as pages; afterwards no page may have complained or asked for anything."""
-    opener = Opener(browser, tmp_path)
-    yield opener
-    for opened in opener.opened:
-        opened.page.context.close()
-        assert opened.wrong == []
-
-
-def report_of(recording: Recording, table: str | None = None) -> Report:
-    return build_report(recording, ReportOptions(table=table, medium=NUMBERS))
 
 
 def comparison(recording: Recording) -> Report:
@@ -128,7 +30,7 @@ def test_click_on_a_thumbnail_opens_its_head_and_back_returns(show: Opener, reco
     opened = show(report_of(recording), viewport={"width": 900, "height": 800})
     assert opened.page.locator(".thumb").count() == 6
     opened.page.click(".thumb >> nth=4")
-    opened.until("current !== null")
+    opened.until("state.current !== null")
     assert opened.text("#head-title") == "Head 1.1 cross"
     assert not opened.page.is_visible("#overview")
     opened.page.click("#back")
@@ -162,7 +64,7 @@ def test_click_on_a_token_lists_what_it_attends_to_strongest_first(show: Opener)
     opened = show(report_of(recording))
     opened.open_head(1)
     x, y = opened.middle_of_cell(4, 0)
-    opened.page.mouse.click(x - opened.evaluate("current.stage.picture.cell"), y)
+    opened.page.mouse.click(x - opened.evaluate("state.current.stage.picture.cell"), y)
     weights = dense(recording).weights[1]
     listed = opened.page.locator(".inspector ul >> nth=0").locator("bdi").all_inner_texts()
     assert listed == [str(key) for key in np.argsort(-weights[4, :5])]
@@ -172,7 +74,7 @@ def test_click_on_a_token_lists_what_it_attends_to_strongest_first(show: Opener)
 
 def test_every_view_shows_hostile_tokens_as_text(show: Opener) -> None:
     opened = show(report_of(with_labels(HOSTILE, tuple(reversed(HOSTILE)))))
-    opened.until("current !== null")
+    opened.until("state.current !== null")
     for view in VIEWS:
         opened.page.click(f"#views button:text-is('{view}')")
         opened.until(f"state.view === '{view.lower()}'")
@@ -195,18 +97,18 @@ def test_page_decodes_the_numbers_of_the_recording(show: Opener) -> None:
         maps = dense(recording)
         query, key = tokens - 3, int(maps.weights[1, -3].argmax())
         cell = f"{query} * {tokens} + {key}"
-        assert opened.evaluate(f"shown.values[{cell}]") == pytest.approx(maps.weights[1, query, key], abs=0.004)
-        score = opened.evaluate(f"shown.score({query}, {key})")
+        assert opened.evaluate(f"state.shown.values[{cell}]") == pytest.approx(maps.weights[1, query, key], abs=0.004)
+        score = opened.evaluate(f"state.shown.score({query}, {key})")
         assert score["value"] == pytest.approx(maps.scores[1, query, key], abs=score["error"] + 1e-4)
-        assert opened.evaluate("shown.values[1] === ABSENT")
-        assert opened.evaluate("shown.score(0, 1)") is None
+        assert opened.evaluate("state.shown.values[1] === ABSENT")
+        assert opened.evaluate("state.shown.score(0, 1)") is None
 
 
 def test_masked_cells_are_absent_not_zero(show: Opener, causal_recording: Recording) -> None:
     opened = show(report_of(causal_recording))
     opened.open_head(0)
     alphas = opened.evaluate(
-        "Array.from(current.stage.picture.painted().getContext('2d').getImageData(0, 0, 7, 5).data)"
+        "Array.from(state.current.stage.picture.painted().getContext('2d').getImageData(0, 0, 7, 5).data)"
         ".filter((_, place) => place % 4 === 3)"
     )
     assert (np.array(alphas).reshape(5, 7) > 0).tolist() == dense(causal_recording).visible.tolist()
@@ -223,7 +125,7 @@ def test_nan_is_drawn_in_its_own_colour_and_named(show: Opener, recording: Recor
     opened = show(report_of(Recording(maps=(replace(maps, weights=weights),), model="a test")))
     opened.open_head(0)
     pixel = opened.evaluate(
-        "Array.from(current.stage.picture.painted().getContext('2d').getImageData(3, 2, 1, 1).data)"
+        "Array.from(state.current.stage.picture.painted().getContext('2d').getImageData(3, 2, 1, 1).data)"
     )
     assert pixel[:3] == opened.evaluate("page.nanColor")
     opened.page.mouse.move(*opened.middle_of_cell(2, 3))
@@ -236,7 +138,7 @@ def test_keyboard_alone_opens_moves_finds_and_leaves(show: Opener, recording: Re
     opened = show(report_of(recording))
     opened.page.focus(".thumb >> nth=0")
     opened.press("ArrowRight", "ArrowDown", "Enter")
-    opened.until("current !== null")
+    opened.until("state.current !== null")
     assert opened.text("#head-title") == "Head 1.1 cross"
     opened.press("ArrowDown", "ArrowDown", "ArrowRight")
     assert opened.evaluate("state.mark") == {"query": 1, "key": 1}
@@ -245,7 +147,7 @@ def test_keyboard_alone_opens_moves_finds_and_leaves(show: Opener, recording: Re
     opened.page.keyboard.type("k6")
     assert opened.evaluate("state.pin") == {"query": None, "key": 6}
     opened.press("Escape", "]")
-    opened.until("shown.number === 5")
+    opened.until("state.shown.number === 5")
     for key, view in (("2", "arcs"), ("3", "text"), ("4", "table"), ("1", "matrix")):
         opened.press(key)
         opened.until(f"state.view === '{view}'")
@@ -264,13 +166,13 @@ def test_zoom_keeps_the_cell_under_the_pointer(show: Opener) -> None:
         opened.page.mouse.wheel(0, -200)
         opened.page.wait_for_timeout(30)
     opened.page.keyboard.up("Control")
-    assert opened.evaluate("current.stage.picture.factor") > 4
+    assert opened.evaluate("state.current.stage.picture.factor") > 4
     opened.page.mouse.move(x + 1, y)
     after = opened.evaluate("state.mark")
     assert abs(after["query"] - before["query"]) <= 1
     assert abs(after["key"] - before["key"]) <= 1
     opened.press("0")
-    assert opened.evaluate("current.stage.picture.factor") == 1
+    assert opened.evaluate("state.current.stage.picture.factor") == 1
 
 
 def test_every_view_saves_itself_as_svg_and_png(show: Opener, recording: Recording) -> None:
@@ -295,12 +197,12 @@ def test_comparison_switches_between_a_b_and_their_difference(show: Opener, reco
     opened = show(comparison(recording))
     assert opened.page.locator("#sides button[aria-pressed=true]").inner_text() == "B − A"
     opened.open_head(2)
-    change = opened.evaluate("shown.values[0]")
+    change = opened.evaluate("state.shown.values[0]")
     values: list[float] = []
     for side in ("A", "B"):
         opened.page.click(f"#sides button:text-is('{side}')")
-        opened.until(f"state.side === '{side}' && shown.values === shown.sides[{len(values)}].weights")
-        values.append(opened.evaluate("shown.values[0]"))
+        opened.until(f"state.side === '{side}' && state.shown.values === state.shown.sides[{len(values)}].weights")
+        values.append(opened.evaluate("state.shown.values[0]"))
     assert values[0] == pytest.approx(dense(recording).weights[2, 0, 0])
     assert change == pytest.approx(values[1] - values[0], abs=1e-6)
     opened.press("c")
@@ -321,7 +223,7 @@ def test_comparison_switches_between_a_b_and_their_difference(show: Opener, reco
 def test_table_of_a_head_names_its_rows_and_columns_for_a_screen_reader(show: Opener, recording: Recording) -> None:
     opened = show(report_of(recording, table="both"))
     opened.page.click(".thumb >> nth=0")
-    opened.until("current !== null")
+    opened.until("state.current !== null")
     assert opened.page.locator("thead th[scope=col]").all_inner_texts() == [
         "query \\ key",
         *(f"k{n}" for n in range(7)),

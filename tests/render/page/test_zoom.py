@@ -1,7 +1,6 @@
 """Long texts in the page: its numbers are those of Python's windows, whatever rule a score follows, at every zoom."""
 
 import html
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,73 +10,16 @@ import pytest
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
-from attnviz.report.options import Medium, ReportOptions
-from attnviz.streaming.factors import Factors
+from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import Tokens
-from tests.maps.examples import factored, softmax
-from tests.render.page.test_in_browser import CHROMIUM, Opened, Opener, browser, report_of  # noqa: F401
-
-NUMBERS = Medium(draws_maps=False)
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-QUERIES, KEYS, FEATURES = 530, 610, 16
-
-
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Opener]:  # noqa: F811
-    opener = Opener(browser, tmp_path)
-    yield opener
-    for opened in opener.opened:
-        opened.page.context.close()
-        assert opened.wrong == []
-
-
-def long_maps(
-    mask: Mask | None = None,
-    bias: Bias | None = None,
-    softcap: float | None = None,
-    sink: Any = None,
-    queries: int = QUERIES,
-    keys: int = KEYS,
-    seed: int = 3,
-) -> FactoredMaps:
-    """Three heads on two key heads; enough cells that a page does not take them one by one."""
-    random = np.random.default_rng(seed)
-    mask, bias, key_heads = mask or Mask(), bias or Bias(), (0, 1, 0)
-    rows = random.normal(size=(3, queries, FEATURES)).astype(np.float32) * 3
-    columns = random.normal(size=(2, keys, FEATURES)).astype(np.float32)
-    scores = np.einsum("hqf,hkf->hqk", rows, columns[list(key_heads)]).astype(np.float64) * 0.25
-    if softcap is not None:
-        scores = softcap * np.tanh(scores / softcap)
-    whole = slice(0, queries), slice(0, keys)
-    _, logsumexp = softmax(scores + bias.block([0, 1, 2], *whole), mask.visible(*whole), sink)
-    return FactoredMaps(
-        layer=4, module="layers.4", heads=(0, 2, 5), kind="cross",
-        query_tokens=Tokens.numbered(queries), key_tokens=Tokens.numbered(keys),
-        factors=Factors(
-            queries=rows, keys=columns, key_heads=key_heads, scale=0.25,
-            logsumexp=logsumexp, mask=mask, bias=bias, softcap=softcap, sink=sink,
-        ),
-    )  # fmt: skip
-
-
-PADDING = np.arange(KEYS) % 7 != 3
-RULES: dict[str, dict[str, Any]] = {
-    "none": {},
-    "causal with earlier keys": {"mask": Mask(causal=True, offset=KEYS - QUERIES)},
-    "window, prefix and padding": {"mask": Mask(causal=True, window=90, prefix=5, padding=PADDING)},
-    "chunks": {"mask": Mask(chunk=64)},
-    "soft cap and sink": {"softcap": 4.0, "sink": np.array([0.5, 2.0, -1.0], dtype=np.float32)},
-    "slopes": {"bias": Bias.alibi(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)},
-    "a bias for each key": {"bias": Bias(by_key=np.random.default_rng(0).normal(size=(3, KEYS)).astype(np.float32))},
-}
+from tests.maps.examples import factored
+from tests.render.page.conftest import Opened, Opener
+from tests.render.page.examples import FEATURES, KEYS, NUMBERS, PADDING, QUERIES, RULES, long_maps, report_of
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -101,7 +43,7 @@ def test_cells_computed_in_the_page_are_those_of_python_to_the_error_said(show: 
 def cells(opened: Opened, rows: slice, columns: slice) -> dict[str, np.ndarray]:
     """What the page says of some cells."""
     said = opened.evaluate(
-        f"(() => {{ const [side] = shown.sides; const all = []; for (let q = {rows.start}; q < {rows.stop}; q++)"
+        f"(() => {{ const [side] = state.shown.sides; const all = []; for (let q = {rows.start}; q < {rows.stop}; q++)"
         f" for (let k = {columns.start}; k < {columns.stop}; k += {columns.step}) {{ const score = side.score(q, k);"
         " all.push([side.weight(q, k), score?.value ?? 0, score?.error ?? 0, score ? side.weightError(q, k) : 0]); }"
         " return all; })()"
@@ -126,7 +68,7 @@ def test_part_that_the_worker_pools_is_the_overview_of_python(show: Opener, rule
 def part(opened: Opened, **asked: int) -> dict[str, np.ndarray]:
     """What the worker answers, its bands joined."""
     said = opened.evaluate(
-        "new Promise((done) => { const bands = []; theComputer().ask(shown.sides, " + str(asked) + ", (band) => {"
+        "new Promise((done) => { const bands = []; theComputer().ask(state.shown.sides, " + str(asked) + ", (band) => {"
         " bands.push(band); if (band.last === " + str(asked["height"]) + ") done(['mean', 'largest'].map((name) =>"
         " bands.flatMap(({ pooled }) => Array.from(pooled[0][name])))); }); })"
     )
@@ -138,14 +80,14 @@ def test_zoom_by_keys_goes_from_the_whole_to_single_cells_with_their_numbers(sho
     maps = long_maps(queries=2100, keys=2300)
     opened = show(report_of(Recording(maps=(maps,), model="a test")))
     opened.open_head(0)
-    opened.until("current.stage.picture.whole")
-    assert opened.evaluate("current.stage.picture.pooled")
+    opened.until("state.current.stage.picture.whole")
+    assert opened.evaluate("state.current.stage.picture.pooled")
     assert "mean of a block" in opened.text("#legend")
-    opened.evaluate("pin({query: 1500, key: 700}); current.stage.element.focus()")
+    opened.evaluate("pin({query: 1500, key: 700}); state.current.stage.element.focus()")
     for _ in range(30):
         opened.press("+")
-    opened.evaluate("current.reveal(state.pin)")
-    opened.until("current.stage.picture.whole && !current.stage.picture.pooled")
+    opened.evaluate("state.current.reveal(state.pin)")
+    opened.until("state.current.stage.picture.whole && !state.current.stage.picture.pooled")
     assert "block" not in opened.text("#legend")
     opened.page.mouse.move(*opened.middle_of_cell(1500, 700) - scroll_of(opened))
     opened.page.wait_for_selector(".tip:visible")
@@ -160,7 +102,7 @@ def test_zoom_by_keys_goes_from_the_whole_to_single_cells_with_their_numbers(sho
 
 
 def scroll_of(opened: Opened) -> np.ndarray:
-    return np.array(opened.evaluate("[current.stage.element.scrollLeft, current.stage.element.scrollTop]"))
+    return np.array(opened.evaluate("[state.current.stage.element.scrollLeft, state.current.stage.element.scrollTop]"))
 
 
 def test_token_of_a_long_text_lists_what_it_attends_to_strongest_first(show: Opener) -> None:
@@ -173,7 +115,7 @@ def test_token_of_a_long_text_lists_what_it_attends_to_strongest_first(show: Ope
     assert [int(key) for key in listed] == np.argsort(-weights)[:8].tolist()
     for view in ("arcs", "text", "table"):
         opened.open_head(1, view)
-        opened.until("current !== null")
+        opened.until("state.current !== null")
 
 
 def test_drag_moves_the_picture_and_chooses_nothing(show: Opener) -> None:
@@ -194,10 +136,10 @@ def test_comparison_of_long_texts_shows_their_difference(show: Opener) -> None:
     a, b = (Recording(maps=(long_maps(seed=seed),), model="a test") for seed in (3, 4))
     opened = show(comparison_report(a, b, "another seed", ReportOptions(medium=NUMBERS)))
     opened.open_head(0)
-    opened.until("current.stage.picture.whole")
+    opened.until("state.current.stage.picture.whole")
     cell = (0,), slice(9, 10), slice(11, 12)
     before, after = (cell_maps(one.maps[0]).window(*cell).weights[0, 0, 0] for one in (a, b))
-    assert opened.evaluate("shown.at(9, 11)") == pytest.approx(after - before, abs=1e-3)
+    assert opened.evaluate("state.shown.at(9, 11)") == pytest.approx(after - before, abs=1e-3)
 
 
 def test_page_of_factors_is_about_as_large_as_they_are(show: Opener) -> None:
@@ -225,10 +167,10 @@ def test_small_window_of_a_long_text_travels_as_exact_numbers(show: Opener) -> N
     recording = Recording(maps=(maps,), model="a test")
     selection = Selection.parse(heads="2", queries="5:55", keys="7:67")
     opened = show(build_report(recording, ReportOptions(medium=NUMBERS, selection=selection)))
-    opened.until("current !== null")
+    opened.until("state.current !== null")
     window = maps.window((2,), slice(5, 55), slice(7, 67))
     assert opened.evaluate("page.heads[0].factors.length") == 0
-    assert opened.evaluate("shown.at(3, 4)") == pytest.approx(window.weights[0, 3, 4])
+    assert opened.evaluate("state.shown.at(3, 4)") == pytest.approx(window.weights[0, 3, 4])
 
 
 def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
@@ -237,14 +179,14 @@ def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
     selection = Selection.parse(heads="5", queries="25:530", keys="11:610")
     recording = Recording(maps=(maps,), model="a test")
     opened = show(build_report(recording, ReportOptions(medium=NUMBERS, selection=selection)))
-    opened.until("current !== null")
+    opened.until("state.current !== null")
     window = maps.window((5,), slice(400, 404), slice(11, 610))
     found = cells(opened, slice(375, 379), slice(0, 599, 1))
     expected = np.where(window.visible, window.weights[0], -2)
     assert found["weights"] == pytest.approx(expected, rel=0.02, abs=1e-6)
 
 
-def test_page_in_a_notebooks_frame_computes_its_cells(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_page_in_a_notebooks_frame_computes_its_cells(browser: Any, tmp_path: Path) -> None:
     inner = html.escape(draw(report_of(Recording(maps=(long_maps(),), model="a test")), ".html").decode(), quote=True)
     path = tmp_path / "notebook.html"
     path.write_text(f'<iframe sandbox="allow-scripts allow-downloads" srcdoc="{inner}" width=1000 height=700></iframe>')
@@ -255,9 +197,9 @@ def test_page_in_a_notebooks_frame_computes_its_cells(browser: Any, tmp_path: Pa
     frame = opened.page.frames[1]
     frame.evaluate("openHead(0, 'matrix')")
     for _ in range(500):
-        if frame.evaluate("Boolean(current?.stage?.picture.whole)"):
+        if frame.evaluate("Boolean(state.current?.stage?.picture.whole)"):
             break
         opened.page.wait_for_timeout(10)
-    assert frame.evaluate("current.stage.picture.whole")
+    assert frame.evaluate("state.current.stage.picture.whole")
     assert opened.wrong == []
     opened.page.context.close()

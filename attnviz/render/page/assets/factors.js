@@ -1,34 +1,32 @@
-"use strict";
-// Cells from queries and keys: what the page and its worker both compute, by the same rules as attnviz itself.
+/** Cells from queries and keys: what the page and its worker both compute, by the same rules as attnviz itself. */
 
-const ROWS = 4; // queries that are computed at once
-const HIDDEN = -2; // stands for a masked cell
+import { ABSENT } from "./values.js";
 
-// Numbers of 16 bits, by their codes: sign, five bits of exponent, ten of fraction.
-const HALVES = Float32Array.from({ length: 65_536 }, (_, code) => {
-  const [sign, exponent, fraction] = [code >> 15 ? -1 : 1, (code >> 10) & 31, code & 1023];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-});
+/** @import { GivenFactors } from "./types.js" */
 
-// Numbers of 16 bits from their high bytes, then their low ones.
-function readHalves(bytes, start, count) {
-  const numbers = new Float32Array(count);
-  const low = start + count;
-  for (let place = 0; place < count; place++) numbers[place] = HALVES[(bytes[start + place] << 8) | bytes[low + place]];
-  return numbers;
-}
+/** Queries that are computed at once. */
+export const ROWS = 4;
 
-// Of one head of one recording: queries and keys, row after row, `unit` that their products are multiplied by, `sums`
-// (each row's log-sum-exp), `relative` (by key - query), `byKey` and `real` (by key), `softcap`, and the mask's rule.
-class Factors {
+/** The factors of one head of one recording, and what follows from them. */
+export class Factors {
+  /** @param {GivenFactors} given */
   constructor(given) {
-    Object.assign(this, given);
+    this.queries = given.queries;
+    this.keys = given.keys;
+    this.features = given.features;
+    this.unit = given.unit;
+    this.rounding = given.rounding;
+    this.softcap = given.softcap;
+    this.mask = given.mask;
+    this.sums = given.sums;
+    this.relative = given.relative;
+    this.byKey = given.byKey;
+    this.real = given.real;
     this.rows = this.queries.length / this.features;
     this.columns = this.keys.length / this.features;
   }
 
-  // The run of keys that causal, window and chunk leave a query.
+  /** The run of keys that causal, window and chunk leave a query. @param {number} row */
   spanOf(row) {
     const { causal, window, chunk, firstQuery, firstKey } = this.mask;
     const place = row + firstQuery;
@@ -39,20 +37,23 @@ class Factors {
       const first = Math.floor(place / chunk) * chunk;
       [start, stop] = [Math.max(start, first), Math.min(stop, first + chunk)];
     }
-    const within = (key) => Math.min(this.columns, Math.max(0, key - firstKey));
+    const within = (/** @type {number} */ key) => Math.min(this.columns, Math.max(0, key - firstKey));
     return [within(start), within(stop)];
   }
 
+  /** Whether the query may look at the key. @param {number} row @param {number} column */
   sees(row, column) {
     const [start, stop] = this.spanOf(row);
     const allowed = (column >= start && column < stop) || column + this.mask.firstKey < this.mask.prefix;
     return allowed && (!this.real || this.real[column] > 0);
   }
 
+  /** The score, before the mask. @param {number} row @param {number} column */
   score(row, column) {
     return this.scoreOf(this.product(row, column) * this.unit, row, column);
   }
 
+  /** The query times the key, in no unit. @param {number} row @param {number} column */
   product(row, column) {
     const { queries, keys, features } = this;
     let total = 0;
@@ -61,6 +62,13 @@ class Factors {
     return total;
   }
 
+  /**
+   * The score of a product, capped and biased.
+   *
+   * @param {number} product
+   * @param {number} row
+   * @param {number} column
+   */
   scoreOf(product, row, column) {
     const { softcap, relative, byKey } = this;
     let score = softcap === null ? product : softcap * Math.tanh(product / softcap);
@@ -69,20 +77,35 @@ class Factors {
     return score;
   }
 
-  // The most by which the score may differ for the rounding of queries and keys.
+  /**
+   * The most by which the score may differ for the rounding of queries and keys.
+   *
+   * @param {number} row
+   * @param {number} column
+   */
   errorOf(row, column) {
     const { queries, keys, features } = this;
     let size = 0;
-    for (let place = 0; place < features; place++) size += Math.abs(queries[row * features + place] * keys[column * features + place]);
+    for (let place = 0; place < features; place++) {
+      size += Math.abs(queries[row * features + place] * keys[column * features + place]);
+    }
     return size * Math.abs(this.unit) * this.rounding;
   }
 
+  /** The weight; absent where the query may not look. @param {number} row @param {number} column */
   weight(row, column) {
-    return this.sees(row, column) ? Math.min(1, Math.exp(this.score(row, column) - this.sums[row])) : HIDDEN;
+    return this.sees(row, column) ? Math.min(1, Math.exp(this.score(row, column) - this.sums[row])) : ABSENT;
   }
 
-  // The weights of a query, and of the next three where there are so many, for the keys from start to stop into `out`,
-  // ROWS rows of them: a key that is read once for four queries takes half the time.
+  /**
+   * The weights of a query, and of the next three where there are so many, for the keys from start to stop into `out`,
+   * ROWS rows of them: a key that is read once for four queries takes half the time.
+   *
+   * @param {number} row
+   * @param {number} start
+   * @param {number} stop
+   * @param {Float32Array} out
+   */
   fillRows(row, start, stop, out) {
     const width = stop - start;
     const rows = Array.from({ length: ROWS }, (_, more) => Math.min(row + more, this.rows - 1));
@@ -90,20 +113,29 @@ class Factors {
     const prefix = this.mask.prefix - this.mask.firstKey;
     const first = prefix > 0 ? start : Math.max(start, Math.min(...spans.map(([begin]) => begin)));
     const last = Math.min(stop, Math.max(prefix, ...spans.map(([, end]) => end)));
-    out.fill(HIDDEN);
-    this.fillProducts(rows[0], rows.at(-1), start, first, last, out);
+    out.fill(ABSENT);
+    this.fillProducts(rows[0], rows[ROWS - 1], start, first, last, out);
     rows.forEach((each, more) => {
       const [begin, end] = spans[more];
       for (let column = first; column < last; column++) {
         const seen = ((column >= begin && column < end) || column < prefix) && (!this.real || this.real[column] > 0);
         const place = more * width + column - start;
-        out[place] = seen ? Math.min(1, Math.exp(this.scoreOf(out[place], each, column) - this.sums[each])) : HIDDEN;
+        out[place] = seen ? Math.min(1, Math.exp(this.scoreOf(out[place], each, column) - this.sums[each])) : ABSENT;
       }
     });
     return out;
   }
 
-  // The products of four queries (fewer at the end of the text: the last again) with the keys from first to last.
+  /**
+   * The products of four queries (fewer at the end of the text: the last again) with the keys from first to last.
+   *
+   * @param {number} row
+   * @param {number} lastRow
+   * @param {number} start
+   * @param {number} first
+   * @param {number} last
+   * @param {Float32Array} out
+   */
   fillProducts(row, lastRow, start, first, last, out) {
     const { queries, keys, features, unit } = this;
     const width = out.length / ROWS;
@@ -129,10 +161,12 @@ class Factors {
     }
   }
 
+  /** The weights of a query. @param {number} row */
   row(row) {
     return Float32Array.from({ length: this.columns }, (_, column) => this.weight(row, column));
   }
 
+  /** The weights of a key. @param {number} column */
   column(column) {
     return Float32Array.from({ length: this.rows }, (_, row) => this.weight(row, column));
   }

@@ -1,37 +1,55 @@
-"use strict";
-// The inspector: the cell that is pointed at, and what the chosen token attends to and is attended to by.
+/** The inspector: the cell that is pointed at, and what the chosen token attends to and is attended to by. */
+
+import { make, one } from "./elements.js";
+import { positionOf, quoted } from "./formatting.js";
+import { quantitiesOf, weightText } from "./quantities.js";
+import { state } from "./state.js";
+import { strongestOf } from "./values.js";
+
+/** @import { Axis, Mark, Shown, Text } from "./types.js" */
 
 const LIST_LENGTH = 8;
+const HINT =
+  "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
 
-// The query and the key that lists are made for: in self-attention a token is both.
+/** @typedef {(mark: Mark) => void} Choose what a click on a listed token does */
+
+/**
+ * The query and the key that lists are made for: in self-attention a token is both.
+ *
+ * @param {Shown} shown
+ * @param {Mark} mark
+ */
 function tokensOf(shown, mark) {
-  if (!mark) return { query: null, key: null };
   return {
     query: mark.query ?? (shown.same ? mark.key : null),
     key: mark.key ?? (shown.same ? mark.query : null),
   };
 }
 
-function drawInspector(shown) {
-  const inspector = document.getElementById("inspector");
+/** @param {Shown} shown @param {Choose} choose */
+export function drawInspector(shown, choose) {
   const mark = state.mark ?? state.pin;
-  if (!mark) {
-    const hint = "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
-    inspector.replaceChildren(make("section", {}, make("p", { className: "hint" }, hint)));
-    return;
-  }
-  const parts = [];
-  if (mark.query !== null && mark.key !== null) parts.push(cellPart(shown, mark));
-  const { query, key } = tokensOf(shown, state.pin ?? mark);
-  const lists = [];
-  if (query !== null) lists.push(...listPart(shown, "query", query));
-  if (key !== null) lists.push(...listPart(shown, "key", key));
-  parts.push(make("section", {}, ...lists));
-  inspector.replaceChildren(...parts);
+  const hint = make("p", { className: "hint" }, HINT);
+  one("inspector").replaceChildren(...(mark ? sectionsOf(shown, mark, choose) : [make("section", {}, hint)]));
 }
 
-function cellPart(shown, { query, key }) {
-  const place = (text, number) => make("small", {}, ` ${nameOf(text, number)}`);
+/** @param {Shown} shown @param {Mark} mark @param {Choose} choose */
+function sectionsOf(shown, mark, choose) {
+  const { query, key } = tokensOf(shown, state.pin ?? mark);
+  const lists = [
+    ...(query === null ? [] : listSection(shown, "query", query, choose)),
+    ...(key === null ? [] : listSection(shown, "key", key, choose)),
+  ];
+  const listed = make("section", {}, ...lists);
+  if (mark.query === null || mark.key === null) return [listed];
+  return [cellSection(shown, mark.query, mark.key), listed];
+}
+
+/** @param {Shown} shown @param {number} query @param {number} key */
+function cellSection(shown, query, key) {
+  const place = (/** @type {Text} */ text, /** @type {number} */ number) =>
+    make("small", {}, ` ${positionOf(text, number)}`);
   const pair = make("p", { className: "pair" });
   pair.append(make("bdi", {}, shown.queries.labels[query]), place(shown.queries, query), " → ");
   pair.append(make("bdi", {}, shown.keys.labels[key]), place(shown.keys, key));
@@ -42,67 +60,37 @@ function cellPart(shown, { query, key }) {
   return make("section", {}, make("h3", {}, "query → key"), pair, numbers);
 }
 
-function listPart(shown, axis, place) {
+/** @param {Shown} shown @param {Axis} axis @param {number} place @param {Choose} choose */
+function listSection(shown, axis, place, choose) {
   const { queries, keys } = shown;
   const outward = axis === "query";
   const others = outward ? keys : queries;
   const values = shown.line(axis, place);
-  const name = quoted(outward ? queries : keys, place);
-  const verb = shown.scale.change
-    ? outward ? `${name} attends differently to` : `${name} is attended to differently by`
-    : outward ? `${name} attends to` : `${name} is attended to by`;
-  const rowsShown = strongestOf(values, LIST_LENGTH).map((other) => {
-    const value = values[other];
+  const heading = `${quoted(outward ? queries : keys, place)} ${verbOf(outward, shown.scale.change)}`;
+  const items = strongestOf(values, LIST_LENGTH).map((other) => {
     const mark = outward ? { query: place, key: other } : { query: other, key: place };
-    return make("li", {}, listButton(shown, others, other, value, mark));
+    const button = listButton(shown, others, other, values[other]);
+    button.addEventListener("click", () => choose(mark));
+    return make("li", {}, button);
   });
-  const list = rowsShown.length
-    ? make("ul", { className: "list" }, ...rowsShown)
+  const list = items.length
+    ? make("ul", { className: "list" }, ...items)
     : make("p", { className: "hint" }, "nothing that is visible");
-  return [make("h3", {}, make("bdi", {}, verb)), list];
+  return [make("h3", {}, make("bdi", {}, heading)), list];
 }
 
-// The places of the largest values by size, strongest first; of equal ones the first.
-function strongestOf(values, most) {
-  const best = [];
-  for (let place = 0; place < values.length; place++) {
-    const size = Math.abs(values[place]);
-    if (values[place] === ABSENT || Number.isNaN(size)) continue;
-    if (best.length === most && size <= Math.abs(values[best[most - 1]])) continue;
-    let rank = best.length;
-    while (rank && Math.abs(values[best[rank - 1]]) < size) rank--;
-    best.splice(rank, 0, place);
-    if (best.length > most) best.pop();
-  }
-  return best;
+/** @param {boolean} outward @param {boolean} change */
+function verbOf(outward, change) {
+  if (change) return outward ? "attends differently to" : "is attended to differently by";
+  return outward ? "attends to" : "is attended to by";
 }
 
-function listButton(shown, others, other, value, mark) {
-  const { scale } = shown;
+/** @param {Shown} shown @param {Text} others @param {number} other @param {number} value */
+function listButton({ scale }, others, other, value) {
   const bar = make("b", { className: scale.change ? (value < 0 ? "less" : "more") : "" });
   bar.style.width = `${Math.min(100, (100 * Math.abs(value)) / (scale.change ? scale.high : 1))}%`;
+  const number = make("span", {}, weightText(value, scale.change));
   const label = make("bdi", {}, others.labels[other]);
-  const button = make("button", { type: "button" }, label, make("i", {}, bar), make("span", {}, weightText(value, scale.change)));
-  button.title = `position ${nameOf(others, other)}`;
-  button.addEventListener("click", () => {
-    pin(mark);
-    current.reveal(mark);
-  });
-  return button;
-}
-
-// What a tip beside the pointer says.
-function tipOf(shown, mark) {
-  if (!mark || mark.query === null || mark.key === null) return null;
-  const pair = `${shown.queries.labels[mark.query]} → ${shown.keys.labels[mark.key]}`;
-  const numbers = quantitiesOf(shown).map((quantity) => `${quantity.name} ${quantity.text(mark.query, mark.key)}`);
-  return [make("bdi", {}, pair), document.createElement("br"), make("b", {}, numbers[0]), ` · ${numbers.slice(1).join(" · ")}`];
-}
-
-function spokenOf(shown, mark) {
-  if (mark.query !== null && mark.key !== null) {
-    const numbers = quantitiesOf(shown).map((quantity) => `${quantity.name} ${quantity.text(mark.query, mark.key)}`);
-    return `${shown.queries.labels[mark.query]} to ${shown.keys.labels[mark.key]}: ${numbers.join(", ")}`;
-  }
-  return mark.query !== null ? `query ${shown.queries.labels[mark.query]}` : `key ${shown.keys.labels[mark.key]}`;
+  const title = `position ${positionOf(others, other)}`;
+  return make("button", { type: "button", title }, label, make("i", {}, bar), number);
 }

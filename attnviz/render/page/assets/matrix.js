@@ -1,30 +1,46 @@
-"use strict";
-// The matrix: a row for each query, a column for each key, labels that stay while the cells scroll.
+/** The matrix: a row for each query, a column for each key, labels that stay while the cells scroll. */
 
-const LARGEST_CELL = 72;
-const LEAST_CELL = 0.004;
-const NUMBER_CELL = 38; // from this size on a cell shows its number
-const LABEL_STEP = 13; // pixels that a label needs
+import { paintCells, rgbOf, theme } from "./colors.js";
+import { cellText } from "./formatting.js";
+import { inkOn } from "./scales.js";
+import { state } from "./state.js";
+import { fitText, longest, textWidth } from "./surface.js";
+import { ABSENT } from "./values.js";
 
-class MatrixPicture {
+/** @import { Area, Axis, Mark, Picture, Shown, Surface, Text } from "./types.js" */
+
+const MAX_CELL = 72;
+const MIN_CELL = 0.004;
+export const MIN_NUMBER_CELL = 38; // pixels from which on a cell shows its number
+export const LABEL_STEP = 13; // pixels that a label needs
+const MAX_ZOOMED_CELL = 96;
+
+/** @implements {Picture} */
+export class MatrixPicture {
+  /** @param {Shown} shown */
   constructor(shown) {
     this.shown = shown;
     this.factor = 1;
+    this.cell = 1; // pixels a side
+    this.left = this.top = this.margin = 0;
+    this.across = false; // whether column labels are written across
+    /** @type {HTMLCanvasElement | null} */
+    this.canvas = null;
   }
 
   get dimmed() {
     return false;
   }
 
+  /** @param {number} width @param {number} most */
   measure(width, most) {
     const { queries, keys, rows, columns } = this.shown;
     const side = Math.min(150, width * 0.28);
     this.left = Math.ceil(Math.max(Math.min(side, longest(queries.labels)) + 14, textWidth("queries ↓", 11) + 12));
     const forLabels = Math.min(130, longest(keys.labels));
-    const room = [(width - this.left - 2) / columns, (most - forLabels - 40) / rows, LARGEST_CELL];
-    const fitting = Math.max(Math.min(...room), LEAST_CELL);
-    const most_zoom = Math.max(1, 96 / fitting);
-    this.factor = Math.min(Math.max(this.factor, 1), most_zoom);
+    const room = [(width - this.left - 2) / columns, (most - forLabels - 40) / rows, MAX_CELL];
+    const fitting = Math.max(Math.min(...room), MIN_CELL);
+    this.factor = Math.min(Math.max(this.factor, 1), Math.max(1, MAX_ZOOMED_CELL / fitting));
     this.cell = fitting * this.factor;
     this.across = this.cell >= forLabels + 8;
     this.top = Math.ceil((this.across ? 16 : forLabels) + 30);
@@ -38,20 +54,23 @@ class MatrixPicture {
     return { left: this.left, top: this.top };
   }
 
+  /** @param {number} factor */
   zoomBy(factor) {
     const before = this.factor;
     this.factor = Math.max(1, before * factor);
     const unit = this.cell / before;
-    this.factor = Math.min(this.factor, Math.max(1, 96 / unit));
+    this.factor = Math.min(this.factor, Math.max(1, MAX_ZOOMED_CELL / unit));
     return this.factor / before;
   }
 
-  // The picture of the cells is painted once and only stretched afterwards.
+  /** The picture of the cells, painted once and only stretched afterwards. */
   painted() {
-    this.canvas ??= paintCells(this.shown.values, this.shown.rows, this.shown.columns, this.shown.scale);
+    const { values, rows, columns, scale } = this.shown;
+    this.canvas ??= paintCells(values ?? new Float32Array(0), rows, columns, scale);
     return this.canvas;
   }
 
+  /** @param {Surface} surface @param {Area} area */
   draw(surface, area) {
     const { rows, columns } = this.shown;
     const { left, top, cell } = this;
@@ -59,11 +78,12 @@ class MatrixPicture {
       const [x, y] = [left - area.x, top - area.y];
       surface.rect(x, y, columns * cell, rows * cell, theme().absent);
       surface.image(this.painted(), x, y, columns * cell, rows * cell);
-      if (cell >= NUMBER_CELL) this.drawNumbers(surface, area);
+      if (cell >= MIN_NUMBER_CELL) this.drawNumbers(surface, area);
     });
     this.drawLabels(surface, area);
   }
 
+  /** The first and the end of the cells that are seen. @param {Axis} axis @param {Area} area */
   span(axis, area) {
     const [scroll, room, count, fixed] =
       axis === "query"
@@ -73,6 +93,7 @@ class MatrixPicture {
     return [first, Math.min(count, Math.ceil((scroll + room - fixed) / this.cell))];
   }
 
+  /** @param {Surface} surface @param {Area} area */
   drawNumbers(surface, area) {
     const { scale } = this.shown;
     const [firstRow, lastRow] = this.span("query", area);
@@ -89,6 +110,7 @@ class MatrixPicture {
     }
   }
 
+  /** @param {Surface} surface @param {Area} area */
   drawLabels(surface, area) {
     const { queries, keys } = this.shown;
     const faint = { size: 11, color: theme().soft };
@@ -109,12 +131,13 @@ class MatrixPicture {
     });
   }
 
-  // Tokens from one label to the next.
+  /** Tokens from one label to the next. */
   get every() {
     return Math.ceil(LABEL_STEP / this.cell);
   }
 
-  labelOf(text, place) {
+  /** @param {Text} text @param {number} place @param {number} _every @returns {string} */
+  labelOf(text, place, _every) {
     return text.labels[place];
   }
 
@@ -122,12 +145,28 @@ class MatrixPicture {
     return Math.min(13, Math.max(10, this.cell * 0.7));
   }
 
+  /**
+   * @param {Surface} surface
+   * @param {Area} area
+   * @param {number} row
+   * @param {string} label
+   * @param {string} color
+   * @param {number} weight
+   */
   drawRowLabel(surface, area, row, label, color, weight = 400) {
     const y = this.top + (row + 0.5) * this.cell - area.y;
     const text = fitText(label, this.size, this.left - this.margin - 12);
     surface.text(text, this.left - 8, y, { size: this.size, align: "right", color, weight });
   }
 
+  /**
+   * @param {Surface} surface
+   * @param {Area} area
+   * @param {number} column
+   * @param {string} label
+   * @param {string} color
+   * @param {number} weight
+   */
   drawColumnLabel(surface, area, column, label, color, weight = 400) {
     const x = this.left + (column + 0.5) * this.cell - area.x;
     const style = { size: this.size, color, weight };
@@ -135,21 +174,28 @@ class MatrixPicture {
     else surface.text(fitText(label, this.size, this.top - 24), x, this.top - 7, { ...style, turned: -90 });
   }
 
-  // The chosen token's row and column, and the cell that is pointed at.
+  /**
+   * The chosen token's row and column, and the cell that is pointed at.
+   *
+   * @param {Surface} surface
+   * @param {Area} area
+   */
   drawOver(surface, area) {
     if (state.pin) this.drawMark(surface, area, state.pin, theme().accent);
     if (state.mark) this.drawMark(surface, area, state.mark, theme().ink);
   }
 
+  /** @param {Surface} surface @param {Area} area @param {Mark} mark @param {string} color */
   drawMark(surface, area, mark, color) {
     const { rows, columns, queries, keys } = this.shown;
     const { left, top, cell } = this;
     const thick = Math.max(cell, 2);
     const [x, y] = [left + (mark.key ?? 0) * cell - area.x, top + (mark.query ?? 0) * cell - area.y];
     surface.clip(left - 2, top - 2, area.width - left + 2, area.height - top + 2, () => {
-      if (mark.query !== null) this.drawBand(surface, left - area.x, y, columns * cell, thick, color, mark.key === null);
-      if (mark.key !== null) this.drawBand(surface, x, top - area.y, thick, rows * cell, color, mark.query === null);
-      if (mark.query !== null && mark.key !== null) surface.frame(x, y, thick, thick, color, 2.5);
+      const [asQuery, asKey] = [mark.query !== null, mark.key !== null];
+      if (asQuery) this.drawBand(surface, left - area.x, y, columns * cell, thick, color, !asKey);
+      if (asKey) this.drawBand(surface, x, top - area.y, thick, rows * cell, color, !asQuery);
+      if (asQuery && asKey) surface.frame(x, y, thick, thick, color, 2.5);
     });
     if (mark.query !== null && y + cell > top - 1 && y < area.height) {
       const middle = y + cell / 2;
@@ -164,12 +210,23 @@ class MatrixPicture {
     }
   }
 
-  // A row or a column: framed where cells are large, a veil where they are small.
+  /**
+   * A row or a column: framed where cells are large, a veil where they are small.
+   *
+   * @param {Surface} surface
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {string} color
+   * @param {boolean} alone
+   */
   drawBand(surface, x, y, width, height, color, alone) {
     if (this.cell >= 6) surface.frame(x, y, width, height, color, alone ? 2 : 1);
     else surface.rect(x, y, width, height, color, alone ? 0.8 : 0.45);
   }
 
+  /** @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
   pointAt(x, y, area) {
     const row = Math.floor((y - this.top + area.y) / this.cell);
     const column = Math.floor((x - this.left + area.x) / this.cell);
@@ -179,19 +236,9 @@ class MatrixPicture {
     return beyond || (query === null && key === null) ? null : { query, key };
   }
 
+  /** @param {Mark} mark */
   placeOf(mark) {
-    const place = (number, fixed) => fixed + (number ?? 0) * this.cell;
-    return { x: place(mark.key, this.left), y: place(mark.query, this.top), width: this.cell, height: this.cell };
+    const { cell, left, top } = this;
+    return { x: left + (mark.key ?? 0) * cell, y: top + (mark.query ?? 0) * cell, width: cell, height: cell };
   }
-}
-
-function longest(labels) {
-  let width = 0;
-  for (const label of labels.length > 1500 ? labels.slice(-200) : labels) width = Math.max(width, textWidth(label, 13));
-  return width;
-}
-
-function cellText(value, scale) {
-  const percent = Math.round(100 * value);
-  return scale.change && percent > 0 ? `+${percent}` : String(percent).replace("-", "−");
 }

@@ -1,46 +1,48 @@
-"use strict";
-// The overview: layers down, heads across, each head a thumbnail that opens it.
+/** The overview: layers down, heads across, each head a thumbnail that opens it. */
 
-const LARGEST_THUMB = 168;
-const MOST_ACROSS = 20; // thumbnails of a single layer, which goes on below
-const LEAST_NAMED = 32; // pixels of a thumbnail that has room for its name
-const thumbnails = readThumbnails();
+import { openHead } from "./actions.js";
+import { contextOf, paintCells } from "./colors.js";
+import { comparing, headTitle, itemName, page, shapeOf, textOf } from "./data.js";
+import { make, one } from "./elements.js";
+import { quoted } from "./formatting.js";
+import { weightText } from "./quantities.js";
+import { state } from "./state.js";
+import { sharedScale, thumbnailScale, thumbnailValues } from "./thumbnails.js";
 
+const MAX_THUMB = 168; // pixels a side
+const MAX_ACROSS = 20; // thumbnails of a single layer, which goes on below
+const MIN_NAMED_THUMB = 32; // pixels of a thumbnail that has room for its name
+
+/** Heads by what sets them apart: cross-attention, and the text of a batch. */
 function groupsOf() {
+  /** @type {Map<string, number[]>} */
   const groups = new Map();
-  page.heads.forEach((head, number) => {
-    const name = [head.kind === "cross" ? "cross-attention" : "", severalItems ? `text ${head.item}` : ""];
-    const key = name.filter(Boolean).join(", ");
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(number);
+  page.heads.forEach(({ kind }, number) => {
+    const name = [kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
+    groups.set(name, [...(groups.get(name) ?? []), number]);
   });
   return groups;
 }
 
-const severalItems = new Set(page.heads.map((head) => head.item)).size > 1;
-
-// The heads of a group by their layers, in the order given; and whether every layer has the same ones.
+/**
+ * The heads of a group by their layers, in the order given; and whether every layer has the same ones.
+ *
+ * @param {number[]} numbers
+ */
 function layersOf(numbers) {
+  /** @type {Map<number, number[]>} */
   const layers = new Map();
   for (const number of numbers) {
     const { layer } = page.heads[number];
-    if (!layers.has(layer)) layers.set(layer, []);
-    layers.get(layer).push(number);
+    layers.set(layer, [...(layers.get(layer) ?? []), number]);
   }
   const names = [...layers.values()].map((row) => row.map((number) => page.heads[number].head).join());
-  return { layers, regular: names.every((one) => one === names[0]) && layers.size > 1 };
+  return { layers, regular: names.every((name) => name === names[0]) && layers.size > 1 };
 }
 
-// Whether a thumbnail has fewer cells than its head has tokens.
-function poolsThumbnails() {
-  return page.heads.some((head, number) => {
-    const [rows, columns] = [textOf(number, "query").labels.length, textOf(number, "key").labels.length];
-    return head.thumbnail[0] < rows || head.thumbnail[1] < columns || page.block > 1;
-  });
-}
-
-function buildOverview() {
-  const overview = document.getElementById("overview");
+/** Builds the thumbnails of all heads. */
+export function buildOverview() {
+  const overview = one("overview");
   overview.replaceChildren();
   for (const [name, numbers] of groupsOf()) {
     if (name) overview.append(make("h3", {}, name));
@@ -51,17 +53,18 @@ function buildOverview() {
   sizeThumbnails();
 }
 
+/** @param {number[]} numbers */
 function buildGrid(numbers) {
   const { layers, regular } = layersOf(numbers);
   const longest = Math.max(...[...layers.values()].map((row) => row.length));
-  const most = layers.size > 1 ? longest : Math.min(longest, MOST_ACROSS);
+  const most = layers.size > 1 ? longest : Math.min(longest, MAX_ACROSS);
   const grid = make("div", { className: "grid" });
-  grid.dataset.most = most;
-  grid.dataset.rows = Math.max(layers.size, Math.ceil(longest / most));
+  grid.dataset.most = String(most);
+  grid.dataset.rows = String(Math.max(layers.size, Math.ceil(longest / most)));
   grid.style.gridTemplateColumns = `auto repeat(${most}, var(--thumb))`;
   if (regular) {
     grid.append(make("span", { className: "name across corner" }, "layer \\ head"));
-    for (const number of layers.values().next().value) {
+    for (const number of [...layers.values()][0]) {
       grid.append(make("span", { className: "name across" }, String(page.heads[number].head)));
     }
   }
@@ -75,19 +78,26 @@ function buildGrid(numbers) {
   return grid;
 }
 
-// What stands left of a row: its layer; nothing where it goes on with a layer.
+/**
+ * What stands left of a row: its layer; nothing where it goes on with a layer.
+ *
+ * @param {number} layer
+ * @param {number} place
+ * @param {boolean} regular
+ */
 function rowName(layer, place, regular) {
   if (place) return "";
   return regular ? String(layer) : `layer ${layer}`;
 }
 
+/** @param {number} number @param {boolean} named */
 function buildThumb(number, named) {
   const head = page.heads[number];
   const canvas = make("canvas", { width: head.thumbnail[1], height: head.thumbnail[0] });
   const thumb = make("button", { type: "button", className: "thumb", tabIndex: number ? -1 : 0 }, canvas);
-  const [rows, columns] = [textOf(number, "query").labels.length, textOf(number, "key").labels.length];
+  const [rows, columns] = shapeOf(number);
   canvas.style.aspectRatio = String(Math.min(3, Math.max(1 / 3, columns / rows)));
-  thumb.dataset.number = number;
+  thumb.dataset.number = String(number);
   thumb.title = headTitle(number);
   thumb.setAttribute("aria-label", `${headTitle(number)}${peakSaid(number)}`);
   thumb.addEventListener("click", () => openHead(number));
@@ -95,6 +105,7 @@ function buildThumb(number, named) {
   return thumb;
 }
 
+/** What a thumbnail says of its head. @param {number} number */
 function peakSaid(number) {
   if (comparing) return `, changes by at most ${weightText(page.heads[number].reach)}`;
   const peak = page.heads[number].peaks[0];
@@ -103,88 +114,90 @@ function peakSaid(number) {
   return `, largest weight ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
-function thumbnailValues(number) {
-  const sides = thumbnails[number].map((side) => side[state.pool]);
-  if (state.side === "change") return changeOf(...sides);
-  return sides[state.side === "B" ? 1 : 0];
-}
-
-// The scale of a thumbnail: pooled values are smaller than those that they are pooled from.
-function thumbnailScale(number) {
-  if (page.fixed && state.limits === "page" && state.side !== "change") return scaleOf(0);
-  const numbers = state.limits === "head" ? [number] : page.heads.keys();
-  let high = 0;
-  for (const each of numbers) high = Math.max(high, largestOf(thumbnailValues(each)));
-  return scaleUpTo(high);
-}
-
-function drawThumbnails() {
-  const shared = state.limits === "head" ? null : thumbnailScale(null);
-  for (const thumb of document.querySelectorAll(".thumb")) {
+/** Paints every thumbnail in its colours. */
+export function drawThumbnails() {
+  const shared = state.limits === "head" ? null : sharedScale();
+  for (const thumb of thumbs()) {
     const number = Number(thumb.dataset.number);
-    const canvas = thumb.firstChild;
-    const painted = paintCells(thumbnailValues(number), canvas.height, canvas.width, shared ?? thumbnailScale(number));
-    const context = canvas.getContext("2d");
+    const canvas = canvasOf(thumb);
+    const scale = shared ?? thumbnailScale(number);
+    const painted = paintCells(thumbnailValues(number), canvas.height, canvas.width, scale);
+    const context = contextOf(canvas);
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.drawImage(painted, 0, 0);
   }
 }
 
-function sizeThumbnails() {
-  const overview = document.getElementById("overview");
-  for (const grid of overview.querySelectorAll(".grid")) {
-    const most = Number(grid.dataset.most);
-    const names = [...grid.querySelectorAll(".name:not(.across), .corner")].map((name) => name.offsetWidth);
-    const room = overview.clientWidth - Math.max(...names, 0) - 8;
-    const gap = Math.max(2, Math.min(12, Math.round(room / most / 12)));
-    const inWidth = Math.floor((room - gap * most) / most);
-    const inHeight = Math.floor((window.innerHeight - 330) / Number(grid.dataset.rows)) - gap;
-    const compact = state.head !== null;
-    const side = Math.max(compact ? 5 : 16, Math.min(LARGEST_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, 44)));
-    grid.classList.toggle("tiny", side < LEAST_NAMED);
-    grid.style.setProperty("--thumb", `${side}px`);
-    grid.style.setProperty("--gap", `${gap}px`);
-  }
+/** @returns {HTMLElement[]} */
+function thumbs() {
+  return [...one("overview").querySelectorAll(".thumb")].filter((thumb) => thumb instanceof HTMLElement);
 }
 
-function markCurrent() {
-  for (const thumb of document.querySelectorAll(".thumb")) {
+/** @param {HTMLElement} thumb */
+export function canvasOf(thumb) {
+  return /** @type {HTMLCanvasElement} */ (thumb.firstChild);
+}
+
+/** @param {number} number */
+export function focusThumbnail(number) {
+  thumbs().find((thumb) => Number(thumb.dataset.number) === number)?.focus();
+}
+
+/** Gives thumbnails the size that there is room for. */
+export function sizeThumbnails() {
+  for (const grid of one("overview").querySelectorAll(".grid")) if (grid instanceof HTMLElement) sizeGrid(grid);
+}
+
+/** @param {HTMLElement} grid */
+function sizeGrid(grid) {
+  const most = Number(grid.dataset.most);
+  const room = one("overview").clientWidth - widthOfNames(grid) - 8;
+  const gap = Math.max(2, Math.min(12, Math.round(room / most / 12)));
+  const inWidth = Math.floor((room - gap * most) / most);
+  const inHeight = Math.floor((window.innerHeight - 330) / Number(grid.dataset.rows)) - gap;
+  const compact = state.head !== null;
+  const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, 44));
+  const side = Math.max(compact ? 5 : 16, fitting);
+  grid.classList.toggle("tiny", side < MIN_NAMED_THUMB);
+  grid.style.setProperty("--thumb", `${side}px`);
+  grid.style.setProperty("--gap", `${gap}px`);
+}
+
+/** @param {HTMLElement} grid */
+function widthOfNames(grid) {
+  const names = [...grid.querySelectorAll(".name:not(.across), .corner")];
+  return Math.max(0, ...names.map((name) => (name instanceof HTMLElement ? name.offsetWidth : 0)));
+}
+
+/** Marks the open head's thumbnail. */
+export function markCurrent() {
+  for (const thumb of thumbs()) {
     const current = Number(thumb.dataset.number) === state.head;
-    thumb.setAttribute("aria-current", current);
+    thumb.setAttribute("aria-current", String(current));
     if (state.head !== null) thumb.tabIndex = current ? 0 : -1;
   }
 }
 
-// Arrows walk the grid; left and right also from row to row.
+/** Arrows walk the grid; left and right also from row to row. @param {KeyboardEvent} event */
 function moveAmongHeads(event) {
-  const thumbs = [...document.querySelectorAll(".thumb")];
-  const here = thumbs.indexOf(document.activeElement);
+  const all = thumbs();
+  const here = all.findIndex((thumb) => thumb === document.activeElement);
   if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-  const { offsetLeft } = thumbs[here];
-  const inColumn = (list) => list.find((thumb) => Math.abs(thumb.offsetLeft - offsetLeft) < 4);
-  const next = {
-    ArrowRight: () => thumbs[here + 1],
-    ArrowLeft: () => thumbs[here - 1],
-    ArrowDown: () => inColumn(thumbs.slice(here + 1)),
-    ArrowUp: () => inColumn(thumbs.slice(0, here).reverse()),
-    Home: () => thumbs[0],
-    End: () => thumbs.at(-1),
-  }[event.key]?.();
+  const next = neighbour(all, here, event.key);
   if (!next) return;
   event.preventDefault();
   event.stopPropagation();
-  for (const thumb of thumbs) thumb.tabIndex = thumb === next ? 0 : -1;
+  for (const thumb of all) thumb.tabIndex = thumb === next ? 0 : -1;
   next.focus();
 }
 
-function drawOverviewOn(surface) {
-  const overview = document.getElementById("overview");
-  const origin = overview.getBoundingClientRect();
-  drawTextOn(surface, overview, origin);
-  for (const thumb of overview.querySelectorAll(".thumb")) {
-    const { left, top, width: wide, height: high } = thumb.firstChild.getBoundingClientRect();
-    const [x, y] = [left - origin.left, top - origin.top];
-    surface.rect(x, y, wide, high, theme().absent);
-    surface.image(thumb.firstChild, x, y, wide, high, true);
-  }
+/** @param {HTMLElement[]} all @param {number} here @param {string} key */
+function neighbour(all, here, key) {
+  const { offsetLeft } = all[here];
+  const inColumn = (/** @type {HTMLElement} */ thumb) => Math.abs(thumb.offsetLeft - offsetLeft) < 4;
+  if (key === "ArrowRight") return all[here + 1];
+  if (key === "ArrowLeft") return all[here - 1];
+  if (key === "ArrowDown") return all.slice(here + 1).find(inColumn);
+  if (key === "ArrowUp") return all.slice(0, here).reverse().find(inColumn);
+  return { Home: all[0], End: all[all.length - 1] }[key];
 }

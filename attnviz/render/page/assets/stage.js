@@ -1,16 +1,33 @@
-"use strict";
-// A stage: a part of a large picture that scrolls by itself, drawn only where it is seen, and zooms.
+/** A stage: a part of a large picture that scrolls by itself, drawn only where it is seen, and zooms. */
 
-const DRAG = 5; // pixels from which a press that moves is a drag
-const BELOW = 86; // pixels left for the legend under it
+import { pin, pointTo } from "./actions.js";
+import { contextOf } from "./colors.js";
+import { make } from "./elements.js";
+import { state } from "./state.js";
+import { CanvasSurface } from "./surface.js";
 
-// What is drawn on it has: measure(width, height) giving {width, height}, draw(surface, area), drawOver(surface,
-// area), pointAt(x, y, area) giving a mark or null, placeOf(mark) giving {x, y, width, height}, zoomBy(factor) giving
-// how far the content grew, and `fixed`, {left, top}: what stays in place while the rest scrolls.
-class Stage {
+/** @import { Area, Mark, Picture, Shown, Stage } from "./types.js" */
+
+const MIN_DRAG = 5; // pixels from which a press that moves is a drag
+const ROOM_BELOW = 86; // pixels left for the legend under it
+const MIN_HEIGHT = 320;
+
+/** @typedef {(event: { clientX: number, clientY: number }) => [number, number]} PlaceOf */
+
+/** Shows a picture. @implements {Stage} */
+export class PictureStage {
+  /**
+   * @param {HTMLElement} parent
+   * @param {Picture} picture
+   * @param {string} label
+   * @param {Stage | null} before whose place and zoom it takes
+   */
   constructor(parent, picture, label, before = null) {
     this.picture = picture;
     this.view = state.view;
+    this.width = this.height = this.requested = 0;
+    this.last = { x: 0, y: 0, width: 0, height: 0 };
+    this.dragged = false;
     this.canvases = ["stage-base", "stage-over"].map((className) => make("canvas", { className, ariaHidden: "true" }));
     this.viewport = make("div", { className: "stage-view" }, ...this.canvases);
     this.space = make("div", { className: "stage-space" }, this.viewport);
@@ -26,23 +43,28 @@ class Stage {
     if (before) this.scrollTo(before.last);
   }
 
-  // Whether another head, or the same in other colours, is seen at the place and zoom of this one.
+  /**
+   * Whether another head, or the same in other colours, is seen at the place and zoom of this one.
+   *
+   * @param {Shown} shown
+   */
   keptFor({ queries, keys }) {
     const { shown } = this.picture;
     return this.picture.factor !== 1 && shown.queries === queries && shown.keys === keys && state.view === this.view;
   }
 
+  /** @param {{ x: number, y: number }} place */
   scrollTo({ x, y }) {
     this.element.scrollLeft = x;
     this.element.scrollTop = y;
     this.draw();
   }
 
-  // Takes the size that there is, and the picture's at its present zoom.
+  /** Takes the size that there is, and the picture's at its present zoom. */
   fit() {
-    const width = this.element.parentElement.clientWidth;
+    const width = this.element.parentElement?.clientWidth ?? 0;
     const above = this.element.getBoundingClientRect().top + window.scrollY;
-    const most = Math.max(320, window.innerHeight - Math.min(above, 300) - BELOW);
+    const most = Math.max(MIN_HEIGHT, window.innerHeight - Math.min(above, 300) - ROOM_BELOW);
     const size = this.picture.measure(width, most);
     this.width = width;
     this.height = Math.min(size.height, most);
@@ -57,15 +79,17 @@ class Stage {
     for (const canvas of this.canvases) {
       canvas.width = Math.round(this.width * density);
       canvas.height = Math.round(this.height * density);
-      canvas.getContext("2d").setTransform(density, 0, 0, density, 0, 0);
+      contextOf(canvas).setTransform(density, 0, 0, density, 0, 0);
     }
     this.draw();
   }
 
+  /** @returns {Area} */
   get area() {
     return { x: this.element.scrollLeft, y: this.element.scrollTop, width: this.width, height: this.height };
   }
 
+  /** Draws at the next frame. */
   request() {
     if (this.requested) return;
     this.requested = requestAnimationFrame(() => {
@@ -76,42 +100,51 @@ class Stage {
 
   draw() {
     this.last = this.area;
-    const context = this.canvases[0].getContext("2d");
+    const context = contextOf(this.canvases[0]);
     context.clearRect(0, 0, this.width, this.height);
     this.picture.draw(new CanvasSurface(context), this.area);
     this.drawOver();
   }
 
   drawOver() {
-    const context = this.canvases[1].getContext("2d");
+    const context = contextOf(this.canvases[1]);
     context.clearRect(0, 0, this.width, this.height);
-    this.canvases[0].style.opacity = this.picture.dimmed ? 0.16 : 1;
+    this.canvases[0].style.opacity = this.picture.dimmed ? "0.16" : "1";
     this.picture.drawOver(new CanvasSurface(context), this.area);
   }
 
-  // Zooms around a place: that of the cell in question where it is seen, else the middle.
-  zoom(factor, x = null, y = null) {
-    if (x === null) return this.zoom(factor, ...this.centre());
+  /**
+   * Zooms around a place: that of the cell in question where it is seen, else the middle.
+   *
+   * @param {number} factor
+   * @param {[number, number]} place
+   */
+  zoom(factor, [x, y] = this.centre()) {
     const { left, top } = this.picture.fixed;
     const [inX, inY] = [Math.max(0, x - left), Math.max(0, y - top)];
     const before = this.area;
     const grown = this.picture.zoomBy(factor);
     this.fit();
     const now = this.picture.fixed;
-    const place = { x: (before.x + inX) * grown - Math.max(0, x - now.left), y: (before.y + inY) * grown - Math.max(0, y - now.top) };
-    this.scrollTo(place);
+    this.scrollTo({
+      x: (before.x + inX) * grown - Math.max(0, x - now.left),
+      y: (before.y + inY) * grown - Math.max(0, y - now.top),
+    });
   }
 
+  /** The middle of the cell in question where it is seen, else of the stage. @returns {[number, number]} */
   centre() {
     const mark = state.mark ?? state.pin;
     const { left, top } = this.picture.fixed;
-    const { x, y, width, height } = mark ? this.picture.placeOf(mark) : {};
-    const [across, down] = [x + width / 2 - this.area.x, y + height / 2 - this.area.y];
-    const seen = mark && across > left && across < this.width && down > top && down < this.height;
-    return seen ? [across, down] : [this.width / 2, this.height / 2];
+    if (mark) {
+      const { x, y, width, height } = this.picture.placeOf(mark);
+      const [across, down] = [x + width / 2 - this.area.x, y + height / 2 - this.area.y];
+      if (across > left && across < this.width && down > top && down < this.height) return [across, down];
+    }
+    return [this.width / 2, this.height / 2];
   }
 
-  // Scrolls as little as shows what is marked.
+  /** Scrolls as little as shows what is marked. @param {Mark} mark */
   reveal(mark) {
     const place = this.picture.placeOf(mark);
     const { left, top } = this.picture.fixed;
@@ -123,10 +156,11 @@ class Stage {
     this.draw();
   }
 
-  showTip(mark, text, x, y) {
-    this.tip.hidden = !mark || !text;
-    if (this.tip.hidden) return;
-    this.tip.replaceChildren(...text);
+  /** @type {Stage["showTip"]} */
+  showTip(mark, content = null, x = 0, y = 0) {
+    this.tip.hidden = !mark || !content;
+    if (!mark || !content) return;
+    this.tip.replaceChildren(...content);
     const right = x + 18 + this.tip.offsetWidth > this.width;
     const left = Math.max(0, right ? x - this.tip.offsetWidth - 14 : x + 18);
     const top = Math.max(0, y - this.tip.offsetHeight - 12);
@@ -135,35 +169,42 @@ class Stage {
 
   listen() {
     const over = this.canvases[1];
+    /** @type {PlaceOf} */
     const at = (event) => {
       const bounds = this.viewport.getBoundingClientRect();
       return [event.clientX - bounds.left, event.clientY - bounds.top];
     };
     over.addEventListener("pointermove", (event) => {
-      if (event.pointerType !== "touch") pointTo(this.picture.pointAt(...at(event), this.area), ...at(event));
+      if (event.pointerType !== "touch") pointTo(this.markAt(at(event)), ...at(event));
     });
     over.addEventListener("pointerleave", () => pointTo(null));
     this.listenToDrag(over);
     over.addEventListener("click", (event) => {
       if (this.dragged) return;
-      pin(this.picture.pointAt(...at(event), this.area));
+      pin(this.markAt(at(event)));
       this.element.focus({ preventScroll: true });
     });
-    over.addEventListener("dblclick", (event) => this.zoom(2, ...at(event)));
+    over.addEventListener("dblclick", (event) => this.zoom(2, at(event)));
     this.element.addEventListener(
       "wheel",
       (event) => {
         if (!event.ctrlKey && !event.metaKey) return;
         event.preventDefault();
-        this.zoom(Math.exp(-event.deltaY / 300), ...at(event));
+        this.zoom(Math.exp(-event.deltaY / 300), at(event));
       },
       { passive: false },
     );
     this.listenToPinch(at);
   }
 
-  // A mouse that is pressed and moved takes the picture along.
+  /** @param {[number, number]} place */
+  markAt([x, y]) {
+    return this.picture.pointAt(x, y, this.area);
+  }
+
+  /** A mouse that is pressed and moved takes the picture along. @param {HTMLElement} over */
   listenToDrag(over) {
+    /** @type {{ clientX: number, clientY: number, x: number, y: number } | null} */
     let from = null;
     over.addEventListener("pointerdown", ({ pointerType, button, clientX, clientY }) => {
       this.dragged = false;
@@ -172,7 +213,7 @@ class Stage {
     over.addEventListener("pointermove", ({ buttons, clientX, clientY, pointerId }) => {
       if (!from || !buttons) return;
       const [x, y] = [from.clientX - clientX, from.clientY - clientY];
-      if (!this.dragged && Math.hypot(x, y) < DRAG) return;
+      if (!this.dragged && Math.hypot(x, y) < MIN_DRAG) return;
       if (!this.dragged) over.setPointerCapture(pointerId);
       this.dragged = true;
       this.element.scrollTo(from.x + x, from.y + y);
@@ -180,8 +221,10 @@ class Stage {
     over.addEventListener("pointerup", () => (from = null));
   }
 
+  /** @param {PlaceOf} at */
   listenToPinch(at) {
-    const spread = ([one, two]) => Math.hypot(one.clientX - two.clientX, one.clientY - two.clientY);
+    const spread = (/** @type {TouchList} */ [first, second]) =>
+      Math.hypot(first.clientX - second.clientX, first.clientY - second.clientY);
     let last = 0;
     this.element.addEventListener("touchstart", (event) => {
       last = event.touches.length === 2 ? spread(event.touches) : 0;
@@ -193,7 +236,7 @@ class Stage {
         event.preventDefault();
         const now = spread(event.touches);
         const [first, second] = [at(event.touches[0]), at(event.touches[1])];
-        this.zoom(now / last, (first[0] + second[0]) / 2, (first[1] + second[1]) / 2);
+        this.zoom(now / last, [(first[0] + second[0]) / 2, (first[1] + second[1]) / 2]);
         last = now;
       },
       { passive: false },

@@ -1,17 +1,28 @@
-"use strict";
-// Two surfaces with the same few strokes: a canvas to look at, and an SVG file to keep.
+/** The surface that is looked at, a canvas, and the measures of texts on it. */
 
-const FONT = getComputedStyle(document.body).fontFamily;
-const MOST_VECTOR_CELLS = 2_500;
-const ruler = document.createElement("canvas").getContext("2d");
+import { contextOf, newCanvas, theme } from "./colors.js";
 
-function textWidth(text, size, weight = 400) {
+/** @import { Surface, TextStyle } from "./types.js" */
+
+export const FONT = getComputedStyle(document.body).fontFamily;
+const MAX_MEASURED_LABELS = 1_500;
+const ruler = contextOf(newCanvas(300, 150));
+
+/** @param {string} text @param {number} size @param {number} weight */
+export function textWidth(text, size, weight = 400) {
   ruler.font = `${weight} ${size}px ${FONT}`;
   return ruler.measureText(text).width;
 }
 
-// The text, cut with an ellipsis where it is wider than allowed.
-function fitText(text, size, width, weight = 400) {
+/**
+ * The text, cut with an ellipsis where it is wider than allowed.
+ *
+ * @param {string} text
+ * @param {number} size
+ * @param {number} width
+ * @param {number} weight
+ */
+export function fitText(text, size, width, weight = 400) {
   if (textWidth(text, size, weight) <= width) return text;
   const characters = [...new Intl.Segmenter().segment(text)].map((part) => part.segment);
   let low = 0;
@@ -24,11 +35,21 @@ function fitText(text, size, width, weight = 400) {
   return `${characters.slice(0, low).join("")}…`;
 }
 
-class CanvasSurface {
+/** @implements {Surface} */
+export class CanvasSurface {
+  /** @param {CanvasRenderingContext2D} context */
   constructor(context) {
     this.context = context;
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {string} fill
+   * @param {number} opacity
+   */
   rect(x, y, width, height, fill, opacity = 1) {
     this.context.globalAlpha = opacity;
     this.context.fillStyle = fill;
@@ -36,12 +57,29 @@ class CanvasSurface {
     this.context.globalAlpha = 1;
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {string} color
+   * @param {number} thick
+   */
   frame(x, y, width, height, color, thick = 2) {
     this.context.strokeStyle = color;
     this.context.lineWidth = thick;
     this.context.strokeRect(x, y, width, height);
   }
 
+  /**
+   * @param {number} x1
+   * @param {number} y1
+   * @param {number} x2
+   * @param {number} y2
+   * @param {string} color
+   * @param {number} thick
+   * @param {number} opacity
+   */
   arc(x1, y1, x2, y2, color, thick, opacity) {
     const middle = (x1 + x2) / 2;
     this.context.globalAlpha = opacity;
@@ -54,6 +92,7 @@ class CanvasSurface {
     this.context.globalAlpha = 1;
   }
 
+  /** @param {string} text @param {number} x @param {number} y @param {TextStyle} style */
   text(text, x, y, { size = 12, color = theme().ink, align = "left", turned = 0, weight = 400 } = {}) {
     this.context.save();
     this.context.translate(x, y);
@@ -66,11 +105,25 @@ class CanvasSurface {
     this.context.restore();
   }
 
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
   image(canvas, x, y, width, height) {
     this.context.imageSmoothingEnabled = width < canvas.width;
     this.context.drawImage(canvas, x, y, width, height);
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {() => void} draw
+   */
   clip(x, y, width, height, draw) {
     this.context.save();
     this.context.beginPath();
@@ -81,81 +134,10 @@ class CanvasSurface {
   }
 }
 
-class SvgSurface {
-  constructor() {
-    this.parts = [];
-    this.clips = 0;
-  }
-
-  rect(x, y, width, height, fill, opacity = 1) {
-    const faint = opacity < 1 ? ` fill-opacity="${short(opacity)}"` : "";
-    this.parts.push(`<rect ${box(x, y, width, height)} fill="${fill}"${faint}/>`);
-  }
-
-  frame(x, y, width, height, color, thick = 2) {
-    this.parts.push(`<rect ${box(x, y, width, height)} fill="none" stroke="${color}" stroke-width="${thick}"/>`);
-  }
-
-  arc(x1, y1, x2, y2, color, thick, opacity) {
-    const middle = short((x1 + x2) / 2);
-    const path = `M${short(x1)} ${short(y1)}C${middle} ${short(y1)} ${middle} ${short(y2)} ${short(x2)} ${short(y2)}`;
-    const stroke = `stroke="${color}" stroke-width="${short(thick)}" stroke-opacity="${short(opacity)}"`;
-    this.parts.push(`<path d="${path}" fill="none" ${stroke}/>`);
-  }
-
-  text(text, x, y, { size = 12, color = theme().ink, align = "left", turned = 0, weight = 400 } = {}) {
-    const anchor = { left: "start", center: "middle", right: "end" }[align];
-    const place = turned ? `transform="translate(${short(x)} ${short(y)}) rotate(${turned})"` : `x="${short(x)}" y="${short(y)}"`;
-    const style = `font-size="${short(size)}" font-weight="${weight}" text-anchor="${anchor}" dominant-baseline="central"`;
-    this.parts.push(`<text ${place} fill="${color}" ${style}>${escaped(text)}</text>`);
-  }
-
-  image(canvas, x, y, width, height, pixels = false) {
-    if (pixels || canvas.width * canvas.height > MOST_VECTOR_CELLS) {
-      const style = width < canvas.width ? "" : ' style="image-rendering:pixelated"';
-      const data = canvas.toDataURL("image/png");
-      this.parts.push(`<image ${box(x, y, width, height)} preserveAspectRatio="none"${style} href="${data}"/>`);
-      return;
-    }
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    const wide = width / canvas.width;
-    const high = height / canvas.height;
-    this.parts.push('<g shape-rendering="crispEdges">');
-    for (let place = 0; place < data.length; place += 4) {
-      if (!data[place + 3]) continue;
-      const row = Math.floor(place / 4 / canvas.width);
-      const column = (place / 4) % canvas.width;
-      this.rect(x + column * wide, y + row * high, wide, high, `rgb(${data.slice(place, place + 3).join(", ")})`);
-    }
-    this.parts.push("</g>");
-  }
-
-  clip(x, y, width, height, draw) {
-    const name = `clip-${this.clips++}`;
-    this.parts.push(`<clipPath id="${name}"><rect ${box(x, y, width, height)}/></clipPath><g clip-path="url(#${name})">`);
-    draw();
-    this.parts.push("</g>");
-  }
-
-  file(width, height, title, description) {
-    const size = `width="${Math.ceil(width)}" height="${Math.ceil(height)}" viewBox="0 0 ${Math.ceil(width)} ${Math.ceil(height)}"`;
-    return [
-      `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img" font-family="${escaped(FONT)}">`,
-      `<title>${escaped(title)}</title><desc>${escaped(description)}</desc>`,
-      ...this.parts,
-      "</svg>\n",
-    ].join("\n");
-  }
-}
-
-function box(x, y, width, height) {
-  return `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
-}
-
-function short(number) {
-  return String(Math.round(number * 100) / 100);
-}
-
-function escaped(text) {
-  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+/** The width of the widest label; of very many only the last are measured. @param {string[]} labels */
+export function longest(labels) {
+  let width = 0;
+  const measured = labels.length > MAX_MEASURED_LABELS ? labels.slice(-200) : labels;
+  for (const label of measured) width = Math.max(width, textWidth(label, 13));
+  return width;
 }

@@ -1,9 +1,21 @@
-"use strict";
-// The numbers as a table that a screen reader can walk: of all queries where they are few, else of a chosen one.
+/** The numbers as a table that a screen reader can walk: of all queries where they are few, else of a chosen one. */
 
-const MOST_TABLE_CELLS = 900;
+import { pin } from "./actions.js";
+import { headTitle, page } from "./data.js";
+import { make } from "./elements.js";
+import { positionOf, scoreText } from "./formatting.js";
+import { quantitiesOf, weightText } from "./quantities.js";
+import { state } from "./state.js";
+import { ABSENT } from "./values.js";
 
-class TableView {
+/** @import { Mark, Shown, View } from "./types.js" */
+
+const MAX_TABLE_CELLS = 900;
+const NOTE = "Each cell: the weight, and under it the score.";
+
+/** @implements {View} */
+export class TableView {
+  /** @param {HTMLElement} parent @param {Shown} shown */
   constructor(parent, shown) {
     this.shown = shown;
     this.query = state.pin?.query ?? 0;
@@ -17,13 +29,13 @@ class TableView {
     const scroll = make("div", { className: "scroll", tabIndex: 0 }, whole ? this.everyQuery() : this.oneQuery());
     scroll.setAttribute("role", "region");
     scroll.setAttribute("aria-label", "Table of the head’s numbers");
-    const note = "Each cell: the weight, and under it the score.";
     this.element.replaceChildren(...(whole ? [] : [this.chooser()]), scroll);
-    if (whole && page.block === 1 && !this.shown.scale.change) this.element.append(make("p", { className: "note" }, note));
+    const twoNumbers = whole && page.block === 1 && !this.shown.scale.change;
+    if (twoNumbers) this.element.append(make("p", { className: "note" }, NOTE));
   }
 
   get whole() {
-    return this.shown.rows * this.shown.columns <= MOST_TABLE_CELLS;
+    return this.shown.rows * this.shown.columns <= MAX_TABLE_CELLS;
   }
 
   everyQuery() {
@@ -38,84 +50,67 @@ class TableView {
     return this.table(head, body);
   }
 
+  /** @param {number} row @param {number} column */
   wholeCell(row, column) {
     const { scale } = this.shown;
     const value = this.shown.at(row, column);
     const cell = make("td", { className: value === ABSENT ? "absent" : "" }, weightText(value, scale.change));
     const score = scale.change ? null : this.shown.score(row, column);
-    if (value !== ABSENT && score) cell.append(document.createElement("br"), make("small", {}, scoreText(score)));
+    if (value !== ABSENT && score) cell.append(make("br"), make("small", {}, scoreText(score)));
     return cell;
   }
 
   chooser() {
     const { queries } = this.shown;
-    const choices = queries.labels.map((label, place) => new Option(`${nameOf(queries, place)} ${label}`, place));
-    const select = make("select", { onchange: () => this.turn(Number(select.value)) }, ...choices);
-    select.value = this.query;
+    const choices = queries.labels.map((label, place) => {
+      return new Option(`${positionOf(queries, place)} ${label}`, String(place));
+    });
+    const select = make("select", {}, ...choices);
+    select.addEventListener("change", () => this.turn(Number(select.value)));
+    select.value = String(this.query);
     return make("label", { className: "choose" }, "Query", select);
   }
 
+  /** @param {number} query */
   turn(query) {
     this.query = query;
     pin({ query, key: null });
     this.draw();
-    this.element.querySelector("select").focus();
+    this.element.querySelector("select")?.focus();
   }
 
   oneQuery() {
     const { keys, columns } = this.shown;
-    const names = ["position", "key", ...this.quantities().map((quantity) => quantity.name)];
+    const quantities = quantitiesOf(this.shown);
+    const names = ["position", "key", ...quantities.map((quantity) => quantity.name)];
     const head = make("tr", {}, ...names.map((name) => headed(name, "col")));
     const body = [];
     for (let key = 0; key < columns; key++) {
-      const numbers = this.quantities().map((quantity) => make("td", {}, quantity.text(this.query, key)));
-      body.push(make("tr", {}, make("td", {}, nameOf(keys, key)), headed(keys.labels[key], "row"), ...numbers));
+      const numbers = quantities.map((quantity) => make("td", {}, quantity.text(this.query, key)));
+      body.push(make("tr", {}, make("td", {}, positionOf(keys, key)), headed(keys.labels[key], "row"), ...numbers));
     }
     return this.table(head, body);
   }
 
-  quantities() {
-    return quantitiesOf(this.shown);
-  }
-
+  /** @param {HTMLElement} head @param {HTMLElement[]} body */
   table(head, body) {
     const caption = make("caption", {}, `${headTitle(this.shown.number)}: ${page.caption}`);
     return make("table", { className: "cells" }, caption, make("thead", {}, head), make("tbody", {}, ...body));
   }
 
   drawOver() {}
+
+  /** @param {Mark} mark */
   reveal(mark) {
     if (mark.query === null || this.whole) return;
     this.query = mark.query;
     this.draw();
   }
+
   fit() {}
 }
 
-// The numbers that a cell has, each with its name and how it is written.
-function quantitiesOf(shown) {
-  const weights = shown.sides.map((side, number) => ({
-    name: comparing ? `weight ${page.sides[number]}` : page.block > 1 ? "mean weight" : "weight",
-    text: (row, column) => weightText(side.weight(row, column), false, side.weightError?.(row, column)),
-  }));
-  const rest = shown.sides.map((side, number) => ({
-    name: (page.block > 1 ? "largest weight" : "score") + (comparing ? ` ${page.sides[number]}` : ""),
-    text: (row, column) => {
-      if (side.weight(row, column) === ABSENT) return "masked";
-      return page.block > 1 ? weightText(side.maxima[row * shown.columns + column]) : scoreText(side.score(row, column));
-    },
-  }));
-  const change = { name: "change", text: (row, column) => weightText(shown.changeAt(row, column), true) };
-  return comparing ? [...weights, change, ...rest] : [...weights, ...rest];
-}
-
+/** @param {string} text @param {"row" | "col"} scope */
 function headed(text, scope) {
   return make("th", { scope }, make("bdi", {}, text));
-}
-
-// A token's position, or those of its block.
-function nameOf(text, place) {
-  if (!text.edges) return String(text.first + place);
-  const [first, last] = [text.edges[place], text.edges[place + 1] - 1];
-  return first === last ? String(first) : `${first}–${last}`;
 }

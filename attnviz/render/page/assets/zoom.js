@@ -1,18 +1,38 @@
-"use strict";
-// The matrix of a long text: its overview at once, and then the part that is seen, pooled to the pixels it has, or
-// cell by cell where these suffice.
+/**
+ * The matrix of a long text: its overview at once, and then the part that is seen, pooled to the pixels it has, or
+ * cell by cell where these suffice.
+ */
 
-const MOST_COMPUTED = 2 ** 25; // cells of a part; a larger one shows the overview alone
-const FAR_APART = 4; // tokens from one label to the next
-const MOST_PIXELS = 900; // of a part, each way
+import { paintCells, scaleUpTo, theme } from "./colors.js";
+import { theComputer } from "./computer.js";
+import { page } from "./data.js";
+import { positionOf } from "./formatting.js";
+import { LABEL_STEP, MatrixPicture, MIN_NUMBER_CELL } from "./matrix.js";
+import { state } from "./state.js";
+import { shownPool, thumbnailValues } from "./thumbnails.js";
+import { largestOf } from "./values.js";
 
-class ZoomPicture extends MatrixPicture {
+/** @import { Answer, Area, PaintedPart, Part, Scale, Shown, Surface, Text } from "./types.js" */
+
+const MAX_COMPUTED_CELLS = 2 ** 25; // cells of a part; a larger one shows the overview alone
+const MAX_LABEL_DISTANCE = 4; // tokens from one label to the next; farther apart, their positions are written
+const MAX_PIXELS = 900; // of a part, each way
+
+export class ZoomPicture extends MatrixPicture {
+  /** @param {Shown} shown @param {() => void} redraw called after each band that was computed */
   constructor(shown, redraw) {
     super(shown);
     this.overview = this.wholeOf(shown);
     this.redraw = redraw;
-    this.bands = []; // of the part that is seen: {top, bottom, left, right, height, width, values}
-    this.before = []; // of the part that was seen until this one is whole
+    /** @type {PaintedPart[]} bands of the part that is seen */
+    this.bands = [];
+    /** @type {PaintedPart[]} bands of the part that was seen until this one is whole */
+    this.before = [];
+    /** @type {Part | null} the part that is seen */
+    this.part = null;
+    /** @type {Area | null} what is asked for at the end of this frame */
+    this.wanted = null;
+    this.whole = false; // whether the part is computed
   }
 
   get scale() {
@@ -22,66 +42,77 @@ class ZoomPicture extends MatrixPicture {
     return scaleUpTo(Math.max(...own.map((band) => (band.most ??= largestOf(band.values)))));
   }
 
+  /** Whether a pixel is more than a cell. */
   get pooled() {
-    return this.asked ? this.asked.height < this.asked.bottom - this.asked.top || this.asked.width < this.asked.right - this.asked.left : true;
+    if (!this.part) return true;
+    const { top, bottom, left, right, height, width } = this.part;
+    return height < bottom - top || width < right - left;
   }
 
-  // The whole as Python pooled it.
+  /** The whole as Python pooled it. @param {Shown} shown @returns {PaintedPart} */
   wholeOf({ number, rows, columns }) {
     const [height, width] = page.heads[number].thumbnail;
     return { top: 0, bottom: rows, left: 0, right: columns, height, width, values: thumbnailValues(number) };
   }
 
-  // The part that an area shows: whole cells, and no more pixels than it has.
+  /** The part that an area shows: whole cells, and no more pixels than it has. @param {Area} area */
   partOf(area) {
     const [top, bottom] = this.span("query", area);
     const [left, right] = this.span("key", area);
-    const pixels = (count) => Math.max(1, Math.min(count, MOST_PIXELS, Math.round(count * this.cell)));
+    const pixels = (/** @type {number} */ count) =>
+      Math.max(1, Math.min(count, MAX_PIXELS, Math.round(count * this.cell)));
     return { top, bottom, left, right, height: pixels(bottom - top), width: pixels(right - left) };
   }
 
-  // Asks for what is seen at the end of this frame.
+  /** Asks for what is seen at the end of this frame. @param {Area} area */
   askSoon(area) {
-    this.area = area;
-    this.asking ??= requestAnimationFrame(() => {
-      this.asking = null;
-      this.ask(this.area);
-    });
+    if (!this.wanted) requestAnimationFrame(() => this.askNow());
+    this.wanted = area;
   }
 
+  askNow() {
+    const { wanted } = this;
+    this.wanted = null;
+    if (wanted) this.ask(wanted);
+  }
+
+  /** @param {Area} area */
   ask(area) {
     const part = this.partOf(area);
     if (part.bottom <= part.top || part.right <= part.left) return;
-    if (this.asked && Object.keys(part).every((name) => part[name] === this.asked[name])) return;
+    if (this.part && isSamePart(part, this.part)) return;
     this.before = this.whole ? this.bands : this.before;
-    [this.asked, this.bands, this.whole, this.started] = [part, [], false, performance.now()];
-    if ((part.bottom - part.top) * (part.right - part.left) > MOST_COMPUTED) return;
+    [this.part, this.bands, this.whole] = [part, [], false];
+    if ((part.bottom - part.top) * (part.right - part.left) > MAX_COMPUTED_CELLS) return;
     theComputer().ask(this.shown.sides, part, (answer) => this.receive(part, answer));
   }
 
+  /** @param {Part} part @param {Answer} answer */
   receive(part, { first, last, pooled }) {
     if (first === last) return;
-    const place = (pixel) => part.top + Math.floor((pixel * (part.bottom - part.top)) / part.height);
-    this.bands.push({ ...part, top: place(first), bottom: place(last), height: last - first, pooled, values: shownPool(pooled) });
+    const count = part.bottom - part.top;
+    const place = (/** @type {number} */ pixel) => part.top + Math.floor((pixel * count) / part.height);
+    const lines = { top: place(first), bottom: place(last), height: last - first };
+    this.bands.push({ ...part, ...lines, values: shownPool(pooled) });
     this.whole = last === part.height;
-    if (this.whole) {
-      this.before = [];
-      this.time = performance.now() - this.started;
-    }
+    if (this.whole) this.before = [];
     this.redraw();
   }
 
+  /** @override @param {Surface} surface @param {Area} area */
   draw(surface, area) {
     this.askSoon(area);
     const { left, top } = this;
     surface.clip(left, top, area.width - left, area.height - top, () => {
       const { scale } = this;
-      for (const band of [this.overview, ...this.before, ...this.bands]) this.drawBandOfCells(surface, area, band, scale);
-      if (this.cell >= NUMBER_CELL) this.drawNumbers(surface, area);
+      const bands = [this.overview, ...this.before, ...this.bands];
+      for (const band of bands) this.drawBandOfCells(surface, area, band, scale);
+      if (this.cell >= MIN_NUMBER_CELL) this.drawNumbers(surface, area);
     });
     this.drawLabels(surface, area);
   }
 
+  /** @param {Surface} surface @param {Area} area @param {PaintedPart} band @param {Scale} scale */
   drawBandOfCells(surface, area, band, scale) {
     const [x, right] = [band.left, band.right].map((key) => Math.round(this.left + key * this.cell - area.x));
     const [y, bottom] = [band.top, band.bottom].map((query) => Math.round(this.top + query * this.cell - area.y));
@@ -91,29 +122,36 @@ class ZoomPicture extends MatrixPicture {
     surface.image(this.paint(band, scale), x, y, width, height, true);
   }
 
-  // Painted once for each scale.
+  /** Painted once for each scale. @param {PaintedPart} band @param {Scale} scale */
   paint(band, scale) {
-    if (band.high !== scale.high) band.canvas = paintCells(band.values, band.height, band.width, scale);
+    if (!band.canvas || band.high !== scale.high) band.canvas = paintCells(band.values, band.height, band.width, scale);
     band.high = scale.high;
     return band.canvas;
   }
 
+  /** @override */
   get every() {
     const least = LABEL_STEP / this.cell;
-    if (least <= FAR_APART) return Math.ceil(least);
+    if (least <= MAX_LABEL_DISTANCE) return Math.ceil(least);
     const ten = 10 ** Math.floor(Math.log10(least));
-    return [1, 2, 5, 10].map((times) => times * ten).find((step) => step >= least);
+    return [1, 2, 5].map((times) => times * ten).find((step) => step >= least) ?? 10 * ten;
   }
 
-  // Tokens far apart say little; their positions do.
+  /**
+   * Tokens far apart say little; their positions do.
+   *
+   * @override
+   * @param {Text} text
+   * @param {number} place
+   * @param {number} every
+   */
   labelOf(text, place, every) {
-    return every > FAR_APART ? nameOf(text, place) : text.labels[place];
+    return every > MAX_LABEL_DISTANCE ? positionOf(text, place) : text.labels[place];
   }
 }
 
-// The means or the maxima that are shown: of one recording, or what changed.
-function shownPool(pooled) {
-  const sides = pooled.map((side) => side[state.pool]);
-  if (state.side === "change") return changeOf(...sides);
-  return sides[state.side === "B" ? 1 : 0];
+/** @param {Part} one @param {Part} other */
+function isSamePart(one, other) {
+  const names = /** @type {const} */ (["top", "bottom", "left", "right", "height", "width"]);
+  return names.every((name) => one[name] === other[name]);
 }

@@ -1,0 +1,79 @@
+/** Numbers as they are written: percentages with no more digits than are known, scores with their error. */
+
+import { ABSENT } from "./values.js";
+
+/** @import { Scale, Score, Text } from "./types.js" */
+
+/**
+ * A weight in percent, with no more digits than it was kept with, or than its error leaves it.
+ *
+ * @param {number} weight
+ * @param {{ largest: number, high: number }} kept the largest code, or 0, and the weight that it stands for
+ * @param {boolean} signed
+ * @param {number | null} error where it is known
+ */
+export function percentText(weight, { largest, high }, signed = false, error = null) {
+  if (weight === ABSENT) return "masked";
+  if (Number.isNaN(weight)) return "NaN";
+  const percent = 100 * weight;
+  const sign = percent < 0 ? "−" : signed && percent > 0 ? "+" : "";
+  if (percent === 0 && largest && !signed) return `< ${Number((100 * high * (0.5 / largest) ** 2).toPrecision(1))}%`;
+  const known = error !== null ? Math.max(100 * error, 1e-6) : keptError(weight, largest, high);
+  const digits = Math.min(6, Math.max(0, Math.round(-Math.log10(Math.abs(known) || 1e-4))));
+  return `${sign}${Math.abs(percent).toFixed(percent === 0 ? 0 : digits)}%`;
+}
+
+/**
+ * How far a kept weight may be from its own, in percentage points.
+ *
+ * @param {number} weight
+ * @param {number} largest
+ * @param {number} high
+ */
+function keptError(weight, largest, high) {
+  const percent = 100 * weight;
+  return largest ? (100 * Math.sqrt(Math.abs(weight) * high)) / largest : Math.min(0.01, percent / 100 || 0.01);
+}
+
+/** A score with its error. @param {Score | null} score */
+export function scoreText(score) {
+  if (!score) return "not kept";
+  if ("below" in score) return `below ${withMinus(score.below.toFixed(1))}`;
+  const { value, error } = score;
+  if (Number.isNaN(value)) return "none";
+  if (!Number.isFinite(value)) return withMinus(String(value));
+  if (!error) return withMinus(value.toFixed(4));
+  const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10(error))));
+  return `${withMinus(value.toFixed(digits))} ± ${error.toFixed(digits)}`;
+}
+
+/** A whole percentage, as it stands in a cell. @param {number} value @param {Scale} scale */
+export function cellText(value, scale) {
+  const percent = Math.round(100 * value);
+  return scale.change && percent > 0 ? `+${percent}` : withMinus(String(percent));
+}
+
+/** A percentage under the legend. @param {number} value @param {Scale} scale */
+export function tickText(value, scale) {
+  const percent = Math.abs(100 * value);
+  const digits = percent === 0 || percent >= 10 ? 0 : Math.min(8, 1 - Math.floor(Math.log10(percent)));
+  const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";
+  return `${sign}${Number(percent.toFixed(digits))}%`;
+}
+
+/** A token's position, or those of its block. @param {Text} text @param {number} place */
+export function positionOf(text, place) {
+  if (!text.edges) return String((text.first ?? 0) + place);
+  const [first, last] = [text.edges[place], text.edges[place + 1] - 1];
+  return first === last ? String(first) : `${first}–${last}`;
+}
+
+/** A label in quotation marks. @param {Text} text @param {number} place */
+export function quoted(text, place) {
+  return `“${text.labels[place]}”`;
+}
+
+/** Digits with a typographic minus. @param {string} digits */
+function withMinus(digits) {
+  return digits.replace("-", "−");
+}

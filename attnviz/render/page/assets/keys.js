@@ -1,0 +1,144 @@
+/** The keyboard: which key does what, and the search for a token. */
+
+import { drawMarks, letGo, openHead, pin, step } from "./actions.js";
+import { VIEWS } from "./controls.js";
+import { comparing } from "./data.js";
+import { one, say } from "./elements.js";
+import { spokenOf } from "./quantities.js";
+import { state } from "./state.js";
+import { change, fitView } from "./view.js";
+
+/** @import { Mark, Shown } from "./types.js" */
+
+const ZOOM_STEP = 1.5;
+
+/** @type {Record<string, [number, number]>} how far an arrow moves, down and right */
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+/** Shows the help. */
+export function openHelp() {
+  helpDialog().showModal();
+}
+
+function helpDialog() {
+  return /** @type {HTMLDialogElement} */ (one("help"));
+}
+
+/** Zooms in or out by a step. @param {1 | -1} direction */
+export function zoomByStep(direction) {
+  state.current?.stage?.zoom(ZOOM_STEP ** direction);
+}
+
+/** @param {KeyboardEvent} event */
+export function onKey(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (event.ctrlKey || event.metaKey || event.altKey || helpDialog().open) return;
+  if (target.matches("input, select, textarea")) {
+    if (event.key === "Escape") target.blur();
+    if (event.key === "Enter" && target instanceof HTMLInputElement) findToken(target.value);
+    return;
+  }
+  const act = actionOf(event.key, target);
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+/**
+ * What a key does; nothing where it has no meaning.
+ *
+ * @param {string} key
+ * @param {HTMLElement} target
+ * @returns {(() => void) | null | undefined}
+ */
+function actionOf(key, target) {
+  if (key === "?") return openHelp;
+  if (comparing && key === "c") return () => change("side", nextSide());
+  const { shown } = state;
+  if (state.head === null || !shown) return null;
+  const view = VIEWS[Number(key) - 1];
+  if (view) return () => openHead(state.head, view[0]);
+  const inView = target.closest(".stage, .words") || target === document.body || target.id === "head-title";
+  if (key in ARROWS && inView && state.view !== "table") return () => moveTo(shown, movedMark(shown, key));
+  if (key === "Enter" && target.closest(".stage") && state.mark) return () => pin(state.mark);
+  return {
+    "/": () => one("find").focus(),
+    "[": () => step(-1),
+    "]": () => step(1),
+    "+": () => zoomByStep(1),
+    "=": () => zoomByStep(1),
+    "-": () => zoomByStep(-1),
+    0: fitView,
+    Escape: letGo,
+  }[key];
+}
+
+/** The side after the one that is shown. */
+function nextSide() {
+  return state.side === "A" ? "B" : state.side === "B" ? "change" : "A";
+}
+
+/** @param {Shown} shown @param {Mark} mark */
+function moveTo(shown, mark) {
+  state.mark = mark;
+  state.current?.stage?.showTip(null);
+  drawMarks();
+  state.current?.reveal(mark);
+  say(spokenOf(shown, mark));
+}
+
+/**
+ * Where an arrow moves the cell of the matrix, or the token of the other views.
+ *
+ * @param {Shown} shown
+ * @param {string} arrow
+ * @returns {Mark}
+ */
+function movedMark(shown, arrow) {
+  const { query, key } = state.mark ?? state.pin ?? { query: null, key: null };
+  const [down, right] = ARROWS[arrow];
+  if (state.view === "matrix") {
+    const isFresh = query === null && key === null;
+    const moved = (/** @type {number | null} */ place, /** @type {number} */ by) =>
+      isFresh || place === null ? 0 : place + by;
+    return { query: within(moved(query, down), shown.rows), key: within(moved(key, right), shown.columns) };
+  }
+  if (state.view === "arcs" && right) {
+    const place = query ?? key ?? 0;
+    if (right > 0) return { query: null, key: within(place, shown.columns) };
+    return { query: within(place, shown.rows), key: null };
+  }
+  const place = (query ?? key ?? -1) + (down || right);
+  if (query === null && key !== null) return { query: null, key: within(place, shown.columns) };
+  return { query: within(place, shown.rows), key: null };
+}
+
+/** @param {number} place @param {number} count */
+function within(place, count) {
+  return Math.min(count - 1, Math.max(0, place));
+}
+
+/** Finds the next token with the text in its label, queries first, and chooses it. @param {string} text */
+export function findToken(text) {
+  const { shown, current, found } = state;
+  if (!text || !shown || !current) return;
+  const matches = matchesOf(shown, text.toLocaleLowerCase());
+  const isAgain = found.text === text && matches.length > 0;
+  state.found = { text, place: isAgain ? (found.place + 1) % matches.length : 0 };
+  const mark = matches[state.found.place];
+  if (!mark) return say(`no token has ${text}`);
+  state.pin = mark;
+  drawMarks();
+  const focused = document.activeElement;
+  current.reveal(mark);
+  if (focused instanceof HTMLElement) focused.focus();
+  say(`${spokenOf(shown, mark)}, ${state.found.place + 1} of ${matches.length}`);
+}
+
+/** The tokens with a text in their label. @param {Shown} shown @param {string} wanted @returns {Mark[]} */
+function matchesOf({ queries, keys, same }, wanted) {
+  const places = (/** @type {string[]} */ labels) =>
+    [...labels.keys()].filter((place) => labels[place].toLocaleLowerCase().includes(wanted));
+  const asQueries = places(queries.labels).map((query) => ({ query, key: null }));
+  return same ? asQueries : [...asQueries, ...places(keys.labels).map((key) => ({ query: null, key }))];
+}

@@ -1,0 +1,79 @@
+/** The legend: the colours of what is shown now, on the page and in a saved file. */
+
+import { cssOf, paintPalette, scaleOf, theme } from "./colors.js";
+import { page } from "./data.js";
+import { make, one } from "./elements.js";
+import { tickText } from "./formatting.js";
+import { valueAt } from "./scales.js";
+import { state } from "./state.js";
+import { poolsThumbnails, thumbnailScale } from "./thumbnails.js";
+
+/** @import { Scale, Surface } from "./types.js" */
+
+const MAX_TICK_CHARACTERS = 22; // of all ticks, from which on every other one is left out
+
+/** Whether a palette shows what is shown now. */
+export function hasPalette() {
+  return state.head === null || state.view === "matrix";
+}
+
+/** The scale of what is shown now. */
+function shownScale() {
+  if (state.head === null) return thumbnailScale(0);
+  return state.current?.stage?.picture.scale ?? scaleOf(state.head);
+}
+
+/** Draws the legend of what is shown now. */
+export function drawLegend() {
+  const scale = shownScale();
+  const texts = [0, 0.25, 0.5, 0.75, 1].map((fraction) => tickText(valueAt(fraction, scale), scale));
+  const crowded = texts.join("").length > MAX_TICK_CHARACTERS;
+  const ticks = texts.filter((_, place) => !crowded || place % 2 === 0).map((text) => make("span", {}, text));
+  one("legend").replaceChildren(
+    make("span", {}, nameOf(scale)),
+    make("span", { className: "scale" }, paintPalette(scale), make("span", { className: "ticks" }, ...ticks)),
+    ...swatches(),
+  );
+}
+
+/** The colours that are in no palette. */
+function swatches() {
+  const found = [];
+  if (page.absent) found.push(make("span", {}, make("i", { className: "swatch" }), "masked"));
+  if (page.nan) {
+    const swatch = make("i", { className: "swatch" });
+    swatch.style.background = `rgb(${page.nanColor.join(" ")})`;
+    found.push(make("span", {}, swatch, "NaN"));
+  }
+  return found;
+}
+
+/** What the colours stand for. @param {Scale} scale */
+function nameOf(scale) {
+  return `${scale.change ? "change of attention weight, B − A" : "attention weight"}${pooledSaid()}`;
+}
+
+/** Which number of a block is shown; nothing where a cell is one weight. */
+function pooledSaid() {
+  const computed = state.current?.stage?.picture.pooled; // undefined where nothing is computed
+  const pooled = state.head === null ? poolsThumbnails() : (computed ?? page.block > 1);
+  if (!pooled) return "";
+  const alwaysMean = state.head !== null && computed === undefined;
+  return alwaysMean || state.pool === "mean" ? ", mean of a block" : ", largest of a block";
+}
+
+/** Draws the legend into a saved file. @param {Surface} surface @param {number} x @param {number} y */
+export function drawLegendOn(surface, x, y) {
+  const scale = shownScale();
+  const wide = 200;
+  for (let place = 0; place < 50; place++) {
+    surface.rect(x + (wide * place) / 50, y, wide / 50 + 0.3, 9, cssOf(valueAt((place + 0.5) / 50, scale), scale));
+  }
+  const faint = { size: 11, color: theme().soft };
+  /** @type {[number, CanvasTextAlign][]} */
+  const ticks = [[0, "left"], [0.5, "center"], [1, "right"]];
+  for (const [fraction, align] of ticks) {
+    surface.text(tickText(valueAt(fraction, scale), scale), x + wide * fraction, y + 20, { ...faint, align });
+  }
+  surface.text(nameOf(scale), x + wide + 14, y + 5, faint);
+}

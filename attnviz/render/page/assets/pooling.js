@@ -1,0 +1,99 @@
+/** A part of a head pooled to lines of pixels, as they are computed. */
+
+import { ROWS } from "./factors.js";
+import { ABSENT } from "./values.js";
+
+/** @import { Factors } from "./factors.js" */
+/** @import { Part, Pooled } from "./types.js" */
+
+/** Lines of pixels of one recording: the mean and the largest of the visible weights of each pixel's block. */
+export class Pool {
+  /** @param {Factors} side @param {Part} part */
+  constructor(side, part) {
+    this.side = side;
+    this.part = part;
+    const columns = part.right - part.left;
+    this.weights = new Float32Array(ROWS * columns);
+    this.single = part.width === columns && part.height === part.bottom - part.top; // a pixel a cell
+    this.edges = Int32Array.from({ length: part.width + 1 }, (_, pixel) => Math.floor((pixel * columns) / part.width));
+    this.done = 0; // lines that are finished, and of these those that were taken
+    this.taken = 0;
+    /** @type {Float32Array[]} */
+    this.mean = [];
+    /** @type {Float32Array[]} */
+    this.largest = [];
+    this.highest = new Float32Array(part.width);
+    this.totals = new Float64Array(part.width);
+    this.counts = new Uint32Array(part.width);
+    this.next = 0;
+    this.begin();
+  }
+
+  /** Begins a line of pixels, which ends before the query `next`. */
+  begin() {
+    const { top, bottom, height, width } = this.part;
+    this.highest = new Float32Array(width).fill(ABSENT);
+    this.totals.fill(0);
+    this.counts.fill(0);
+    this.next = top + Math.floor(((this.done + 1) * (bottom - top)) / height);
+  }
+
+  /** Adds four queries. @param {number} row */
+  add(row) {
+    const { left, right, bottom } = this.part;
+    const columns = right - left;
+    this.side.fillRows(row, left, right, this.weights);
+    for (let more = 0; more < ROWS && row + more < bottom; more++) {
+      if (this.single) this.keepLine(this.weights.slice(more * columns, (more + 1) * columns));
+      else this.addLine(this.weights, more * columns);
+      if (!this.single && row + more + 1 === this.next) this.finish();
+    }
+  }
+
+  /** Keeps a line of single cells as it is. @param {Float32Array} weights */
+  keepLine(weights) {
+    this.mean.push(weights);
+    this.largest.push(weights);
+    this.done++;
+  }
+
+  /** Adds a query to the line of pixels. @param {Float32Array} weights @param {number} start */
+  addLine(weights, start) {
+    const { edges, totals, counts, highest } = this;
+    for (let pixel = 0; pixel < highest.length; pixel++) {
+      for (let place = start + edges[pixel]; place < start + edges[pixel + 1]; place++) {
+        const weight = weights[place];
+        if (weight === ABSENT) continue;
+        totals[pixel] += weight;
+        counts[pixel]++;
+        if (!(weight <= highest[pixel])) highest[pixel] = weight;
+      }
+    }
+  }
+
+  /** Ends the line of pixels. */
+  finish() {
+    const mean = new Float32Array(this.part.width).fill(ABSENT);
+    for (let pixel = 0; pixel < mean.length; pixel++) {
+      if (this.counts[pixel]) mean[pixel] = this.totals[pixel] / this.counts[pixel];
+    }
+    this.mean.push(mean);
+    this.largest.push(this.highest);
+    this.done++;
+    this.begin();
+  }
+
+  /** The lines since the last time. @returns {Pooled} */
+  take() {
+    const taken = { mean: joined(this.mean), largest: joined(this.largest) };
+    [this.mean, this.largest, this.taken] = [[], [], this.done];
+    return taken;
+  }
+}
+
+/** Lines one after the other. @param {Float32Array[]} lines */
+function joined(lines) {
+  const all = new Float32Array(lines.length * (lines[0]?.length ?? 0));
+  lines.forEach((line, number) => all.set(line, number * line.length));
+  return all;
+}

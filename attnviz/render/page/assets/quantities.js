@@ -1,0 +1,81 @@
+/** The numbers of a cell as they are named and written: in the inspector, in tips, in tables, and spoken. */
+
+import { comparing, page } from "./data.js";
+import { make } from "./elements.js";
+import { percentText, scoreText } from "./formatting.js";
+import { state } from "./state.js";
+import { ABSENT } from "./values.js";
+
+/** @import { Mark, Shown, Side } from "./types.js" */
+
+/** @typedef {{ name: string, text: (row: number, column: number) => string }} Quantity */
+
+/**
+ * A weight in percent, as exactly as it was kept.
+ *
+ * @param {number} weight
+ * @param {boolean} signed
+ * @param {number | null} error
+ */
+export function weightText(weight, signed = false, error = null) {
+  const highs = state.head === null ? [1] : page.heads[state.head].highs;
+  return percentText(weight, { largest: page.precision.largest, high: Math.max(...highs) }, signed, error);
+}
+
+/**
+ * The numbers that a cell has, each with its name and how it is written.
+ *
+ * @param {Shown} shown
+ * @returns {Quantity[]}
+ */
+export function quantitiesOf(shown) {
+  const weights = shown.sides.map((side, number) => ({
+    name: comparing ? `weight ${page.sides[number]}` : page.block > 1 ? "mean weight" : "weight",
+    text: (/** @type {number} */ row, /** @type {number} */ column) =>
+      weightText(side.weight(row, column), false, side.weightError?.(row, column)),
+  }));
+  const rest = shown.sides.map((side, number) => ({
+    name: (page.block > 1 ? "largest weight" : "score") + (comparing ? ` ${page.sides[number]}` : ""),
+    text: (/** @type {number} */ row, /** @type {number} */ column) => secondText(side, row, column, shown.columns),
+  }));
+  if (!comparing) return [...weights, ...rest];
+  /** @type {Quantity} */
+  const change = { name: "change", text: (row, column) => weightText(shown.changeAt(row, column), true) };
+  return [...weights, change, ...rest];
+}
+
+/**
+ * A cell's score, or its maximum where it is a block.
+ *
+ * @param {Side} side
+ * @param {number} row
+ * @param {number} column
+ * @param {number} columns
+ */
+function secondText(side, row, column, columns) {
+  if (side.weight(row, column) === ABSENT) return "masked";
+  return side.maxima ? weightText(side.maxima[row * columns + column]) : scoreText(side.score(row, column));
+}
+
+/** @param {Shown} shown @param {number} query @param {number} key */
+function numbersSaid(shown, query, key) {
+  return quantitiesOf(shown).map((quantity) => `${quantity.name} ${quantity.text(query, key)}`);
+}
+
+/** What a tip beside the pointer says. @param {Shown} shown @param {Mark | null} mark */
+export function tipOf(shown, mark) {
+  if (!mark || mark.query === null || mark.key === null) return null;
+  const pair = `${shown.queries.labels[mark.query]} → ${shown.keys.labels[mark.key]}`;
+  const [first, ...rest] = numbersSaid(shown, mark.query, mark.key);
+  return [make("bdi", {}, pair), make("br"), make("b", {}, first), ` · ${rest.join(" · ")}`];
+}
+
+/** What a screen reader says of a mark. @param {Shown} shown @param {Mark} mark */
+export function spokenOf(shown, mark) {
+  const { queries, keys } = shown;
+  if (mark.query !== null && mark.key !== null) {
+    const pair = `${queries.labels[mark.query]} to ${keys.labels[mark.key]}`;
+    return `${pair}: ${numbersSaid(shown, mark.query, mark.key).join(", ")}`;
+  }
+  return mark.query !== null ? `query ${queries.labels[mark.query]}` : `key ${keys.labels[mark.key ?? 0]}`;
+}

@@ -1,0 +1,77 @@
+/** Values to fractions of a scale and back, and the arithmetic of colours. */
+
+import { ABSENT } from "./values.js";
+
+/** @import { Scale } from "./types.js" */
+
+const LOG_RANGE = 1e-4; // of the largest value: where logarithmic steps begin
+
+/**
+ * How far a value is from one end of the colours to the other, 0 to 1.
+ *
+ * @param {number} value
+ * @param {Scale} scale
+ */
+export function fractionOf(value, scale) {
+  const part = Math.min(1, Math.max(0, (Math.abs(value) - scale.low) / (scale.high - scale.low)));
+  const stepped = scale.steps === "root" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
+  return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
+}
+
+/** From the smallest part that logarithmic steps tell from nothing, 0, to all, 1. @param {number} part */
+function logOf(part) {
+  return Math.max(0, 1 - Math.log(part) / Math.log(LOG_RANGE));
+}
+
+/** The value at a fraction of the colours. @param {number} fraction @param {Scale} scale */
+export function valueAt(fraction, scale) {
+  const stepped = scale.change ? Math.abs(2 * fraction - 1) : fraction;
+  const part = { even: stepped, root: stepped ** 2, log: LOG_RANGE ** (1 - stepped) }[scale.steps];
+  return scale.low + (scale.high - scale.low) * (scale.change ? Math.sign(fraction - 0.5) * part : part);
+}
+
+/**
+ * How strongly a value is shown where there is a hue and no palette, 0 to 1.
+ *
+ * @param {number} value
+ * @param {Scale} scale
+ */
+export function strengthOf(value, scale) {
+  if (value === ABSENT || Number.isNaN(value)) return 0;
+  return scale.change ? Math.abs(2 * fractionOf(value, scale) - 1) : fractionOf(value, scale);
+}
+
+/** The name of the theme's colour for a value there. @param {number} value @param {Scale} scale */
+export function hueOf(value, scale) {
+  return scale.change ? (value < 0 ? "less" : "more") : "arc";
+}
+
+/** Black or white, whichever contrasts more. @param {Iterable<number>} rgb */
+export function inkOn(rgb) {
+  const [red, green, blue] = Array.from(rgb, (part) => {
+    const fraction = part / 255;
+    return fraction <= 0.04045 ? fraction / 12.92 : ((fraction + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 ? "#ffffff" : "#000000";
+}
+
+/** Red, green and blue of a colour written #rrggbb. @param {string} color */
+function partsOf(color) {
+  return [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
+}
+
+/** What is seen of a colour over another. @param {string} under @param {string} over @param {number} opacity */
+export function mixed(under, over, opacity) {
+  const above = partsOf(over);
+  return partsOf(under).map((part, place) => part + (above[place] - part) * opacity);
+}
+
+/**
+ * A colour written #rrggbb, as much of it as the opacity says.
+ *
+ * @param {string} color
+ * @param {number} opacity
+ */
+export function faded(color, opacity) {
+  return `rgba(${partsOf(color).join(", ")}, ${opacity.toFixed(3)})`;
+}

@@ -1,0 +1,264 @@
+/**
+ * The shapes of the page's values, for the type checker alone: nothing of this file reaches the page.
+ *
+ * @typedef {"matrix" | "arcs" | "text" | "table"} ViewName
+ * @typedef {"" | "A" | "B" | "change"} SideName which run of a comparison is shown; "" where there is one run
+ * @typedef {"even" | "root" | "log"} Steps of the colours
+ * @typedef {"mean" | "largest"} Pool
+ * @typedef {"query" | "key"} Axis
+ * @typedef {{ query: number | null, key: number | null }} Mark a cell, or a token where one of both is null
+ */
+
+/**
+ * The data that Python wrote into the page.
+ *
+ * @typedef {object} Page
+ * @property {string} title
+ * @property {string} caption
+ * @property {Precision} precision
+ * @property {string} precisionSaid
+ * @property {number} block tokens that a cell stands for, each way
+ * @property {boolean} absent whether a cell is masked
+ * @property {boolean} nan whether a weight is NaN
+ * @property {[number, number, number]} nanColor
+ * @property {Record<string, string>} palettes 256 colours each, in base 85
+ * @property {string} sequential
+ * @property {string} diverging
+ * @property {number} high the largest weight
+ * @property {number} reach the largest change from A to B
+ * @property {string[]} sides "A" and "B", or "" alone
+ * @property {Text[]} texts
+ * @property {Head[]} heads
+ * @property {number} thumbnailLargest
+ * @property {string} thumbnails codes of means and maxima, in base 85
+ * @property {ViewName} view
+ * @property {number | null} query
+ * @property {Steps | null} steps
+ * @property {"page" | "head"} limits
+ * @property {[number, number] | null} fixed
+ */
+
+/**
+ * @typedef {object} Precision
+ * @property {"float32" | "uint16" | "uint8"} dtype
+ * @property {number} largest the code of the largest weight; 0 where weights are kept as they are
+ */
+
+/**
+ * @typedef {object} Text what stands along an axis
+ * @property {string[]} labels
+ * @property {number} [first] number of the first token
+ * @property {number[]} [edges] of blocks: the first token of each, and the end
+ * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
+ */
+
+/**
+ * @typedef {object} Head
+ * @property {number} layer
+ * @property {number} head
+ * @property {string} name
+ * @property {"self" | "cross"} kind
+ * @property {number | null} item number of its text in a batch
+ * @property {boolean} same whether queries and keys are the same tokens
+ * @property {number[]} queries numbers of the texts, by side
+ * @property {number[]} keys
+ * @property {[number, number]} thumbnail rows and columns
+ * @property {AboutFactors[]} factors by side; none where weights are kept
+ * @property {([number, number, number] | null)[]} peaks row, column and value of the largest weight, by side
+ * @property {number[]} highs what the largest code stands for, by side
+ * @property {[number, number][]} thumbnailHighs
+ * @property {number} reach
+ */
+
+/**
+ * @typedef {object} AboutFactors how the factors of a head are read
+ * @property {number} features
+ * @property {number} unit
+ * @property {number} rounding
+ * @property {number | null} softcap
+ * @property {Record<string, number>} parts names and lengths of the arrays after the queries
+ * @property {MaskRule} mask
+ * @property {number} keys which of the page's keys
+ */
+
+/**
+ * @typedef {object} MaskRule
+ * @property {boolean} causal
+ * @property {number | null} window
+ * @property {number | null} chunk
+ * @property {number} prefix
+ * @property {number} firstQuery
+ * @property {number} firstKey
+ */
+
+/**
+ * @typedef {object} GivenFactors
+ * @property {Float32Array} queries rows of features
+ * @property {Float32Array} keys rows of features
+ * @property {number} features
+ * @property {number} unit that products of queries and keys are multiplied by
+ * @property {number} rounding how far a product may be from its own, of its size
+ * @property {number | null} softcap
+ * @property {MaskRule} mask
+ * @property {Float32Array} sums log-sum-exp of each row
+ * @property {Float32Array} [relative] bias by key - query
+ * @property {Float32Array} [byKey] bias by key
+ * @property {Float32Array} [real] whether a key is no padding, by key
+ */
+
+/**
+ * @typedef {{ value: number, error: number } | { below: number }} Score a score with its error, or a bound above it
+ */
+
+/**
+ * @typedef {object} Side one head of one recording
+ * @property {(row: number, column: number) => number} weight
+ * @property {(row: number, column: number) => Score | null} score null where none is known
+ * @property {(axis: Axis, place: number) => Float32Array} line weights of a query's row, or of a key's column
+ * @property {Float32Array} [weights] all of them, where they are kept
+ * @property {Float32Array} [maxima] of blocks
+ * @property {(row: number, column: number) => number} [weightError]
+ * @property {GivenFactors} [factors]
+ */
+
+/**
+ * @typedef {object} Scale
+ * @property {number} low
+ * @property {number} high
+ * @property {string} palette
+ * @property {Steps} steps
+ * @property {boolean} change whether values are changes, around zero
+ */
+
+/**
+ * @typedef {object} Shown the open head, as the chosen side of it is shown
+ * @property {number} number
+ * @property {Side[]} sides
+ * @property {Float32Array | null} values all that are shown; null where they are computed
+ * @property {(row: number, column: number) => number} changeAt
+ * @property {(row: number, column: number) => number} at
+ * @property {(axis: Axis, place: number) => Float32Array} line
+ * @property {(row: number, column: number) => Score | null} score
+ * @property {number} rows
+ * @property {number} columns
+ * @property {Text} queries
+ * @property {Text} keys
+ * @property {boolean} same
+ * @property {Scale} scale
+ */
+
+/**
+ * @typedef {object} Part of a head that the worker computes: tokens, and the pixels to which they are pooled
+ * @property {number} top
+ * @property {number} bottom
+ * @property {number} left
+ * @property {number} right
+ * @property {number} height
+ * @property {number} width
+ */
+
+/**
+ * @typedef {{ mean: Float32Array, largest: Float32Array }} Pooled
+ * @typedef {{ id: number, first: number, last: number, pooled: Pooled[] }} Answer lines of pixels from first to last
+ * @typedef {Part & { values: Float32Array, most?: number, canvas?: HTMLCanvasElement, high?: number }} PaintedPart
+ */
+
+/**
+ * @typedef {{ x: number, y: number, width: number, height: number }} Area the part of a picture that is seen
+ *
+ * @typedef {object} TextStyle
+ * @property {number} [size]
+ * @property {string} [color]
+ * @property {CanvasTextAlign} [align]
+ * @property {number} [turned] degrees
+ * @property {number | string} [weight]
+ */
+
+/**
+ * @callback DrawArc
+ * @param {number} x1
+ * @param {number} y1
+ * @param {number} x2
+ * @param {number} y2
+ * @param {string} color
+ * @param {number} thick
+ * @param {number} opacity
+ * @returns {void}
+ *
+ * @callback DrawImage
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ * @param {boolean} [pixels] whether it stays pixels in a file
+ * @returns {void}
+ */
+
+/**
+ * @typedef {object} Surface
+ * @property {(x: number, y: number, width: number, height: number, fill: string, opacity?: number) => void} rect
+ * @property {(x: number, y: number, width: number, height: number, color: string, thick?: number) => void} frame
+ * @property {DrawArc} arc
+ * @property {(text: string, x: number, y: number, style?: TextStyle) => void} text
+ * @property {DrawImage} image
+ * @property {(x: number, y: number, width: number, height: number, draw: () => void) => void} clip
+ */
+
+/**
+ * @typedef {object} Picture what a stage shows
+ * @property {Shown} shown
+ * @property {number} factor of the zoom
+ * @property {boolean} dimmed
+ * @property {{ left: number, top: number }} fixed what stays in place while the rest scrolls
+ * @property {string} [note]
+ * @property {Scale} [scale] where it is not the head's
+ * @property {boolean} [pooled] where it may be or not
+ * @property {(width: number, height: number) => { width: number, height: number }} measure
+ * @property {(surface: Surface, area: Area) => void} draw
+ * @property {(surface: Surface, area: Area) => void} drawOver
+ * @property {(x: number, y: number, area: Area) => Mark | null} pointAt
+ * @property {(mark: Mark) => Area} placeOf
+ * @property {(factor: number) => number} zoomBy how far the content grew
+ */
+
+/**
+ * @typedef {object} Stage
+ * @property {Picture} picture
+ * @property {HTMLElement} element
+ * @property {number} width
+ * @property {number} height
+ * @property {Area} area
+ * @property {Area} last
+ * @property {() => void} draw
+ * @property {() => void} fit
+ * @property {(factor: number) => void} zoom
+ * @property {(shown: Shown) => boolean} keptFor
+ * @property {(mark: Mark | null, content?: (Node | string)[] | null, x?: number, y?: number) => void} showTip
+ */
+
+/**
+ * @typedef {object} View what draws the open head
+ * @property {() => void} drawOver
+ * @property {(mark: Mark) => void} reveal
+ * @property {() => void} fit
+ * @property {Stage} [stage]
+ */
+
+/**
+ * @typedef {object} State
+ * @property {number | null} head number of the open head; null for the overview
+ * @property {ViewName} view
+ * @property {SideName} side
+ * @property {"page" | "head"} limits
+ * @property {Steps} steps
+ * @property {Pool} pool of thumbnails and of computed parts
+ * @property {"to" | "from"} direction of the text view
+ * @property {Mark | null} mark what is pointed at
+ * @property {Mark | null} pin what was clicked
+ * @property {Shown | null} shown the open head's numbers
+ * @property {View | null} current what draws them
+ * @property {{ text: string, place: number }} found the last search, and which of its matches was chosen
+ */
+
+export {};

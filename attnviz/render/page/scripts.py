@@ -1,0 +1,86 @@
+"""The page's script modules joined to one script: each after those that it imports, without import and export."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from graphlib import TopologicalSorter
+from importlib.resources import files
+
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
+STATEMENT = re.compile(r"^(export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) )", re.MULTILINE)
+# What is written for the type checker and for readers here: blocks of their own lines, and casts.
+DOCUMENTATION = re.compile(r"^ */\*\*(?s:.*?)\*/\n+|/\*\* @type .*?\*/ ?", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A script module.
+
+    Attributes:
+        name: of its file.
+        text: as it is in the file.
+    """
+
+    name: str
+    text: str
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """The names that it imports, by the file that they come from."""
+        return {file: {*re.findall(r"\w+", names)} for names, file in IMPORT.findall(self.text)}
+
+    @cached_property
+    def statements(self) -> dict[str, bool]:
+        """The names that it states, and whether each is exported."""
+        return {name: bool(export) for export, name in STATEMENT.findall(self.text)}
+
+    @cached_property
+    def code(self) -> str:
+        """What is left in the joined script."""
+        return EXPORT.sub("", IMPORT.sub("", DOCUMENTATION.sub("", self.text))).lstrip()
+
+
+@cache
+def read_asset(name: str) -> str:
+    """The text of a file of the page."""
+    return (files("attnviz.render.page") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
+    """One strict script of a module and all that it imports, which ``read`` gives the text of.
+
+    Raises:
+        graphlib.CycleError: if modules import each other in a circle.
+        ValueError: if a name is imported that is not exported or not used, or if two modules state the same name.
+    """
+    modules = _collected(entry, read, {})
+    order = tuple(TopologicalSorter({name: modules[name].imports for name in modules}).static_order())
+    _check(modules)
+    return '"use strict";\n' + "\n".join(f"// {name}\n{modules[name].code}" for name in order)
+
+
+def _collected(name: str, read: Callable[[str], str], modules: dict[str, Module]) -> dict[str, Module]:
+    """The modules, with one more and all that it imports."""
+    if name not in modules:
+        modules[name] = Module(name, read(name))
+        for imported in modules[name].imports:
+            _collected(imported, read, modules)
+    return modules
+
+
+def _check(modules: dict[str, Module]) -> None:
+    """All modules share one scope: each name is stated once, and each import is what a module exports."""
+    owners: dict[str, str] = {}
+    for name, module in modules.items():
+        if found := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):
+            raise ValueError(f"{name}: {found[0]}; only names in braces are imported, and only statements exported")
+        used = {*re.findall(r"\w+", module.code)}
+        for file, names in module.imports.items():
+            if wrong := {one for one in names if not modules[file].statements.get(one) or one not in used}:
+                raise ValueError(f"{name} imports {', '.join(sorted(wrong))}, not exported by {file} or not used")
+        for statement in module.statements:
+            if (owner := owners.setdefault(statement, name)) != name:
+                raise ValueError(f"{owner} and {name} both state {statement}")

@@ -1,0 +1,106 @@
+"""A browser for the tests of pages: opens reports and notes everything that goes wrong in them."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.render.formats import draw
+from attnviz.report.report import Report
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Any]:
+    """Chromium, for all tests of this folder."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium is installed")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and what went wrong in it."""
+
+    page: Any
+    wrong: list[str] = field(default_factory=list)
+
+    def open_head(self, number: int = 0, view: str = "matrix") -> None:
+        self.page.evaluate(f"location.hash = 'head=x&number={number}&view={view}'")
+        self.until(f"state.current && state.shown.number === {number} && state.view === '{view}'")
+
+    def until(self, condition: str) -> None:
+        """Waits for a condition; the page's policy forbids the browser to do so by itself."""
+        for _ in range(500):
+            if self.evaluate(f"Boolean({condition})"):
+                return
+            self.page.wait_for_timeout(10)
+        pytest.fail(f"never: {condition}")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def text(self, selector: str) -> str:
+        return str(self.page.inner_text(selector))
+
+    def evaluate(self, expression: str) -> Any:
+        return self.page.evaluate(expression)
+
+    def middle_of_cell(self, query: int, key: int) -> tuple[float, float]:
+        place = self.evaluate(f"state.current.stage.picture.placeOf({{query: {query}, key: {key}}})")
+        bounds = self.page.locator(".stage-over").bounding_box()
+        return bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2
+
+
+@dataclass
+class Opener:
+    """Opens reports as pages."""
+
+    browser: Any
+    folder: Path
+    opened: list[Opened] = field(default_factory=list)
+
+    def __call__(self, report: Report, **context: Any) -> Opened:
+        path = self.folder / f"page-{len(self.opened)}.html"
+        path.write_bytes(draw(report, ".html"))
+        settings: dict[str, Any] = {"viewport": {"width": 1280, "height": 850}, "accept_downloads": True} | context
+        opened = Opened(self.browser.new_context(**settings).new_page())
+        self.opened.append(opened)
+        opened.page.on("console", lambda message: opened.wrong.append(f"console: {message.text}"))
+        opened.page.on("pageerror", lambda error: opened.wrong.append(f"error: {error}"))
+        opened.page.on("dialog", lambda dialog: opened.wrong.append(f"dialog: {dialog.message}"))
+        allowed = (path.as_uri(), "data:,", "blob:")
+        opened.page.on(
+            "request",
+            lambda request: None if request.url.startswith(allowed) else opened.wrong.append(f"request: {request.url}"),
+        )
+        opened.page.goto(path.as_uri())
+        return opened
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Opens reports as pages; afterwards no page may have complained or asked for anything."""
+    opener = Opener(browser, tmp_path)
+    yield opener
+    for opened in opener.opened:
+        opened.page.context.close()
+        assert opened.wrong == []

@@ -1,0 +1,104 @@
+"""Recordings whose pages are tested: hostile tokens, heads of many tokens, and long heads kept as factors."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import Recording
+from attnviz.report.heatmaps import build_report
+from attnviz.report.options import Medium, ReportOptions
+from attnviz.report.report import Report
+from attnviz.streaming.factors import Factors
+from attnviz.text.tokens import Tokens
+from tests.conftest import random_maps
+from tests.maps.examples import softmax
+
+QUERIES, KEYS, FEATURES = 530, 610, 16
+NUMBERS = Medium(draws_maps=False)
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "<img src=x onerror=alert(1)>",
+    "{{script}}",
+    "&lt;b&gt;",
+    "\u2028",
+    "[bold]$x_1$",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467",
+    "שלום",
+    "",
+)
+
+
+def report_of(recording: Recording, table: str | None = None) -> Report:
+    return build_report(recording, ReportOptions(table=table, medium=NUMBERS))
+
+
+def labelled(labels: tuple[str, ...]) -> Tokens:
+    return replace(Tokens.numbered(len(labels)), labels=labels)
+
+
+def with_labels(queries: tuple[str, ...], keys: tuple[str, ...]) -> Recording:
+    scores = np.zeros((1, len(queries), len(keys)), dtype=np.float32)
+    maps = DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=(0,),
+        query_tokens=labelled(queries),
+        key_tokens=labelled(keys),
+        scores=scores,
+        weights=np.full_like(scores, 1 / len(keys)),
+        visible=np.ones(scores.shape[1:], dtype=bool),
+    )
+    return Recording(maps=(maps,), model="a test", remarks=queries)
+
+
+def large(tokens: int, heads: int = 2, causal: bool = True) -> Recording:
+    """Heads of many tokens, so that their numbers are quantized."""
+    maps = random_maps(Tokens.numbered(tokens), heads=heads, causal=causal, peak=3, seed=1)
+    return Recording(maps=(maps,), model="a test")
+
+
+def long_maps(
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    softcap: float | None = None,
+    sink: Any = None,
+    queries: int = QUERIES,
+    keys: int = KEYS,
+    seed: int = 3,
+) -> FactoredMaps:
+    """Three heads on two key heads; enough cells that a page does not take them one by one."""
+    random = np.random.default_rng(seed)
+    mask, bias, key_heads = mask or Mask(), bias or Bias(), (0, 1, 0)
+    rows = random.normal(size=(3, queries, FEATURES)).astype(np.float32) * 3
+    columns = random.normal(size=(2, keys, FEATURES)).astype(np.float32)
+    scores = np.einsum("hqf,hkf->hqk", rows, columns[list(key_heads)]).astype(np.float64) * 0.25
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
+    whole = slice(0, queries), slice(0, keys)
+    _, logsumexp = softmax(scores + bias.block([0, 1, 2], *whole), mask.visible(*whole), sink)
+    return FactoredMaps(
+        layer=4, module="layers.4", heads=(0, 2, 5), kind="cross",
+        query_tokens=Tokens.numbered(queries), key_tokens=Tokens.numbered(keys),
+        factors=Factors(
+            queries=rows, keys=columns, key_heads=key_heads, scale=0.25,
+            logsumexp=logsumexp, mask=mask, bias=bias, softcap=softcap, sink=sink,
+        ),
+    )  # fmt: skip
+
+
+PADDING = np.arange(KEYS) % 7 != 3
+RULES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "causal with earlier keys": {"mask": Mask(causal=True, offset=KEYS - QUERIES)},
+    "window, prefix and padding": {"mask": Mask(causal=True, window=90, prefix=5, padding=PADDING)},
+    "chunks": {"mask": Mask(chunk=64)},
+    "soft cap and sink": {"softcap": 4.0, "sink": np.array([0.5, 2.0, -1.0], dtype=np.float32)},
+    "slopes": {"bias": Bias.alibi(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)},
+    "a bias for each key": {"bias": Bias(by_key=np.random.default_rng(0).normal(size=(3, KEYS)).astype(np.float32))},
+}
