@@ -35,20 +35,12 @@ def record_batch(texts: list[str], settings: "ModelSettings", selection: Selecti
 
 
 def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation":
-    """Every number of one layer of a built-in model over a text."""
-    from attnviz.models.settings import ModelSettings
-
+    """Every number of one layer of a model over a text."""
     if isinstance(text, Path):
         raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
-    if settings.model == "trained":
-        from attnviz.models.trained import TrainedSource
+    from attnviz.models.sources import open_source
 
-        return TrainedSource(settings).compute(text, layer)
-    if settings.model != ModelSettings.model:
-        raise AttnvizError("explain works with the seeded model and with --model trained")
-    from attnviz.models.seeded import SeededSource
-
-    return SeededSource(settings).compute(text, layer)
+    return open_source(settings).compute(text, layer)
 
 
 def record_both(
@@ -58,7 +50,7 @@ def record_both(
     if isinstance(text, Path) or isinstance(other, Path):
         return record_each(text, other, settings, selection)
     from attnviz.models.settings import ModelSettings, option
-    from attnviz.models.sources import open_source
+    from attnviz.models.sources import open_source, refuse_unused
 
     if settings.model != ModelSettings.model:
         if other is None:
@@ -73,6 +65,7 @@ def record_both(
         raise AttnvizError(
             "nothing to compare; --causal, --scale, --temperature, --seed, --dropout or --with TEXT works"
         )
+    refuse_unused(settings)
     before = SeededSource(replace(settings, **plain))
     after = SeededSource(settings, like=None if "seed" in changed else before)
     recording_a = before.record(text, selection)

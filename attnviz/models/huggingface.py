@@ -1,7 +1,9 @@
 """The attention of a Hugging Face transformer over a text, from its own folder or the hub's cache."""
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.errors import AttnvizError
@@ -14,7 +16,7 @@ from attnviz.models.huggingface_loading import (
     refusals,
     text_part,
 )
-from attnviz.models.settings import ModelSettings, refuse_ignored
+from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 from attnviz.version import __version__
 
@@ -52,21 +54,21 @@ class HuggingFaceSource(AbstractSource):
 
     Args:
         settings: the model's folder or name, and how it is run.
-
-    Raises:
-        AttnvizError: if there is no such model, or it cannot be loaded safely.
+        built_in: see ``AbstractSource``.
     """
 
-    def __init__(self, settings: ModelSettings) -> None:
-        self.settings = settings
-        self.folder = find_model(settings.model)
-        refuse_ignored(settings)
-        if settings.device_map is not None:
-            refuse_missing_library("accelerate")
+    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = ()) -> None:
+        super().__init__(settings, built_in)
         self.loaded: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
 
     def record(self, text: str, selection: "Selection") -> "Recording":
-        """The recording of one text in one forward pass, which ends after the last chosen layer."""
+        """The recording of one text in one forward pass, which ends after the last chosen layer.
+
+        Raises:
+            AttnvizError: if there is no such model, it cannot be loaded safely, or it has no such layer or head.
+        """
+        folder = self._find()
+        refuse_absent(folder, selection)
         import torch
 
         from attnviz.capture.options import CaptureOptions
@@ -74,9 +76,8 @@ class HuggingFaceSource(AbstractSource):
         from attnviz.maps.recording import Recording
         from attnviz.models.huggingface_tokens import unknown_remark
 
-        refuse_absent(self.folder, selection)
-        with quiet_library(self.folder), refusals(self.settings.model), torch.inference_mode():
-            model, tokenizer = self._load()
+        with quiet_library(folder), refusals(self.settings.model), torch.inference_mode():
+            model, tokenizer = self._load(folder)
             reading = self._read(model, tokenizer, text)
             inner = text_part(model)
             if self.settings.truncate:
@@ -104,10 +105,17 @@ class HuggingFaceSource(AbstractSource):
             remarks=remarks,
         )
 
-    def _load(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    def _find(self) -> Path:
+        """The model's folder, found where nothing has been imported for it yet."""
+        folder = find_model(self.settings.model, self.built_in)
+        if self.settings.device_map is not None:
+            refuse_missing_library("accelerate")
+        return folder
+
+    def _load(self, folder: Path) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         """Model and tokenizer, read once."""
         if self.loaded is None:
-            self.loaded = (load_model(self.folder, self.settings), load_tokenizer(self.folder))
+            self.loaded = (load_model(folder, self.settings), load_tokenizer(folder))
         return self.loaded
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:

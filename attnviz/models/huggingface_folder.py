@@ -5,14 +5,13 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.settings import PRETRAINED, TOLD
 from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
@@ -26,8 +25,12 @@ NAMELESS = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d
 PATIENCE = 1.2  # seconds that a network gets to show that it is there
 
 
-def find_model(name: str) -> Path:
+def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
     """The folder of a model: a folder of this machine, a model in the hub's cache, or one downloaded now.
+
+    Args:
+        name: the folder, or the model's name on the hub.
+        built_in: names of other models that would work, for messages.
 
     Raises:
         AttnvizError: if there is none, or it cannot be loaded safely; within two seconds where there is no network.
@@ -37,8 +40,8 @@ def find_model(name: str) -> Path:
         if path.exists():
             raise AttnvizError(f"{name!r} is a file; --model takes the folder that it is in, or a name on the hub")
         if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
-            built_in = ", ".join(name for name in TOLD if name != PRETRAINED)
-            raise AttnvizError(f"no folder {name!r}; {built_in}, a Hugging Face model's folder or its hub name works")
+            others = "".join(f"{other}, " for other in built_in)
+            raise AttnvizError(f"no folder {name!r}; {others}a Hugging Face model's folder or its hub name works")
     refuse_missing_library("transformers")
     if not path.is_dir():
         path = _from_hub(name)

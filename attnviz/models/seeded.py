@@ -8,7 +8,7 @@ from attnviz.base.errors import AttnvizError, overflow
 from attnviz.base.machine import available_memory, find_device
 from attnviz.models.seeded_batch import Batch, padded, padding_remarks
 from attnviz.models.seeded_model import build_model, share_weights
-from attnviz.models.settings import ModelSettings, refuse_ignored
+from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
@@ -54,12 +54,14 @@ class SeededSource(AbstractSource):
 
     Args:
         settings: the model's shape, mask and seed.
+        built_in: see ``AbstractSource``.
         like: another seeded source, already recorded from, whose weights are taken wherever their shape is the same.
     """
 
-    def __init__(self, settings: ModelSettings, like: "SeededSource | None" = None) -> None:
-        refuse_ignored(settings)
-        self.settings = settings
+    def __init__(
+        self, settings: ModelSettings, built_in: Sequence[str] = (), like: "SeededSource | None" = None
+    ) -> None:
+        super().__init__(settings, built_in)
         self.like = like
         self.model: torch.nn.ModuleDict | None = None
 

@@ -1,23 +1,15 @@
-"""What a model is asked to be, and how it is run."""
+"""ModelSettings: how a model is built or loaded, and how it is run."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
 from attnviz.text.selection import ATTENTION_PARTS
 
-PRETRAINED = "a Hugging Face model"  # any other name: a folder, or a name on the hub
-SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
-# What each source is told besides the model, the device and the number type; anything else it would ignore.
-TOLD = {
-    "seeded": (*SHAPE, "temperature", "init", "seed", "tokenizer", "context", "dense"),
-    "trained": ("tokenizer", "causal"),
-    PRETRAINED: ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
-}
-LARGEST = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}
-LONGEST = 4096  # tokens that --generate may write
+MAX_SIZES = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}
+MAX_GENERATED_TOKENS = 4096
 INITS = ("linear", "uniform")
 
 
@@ -55,7 +47,7 @@ class ModelSettings:
     truncate: bool = False
 
     def __post_init__(self) -> None:
-        for name, largest in LARGEST.items():
+        for name, largest in MAX_SIZES.items():
             number = getattr(self, name)
             if number is not None and not 1 <= number <= largest:
                 raise AttnvizError(f"{option(name)} {number} is out of range; 1 to {largest} works")
@@ -74,8 +66,8 @@ class ModelSettings:
             raise AttnvizError(f"unknown --init {self.init!r}; {known_names(INITS)} works")
         if self.attention not in (None, *ATTENTION_PARTS):
             raise AttnvizError(f"unknown --attention {self.attention!r}; {known_names(ATTENTION_PARTS)} works")
-        if not 0 <= self.generate <= LONGEST:
-            raise AttnvizError(f"--generate {self.generate} is out of range; 0 to {LONGEST} works")
+        if not 0 <= self.generate <= MAX_GENERATED_TOKENS:
+            raise AttnvizError(f"--generate {self.generate} is out of range; 0 to {MAX_GENERATED_TOKENS} works")
         self._refuse_context()
         self.scale_for(1)
         refuse_unknown_device(self.device)
@@ -119,17 +111,6 @@ class ModelSettings:
     def as_json(self) -> dict[str, Any]:
         """The settings as JSON values."""
         return asdict(self)
-
-
-def refuse_ignored(settings: ModelSettings) -> None:
-    """Raises AttnvizError where a setting was given that the model would ignore, saying which model takes it."""
-    told = ("model", "device", "dtype", *TOLD.get(settings.model, TOLD[PRETRAINED]))
-    given = [each.name for each in fields(settings) if getattr(settings, each.name) != each.default]
-    ignored = next((name for name in given if name not in told), None)
-    if ignored is not None:
-        takers = [name for name in TOLD if ignored in TOLD[name]]
-        works = known_names(name if name == PRETRAINED else f"the {name} model" for name in takers)
-        raise AttnvizError(f"{option(ignored)} means nothing to --model {settings.model}; {works} takes it")
 
 
 def option(name: str) -> str:

@@ -1,4 +1,4 @@
-"""AbstractSource: what makes recordings of texts."""
+"""AbstractSource: a model that records its attention over texts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,14 +9,20 @@ from attnviz.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
+    from attnviz.models.computation import Computation
     from attnviz.text.selection import Selection
 
 
 class AbstractSource(ABC):
-    """Something that attends: given a text, it records the attention of the chosen layers and heads."""
+    """A model that records its attention over texts; what it cannot do is refused.
 
-    @abstractmethod
-    def __init__(self, settings: ModelSettings) -> None: ...
+    Args:
+        settings: the model's settings, of which it uses all that were given.
+        built_in: the names of the models that come with the package, for messages.
+    """
+
+    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = ()) -> None:
+        self.settings, self.built_in = settings, built_in
 
     @abstractmethod
     def record(self, text: str, selection: "Selection") -> "Recording":
@@ -33,3 +39,12 @@ class AbstractSource(ABC):
             AttnvizError: if this source takes one text at a time.
         """
         raise AttnvizError("--batch works with the seeded model; leave --model out")
+
+    def compute(self, text: str, layer: int) -> "Computation":
+        """Every number of one layer over one text.
+
+        Raises:
+            AttnvizError: if this source gives scores and weights alone, the text has no tokens, or there is no such
+                layer.
+        """
+        raise AttnvizError("explain works with the seeded model and with --model trained")

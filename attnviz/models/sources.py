@@ -1,23 +1,78 @@
-"""The table of sources, each imported when it is used."""
+"""The table of sources: the name of each model, the class that records it, and the settings that it uses."""
 
+from dataclasses import dataclass, fields
 from importlib import import_module
+from typing import cast
 
-from attnviz.models.settings import PRETRAINED, ModelSettings
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.models.settings import ModelSettings, option
 from attnviz.models.source import AbstractSource
 
-SOURCES = {
-    "seeded": "attnviz.models.seeded:SeededSource",
-    "trained": "attnviz.models.trained:TrainedSource",
-    PRETRAINED: "attnviz.models.huggingface:HuggingFaceSource",
-}
+COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
+SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One source.
+
+    Attributes:
+        name: what ``--model`` calls it.
+        address: its class, imported when it is used.
+        settings: those that it uses besides the common ones; any other is refused.
+    """
+
+    name: str
+    address: str
+    settings: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The model as a sentence calls it."""
+        return self.name if self is PRETRAINED else f"the {self.name} model"
+
+    def load(self) -> type[AbstractSource]:
+        """The class."""
+        module, _, name = self.address.partition(":")
+        return cast("type[AbstractSource]", getattr(import_module(module), name))
+
+
+BUILT_IN = (
+    SourceRow(
+        "seeded",
+        "attnviz.models.seeded:SeededSource",
+        (*SHAPE, "temperature", "init", "seed", "tokenizer", "context", "dense"),
+    ),
+    SourceRow("trained", "attnviz.models.trained:TrainedSource", ("tokenizer", "causal")),
+)
+PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
+    "a Hugging Face model",
+    "attnviz.models.huggingface:HuggingFaceSource",
+    ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
+)
+SOURCES = (*BUILT_IN, PRETRAINED)
 
 
 def open_source(settings: ModelSettings) -> AbstractSource:
     """The source that ``settings.model`` names: a built-in one, or a Hugging Face model by folder or name.
 
     Raises:
-        AttnvizError: if there is none of that name.
+        AttnvizError: if a setting was given that it does not use.
     """
-    module, name = SOURCES.get(settings.model, SOURCES[PRETRAINED]).split(":")
-    source: AbstractSource = getattr(import_module(module), name)(settings)
-    return source
+    refuse_unused(settings)
+    return row_of(settings).load()(settings, [row.name for row in BUILT_IN])
+
+
+def row_of(settings: ModelSettings) -> SourceRow:
+    """The row of the model that the settings name."""
+    return next((row for row in BUILT_IN if row.name == settings.model), PRETRAINED)
+
+
+def refuse_unused(settings: ModelSettings) -> None:
+    """Raises AttnvizError where a setting was given that the model does not use, saying which model does."""
+    used = (*COMMON_SETTINGS, *row_of(settings).settings)
+    given = [each.name for each in fields(settings) if getattr(settings, each.name) != each.default]
+    unused = next((name for name in given if name not in used), None)
+    if unused is not None:
+        works = known_names(row.title for row in SOURCES if unused in row.settings)
+        raise AttnvizError(f"{option(unused)} means nothing to --model {settings.model}; {works} takes it")

@@ -5,13 +5,14 @@ model was trained at random positions, so that its heads learned distances and n
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import available_memory, find_device
-from attnviz.models.settings import ModelSettings, refuse_ignored
+from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
@@ -44,19 +45,11 @@ class TrainedSource(AbstractSource):
         AttnvizError: for a setting that a model already trained cannot take.
     """
 
-    def __init__(self, settings: ModelSettings) -> None:
-        refuse_ignored(settings)
+    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = ()) -> None:
         if settings.tokenizer not in (ModelSettings.tokenizer, "byte"):
             raise AttnvizError(f"--tokenizer {settings.tokenizer!r} is not the trained model's; it reads bytes")
-        self.settings = replace(
-            settings,
-            tokenizer="byte",
-            causal=True,
-            bias=False,
-            num_heads=NUM_HEADS,
-            embed_dim=EMBED_DIM,
-            num_layers=NUM_LAYERS,
-        )
+        shaped = replace(settings, num_heads=NUM_HEADS, embed_dim=EMBED_DIM, num_layers=NUM_LAYERS)
+        super().__init__(replace(shaped, tokenizer="byte", causal=True, bias=False), built_in)
 
     def record(self, text: str, selection: Selection) -> "Recording":
         """The recording of one text, a token for each byte and one before them."""

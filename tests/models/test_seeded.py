@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.models.seeded import SeededSource
-from attnviz.models.settings import ModelSettings, refuse_ignored
-from attnviz.models.sources import open_source
+from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 from tests.conftest import dense
 
@@ -163,28 +161,6 @@ def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch:
         record()
 
 
-def test_refuses_an_unknown_source() -> None:
-    with pytest.raises(AttnvizError, match="seeded"):
-        open_source(replace(SETTINGS, model="./no-such-model"))
-
-
 def test_refuses_more_weights_than_memory_holds_before_drawing_any() -> None:
     with pytest.raises(AttnvizError, match=r"1024 layers of --embed-dim 65536 would take \d+\.\d GB"):
         record(embed_dim=65_536, num_heads=4, num_layers=1024)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"pair": "b"}, "--pair means nothing to --model seeded; a Hugging Face model takes it"),
-        (
-            {"model": "trained", "num_heads": 2},
-            "--num-heads means nothing to --model trained; the seeded model takes it",
-        ),
-        ({"model": "./m", "seed": 3}, "--seed means nothing to --model ./m; the seeded model takes it"),
-        ({"model": "./m", "tokenizer": "char"}, "the seeded model or the trained model takes it"),
-    ],
-)
-def test_refuses_what_a_source_would_ignore_and_says_which_takes_it(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(AttnvizError, match=re.escape(message)):
-        refuse_ignored(ModelSettings(**changed))

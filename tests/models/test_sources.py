@@ -1,0 +1,55 @@
+"""The table of sources: each opens, uses what its row says, and refuses the rest."""
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.models.settings import ModelSettings
+from attnviz.models.source import AbstractSource
+from attnviz.models.sources import BUILT_IN, SOURCES, open_source, refuse_unused, row_of
+from attnviz.text.selection import Selection
+
+
+@pytest.mark.parametrize("row", SOURCES, ids=lambda row: row.name)
+def test_row_names_a_source_and_settings_that_there_are(row: Any) -> None:
+    assert issubclass(row.load(), AbstractSource)
+    assert set(row.settings) <= {field.name for field in fields(ModelSettings)}
+    assert row_of(ModelSettings(model=row.name)) is row
+
+
+def test_name_of_no_built_in_source_is_a_hugging_face_model() -> None:
+    assert row_of(ModelSettings(model="gpt2")) not in BUILT_IN
+
+
+def test_refuses_an_unknown_model_when_it_records_and_lists_the_built_in_ones() -> None:
+    message = "no folder './nope'; seeded, trained, a Hugging Face model's folder or its hub name works"
+    with pytest.raises(AttnvizError, match=re.escape(message)):
+        open_source(ModelSettings(model="./nope")).record("text", Selection())
+
+
+def test_model_that_gives_scores_and_weights_alone_is_refused_before_it_is_looked_for() -> None:
+    source = open_source(ModelSettings(model="./nope"))
+    with pytest.raises(AttnvizError, match="explain works with the seeded model and with --model trained"):
+        source.compute("text", 0)
+    with pytest.raises(AttnvizError, match="--batch works with the seeded model"):
+        source.record_batch(["text"], Selection())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"pair": "b"}, "--pair means nothing to --model seeded; a Hugging Face model takes it"),
+        (
+            {"model": "trained", "num_heads": 2},
+            "--num-heads means nothing to --model trained; the seeded model takes it",
+        ),
+        ({"model": "./m", "seed": 3}, "--seed means nothing to --model ./m; the seeded model takes it"),
+        ({"model": "./m", "tokenizer": "char"}, "the seeded model or the trained model takes it"),
+    ],
+)
+def test_refuses_what_a_source_does_not_use_and_says_which_takes_it(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttnvizError, match=re.escape(message)):
+        refuse_unused(ModelSettings(**changed))
