@@ -25,7 +25,8 @@ def test_name_of_no_built_in_source_is_a_hugging_face_model() -> None:
 
 
 def test_refuses_an_unknown_model_when_it_records_and_lists_the_built_in_ones() -> None:
-    message = "no folder './nope'; seeded, trained, a Hugging Face model's folder or its hub name works"
+    names = ", ".join(row.name for row in BUILT_IN)
+    message = f"no folder './nope'; {names}, a Hugging Face model's folder or its hub name works"
     with pytest.raises(AttnvizError, match=re.escape(message)):
         open_source(ModelSettings(model="./nope")).record("text", Selection())
 
@@ -47,7 +48,7 @@ def test_model_that_gives_scores_and_weights_alone_is_refused_before_it_is_looke
             "--num-heads means nothing to --model trained; the seeded model takes it",
         ),
         ({"model": "./m", "seed": 3}, "--seed means nothing to --model ./m; the seeded model takes it"),
-        ({"model": "./m", "tokenizer": "char"}, "the seeded model or the trained model takes it"),
+        ({"model": "trained", "dense": True}, "the seeded model or a Hugging Face model takes it"),
     ],
 )
 def test_refuses_what_a_source_does_not_use_and_says_which_takes_it(changed: dict[str, Any], message: str) -> None:
