@@ -1,5 +1,7 @@
 """The array types that values hold, by the type of their numbers."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,3 +10,29 @@ Float64Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 ByteArray = NDArray[np.uint8]
+
+
+class HalfArray:
+    """Numbers held as the upper 16 bits of float32 (bfloat16), which become float32 where they are asked for.
+
+    Attributes:
+        bits: uint16, of the array's shape.
+    """
+
+    def __init__(self, bits: NDArray[np.uint16]) -> None:
+        self.bits = bits
+
+    @classmethod
+    def rounded(cls, numbers: FloatArray) -> "HalfArray":
+        """The nearest bfloat16 of finite numbers, ties to even."""
+        bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
+        return cls(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its axes."""
+        return self.bits.shape
+
+    def __getitem__(self, index: Any) -> FloatArray:
+        """The part as float32."""
+        return np.asarray((self.bits[index].astype(np.uint32) << 16).view(np.float32))

@@ -1,12 +1,15 @@
 """DenseMaps: the maps of one attention call, held whole."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import CellMaps, Window
+from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
 from attnviz.streaming.overview import Overview, pool_weights
+
+if TYPE_CHECKING:
+    from attnviz.maps.tensor_file import StoredMaps
 
 
 @final
@@ -19,6 +22,8 @@ class DenseMaps(CellMaps):
         weights: ``(heads, queries, keys)``, after the softmax, before dropout.
         visible: ``(queries, keys)``.
     """
+
+    saved_as: ClassVar = "dense"
 
     scores: FloatArray
     weights: FloatArray
@@ -55,3 +60,25 @@ class DenseMaps(CellMaps):
         """The block, reduced to pixels."""
         window = self.window(heads, queries, keys)
         return pool_weights(window.weights, window.visible, height, width)
+
+    def cell_factors(self) -> None:
+        """None: the cells themselves are held."""
+
+    def to_tensors(self) -> MapTensors:
+        """The three arrays."""
+        return MapTensors(self.saved_as, {}, {"scores": self.scores, "weights": self.weights, "visible": self.visible})
+
+    @classmethod
+    def from_tensors(cls, stored: "StoredMaps", call: CallFields) -> Self:
+        """The maps that a file holds.
+
+        Raises:
+            AttnvizError: if an array is missing, or of another type or shape.
+        """
+        shape = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
+        return cls(
+            **call,
+            scores=stored.array("scores", "float32", shape),
+            weights=stored.array("weights", "float32", shape),
+            visible=stored.array("visible", "bool", shape[1:]),
+        )

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import CellMaps, LayerMaps
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, MapTensors
 from attnviz.streaming.overview import Overview, bands, block_edges
 
 BAND_CELLS = 2**20  # of a head that are computed at once
@@ -22,6 +22,11 @@ class DerivedMaps(CellMaps):
         queries, keys = len(self.query_tokens), len(self.key_tokens)
         if len(self.heads) * queries * keys > MAX_HELD_CELLS:
             return self
+        return self.whole()
+
+    def whole(self) -> DenseMaps:
+        """The same maps computed once, however large."""
+        queries, keys = len(self.query_tokens), len(self.key_tokens)
         whole = self.window(self.heads, slice(0, queries), slice(0, keys))
         common = {each.name: getattr(self, each.name) for each in fields(LayerMaps)}
         return DenseMaps(**common, scores=whole.scores, weights=whole.weights, visible=whole.visible)
@@ -45,6 +50,13 @@ class DerivedMaps(CellMaps):
             maximum=np.stack([largest for _, largest, _ in pooled]),
             visible=counts > 0,
         )
+
+    def cell_factors(self) -> None:
+        """None: cells are computed from those of other maps."""
+
+    def to_tensors(self) -> MapTensors:
+        """Those of the same maps held whole."""
+        return self.whole().to_tensors()
 
     def _pooled(
         self, head: int, height: int, width: int, queries: slice, keys: slice

@@ -1,21 +1,29 @@
 """Maps of any length, held as the factors they are computed from: size grows with the tokens, not their square."""
 
-from dataclasses import dataclass, field
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
+from attnviz.base.arrays import BoolArray, FloatArray, HalfArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import accelerator
-from attnviz.maps.layer_maps import CellMaps, Window
-from attnviz.streaming.factors import Factors
+from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
+from attnviz.streaming.factors import FactorArray, Factors
 from attnviz.streaming.numpy_pass import pixel_axes, pool, product
 from attnviz.streaming.overview import Overview
 
+if TYPE_CHECKING:
+    from attnviz.maps.tensor_file import Entry, StoredMaps
+
 COARSE = 16.0  # a log-sum-exp beyond it is too large for weights to be right to 1e-5 if all is done in float32
 LONG = 2048  # queries and keys beyond which maps are kept as factors
+HALF_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
+BIAS_ARRAYS = ("relative", "by_key", "explicit")
+MASK_RULES = ("causal", "window", "chunk", "prefix", "offset")
 
 
 @final
@@ -30,6 +38,8 @@ class FactoredMaps(CellMaps):
         factors: queries, keys and rules.
         rounding: the largest relative rounding of the numbers held, such as 2**-8 for bfloat16; 0 where exact.
     """
+
+    saved_as: ClassVar = "factored"
 
     scale: float | None = field(init=False, default=None)  # the factors' own
     factors: Factors
@@ -90,6 +100,50 @@ class FactoredMaps(CellMaps):
         mean = totals / np.maximum(counts, 1)
         return Overview(mean=mean.astype(np.float32), maximum=np.minimum(highest, 1), visible=counts > 0)
 
+    def cell_factors(self) -> Factors:
+        """The factors."""
+        return self.factors
+
+    def halved(self) -> Self:
+        """The maps with queries and keys rounded to bfloat16."""
+        held = self.factors
+        if isinstance(held.queries, HalfArray):
+            return self
+        queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (held.queries, held.keys))
+        return replace(self, factors=replace(held, queries=queries, keys=keys), rounding=HALF_ROUNDING)
+
+    def to_tensors(self) -> MapTensors:
+        """The factors' arrays, those that are not there left out, and the rules."""
+        held = self.factors
+        optional = _optional_arrays(held)
+        arrays = {
+            name: array.bits if isinstance(array, HalfArray) else np.asarray(array[:], dtype=np.float32)
+            for name, array in (("queries", held.queries), ("keys", held.keys), ("logsumexp", held.logsumexp))
+        }
+        header = {
+            "dtype": "bfloat16" if isinstance(held.queries, HalfArray) else "float32",
+            "features": held.queries.shape[-1],
+            "key_heads": list(held.key_heads),
+            "distances": 0 if held.bias.relative is None else held.bias.relative.shape[1],
+            "origin": held.bias.origin,
+            "softcap": held.softcap,
+            "mask": {name: getattr(held.mask, name) for name in MASK_RULES},
+            "arrays": sorted(optional),
+        }
+        return MapTensors(self.saved_as, header, arrays | optional)
+
+    @classmethod
+    def from_tensors(cls, stored: "StoredMaps", call: CallFields) -> Self:
+        """The maps that a file holds, their arrays left there until a part of them is asked for.
+
+        Raises:
+            AttnvizError: if a value is missing, or of another type or shape.
+        """
+        fields: dict[str, Any] = {name: value for name, value in call.items() if name != "scale"}
+        factors = _read_factors(stored, call)
+        rounding = HALF_ROUNDING if isinstance(factors.queries, HalfArray) else 0.0
+        return cls(**fields, factors=factors, rounding=rounding)
+
     def _fill(
         self, place: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
     ) -> None:
@@ -128,3 +182,70 @@ def _bounded(span: slice, count: int) -> slice:
     """The span with both ends, within ``count`` tokens."""
     start, stop, _ = span.indices(count)
     return slice(start, stop)
+
+
+def _read_factors(stored: "StoredMaps", call: CallFields) -> Factors:
+    held = stored.take("dtype", str)
+    if held not in ("float32", "bfloat16"):
+        raise stored.refusal(f"has factors of the unknown dtype {held!r}")
+    heads, queries, keys = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
+    key_heads = _read_key_heads(stored, heads)
+    if call["scale"] is None:
+        raise stored.refusal("has factors without a scale")
+    features, optional = stored.count("features"), _read_optional(stored, heads, queries, keys)
+    return Factors(
+        queries=_read_factor(stored, "queries", held, (heads, queries, features)),
+        keys=_read_factor(stored, "keys", held, (1 + max(key_heads), keys, features)),
+        key_heads=key_heads,
+        scale=call["scale"],
+        logsumexp=stored.array("logsumexp", "float32", (heads, queries)),
+        mask=_read_mask(stored.entry("mask"), optional),
+        bias=Bias(**{name: optional[f"bias.{name}"] for name in BIAS_ARRAYS}, origin=stored.count("origin")),
+        softcap=stored.number("softcap"),
+        sink=optional["sink"],
+    )
+
+
+def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
+    """The arrays that not all factors have, by their names in a file."""
+    arrays = {"sink": factors.sink, "padding": factors.mask.padding, "mask": factors.mask.explicit}
+    arrays |= {f"bias.{name}": getattr(factors.bias, name) for name in BIAS_ARRAYS}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _read_optional(stored: "StoredMaps", heads: int, queries: int, keys: int) -> dict[str, Any]:
+    present = set(stored.lines("arrays"))
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+        "sink": ("float32", (heads,)),
+        "padding": ("bool", (keys,)),
+        "mask": ("bool", (queries, keys)),
+        "bias.relative": ("float32", (heads, stored.count("distances"))),
+        "bias.by_key": ("float32", (heads, keys)),
+        "bias.explicit": ("float32", (heads, queries, keys)),
+    }
+    return {name: stored.array(name, *shape) if name in present else None for name, shape in shapes.items()}
+
+
+def _read_key_heads(stored: "StoredMaps", heads: int) -> tuple[int, ...]:
+    numbers = stored.take("key_heads", list)
+    if len(numbers) != heads or not all(type(number) is int and 0 <= number < heads for number in numbers):
+        raise stored.refusal("has 'key_heads' that do not fit its heads")
+    return tuple(numbers)
+
+
+def _read_factor(stored: "StoredMaps", name: str, held: str, shape: tuple[int, ...]) -> FactorArray:
+    if held == "bfloat16":
+        return HalfArray(stored.array(name, "uint16", shape))
+    return stored.array(name, "float32", shape)
+
+
+def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
+    limits = {name: None if entry.value.get(name) is None else entry.count(name) for name in ("window", "chunk")}
+    return Mask(
+        causal=entry.take("causal", bool),
+        **limits,
+        prefix=entry.count("prefix"),
+        offset=entry.take("offset", int),
+        padding=arrays["padding"],
+        explicit=arrays["mask"],
+    )

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypedDict
+
+from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 
@@ -25,6 +28,35 @@ class Window:
     scores: FloatArray
     weights: FloatArray
     visible: BoolArray
+
+
+class CallFields(TypedDict):
+    """What every kind of maps holds, by the names of its attributes."""
+
+    layer: int
+    module: str
+    heads: tuple[int, ...]
+    query_tokens: Tokens
+    key_tokens: Tokens
+    kind: Kind
+    item: int
+    scale: float | None
+    fidelity: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class MapTensors:
+    """What a file holds of maps beside the fields of their call.
+
+    Attributes:
+        kind: the name of their kind.
+        header: JSON values.
+        arrays: by name.
+    """
+
+    kind: str
+    header: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -71,6 +103,14 @@ class LayerMaps(ABC):
 
         Where the maximum is not wanted it may be left out, all zero: it takes a tenth of the time of a long block.
         """
+
+    @abstractmethod
+    def cell_factors(self) -> Factors | None:
+        """What each cell is computed from, where the maps are held so."""
+
+    @abstractmethod
+    def to_tensors(self) -> MapTensors:
+        """What a file holds of these maps."""
 
     def positions(self, heads: tuple[int, ...]) -> list[int]:
         """Where the heads with these numbers are held."""

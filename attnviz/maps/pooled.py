@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.layer_maps import LayerMaps, cells_unknown
+from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, cells_unknown
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 
-MOST_BLOCKS = 512  # a side: as many as a large picture of one head has pixels
+if TYPE_CHECKING:
+    from attnviz.maps.tensor_file import StoredMaps
+
+MAX_BLOCKS = 512  # a side: as many as a large picture of one head has pixels
 
 
 @final
@@ -24,6 +27,8 @@ class PooledMaps(LayerMaps):
         maximum: ``(heads, rows, columns)``.
         counts: ``(rows, columns)``, how many cells of a block are visible.
     """
+
+    saved_as: ClassVar = "pooled"
 
     mean: FloatArray
     maximum: FloatArray
@@ -72,6 +77,33 @@ class PooledMaps(LayerMaps):
             visible=seen > 0,
         )
 
+    def cell_factors(self) -> None:
+        """None: no cell is known."""
+
+    def to_tensors(self) -> MapTensors:
+        """The three arrays, and how many blocks there are."""
+        rows, columns = self.counts.shape
+        return MapTensors(
+            self.saved_as,
+            {"rows": rows, "columns": columns},
+            {"mean": self.mean, "maximum": self.maximum, "counts": self.counts},
+        )
+
+    @classmethod
+    def from_tensors(cls, stored: "StoredMaps", call: CallFields) -> Self:
+        """The maps that a file holds.
+
+        Raises:
+            AttnvizError: if a value is missing, or of another type or shape.
+        """
+        shape = len(call["heads"]), stored.count("rows"), stored.count("columns")
+        return cls(
+            **call,
+            mean=stored.array("mean", "float32", shape),
+            maximum=stored.array("maximum", "float32", shape),
+            counts=stored.array("counts", "int64", shape[1:]),
+        )
+
     def _edges(self) -> tuple[IntArray, IntArray]:
         rows, columns = self.counts.shape
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
@@ -109,5 +141,5 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
 
 def _blocks_of(count: int) -> int:
     """How many blocks so many cells make: each of as many cells as the fewest that do not make too many blocks."""
-    cells = -(-count // MOST_BLOCKS)
+    cells = -(-count // MAX_BLOCKS)
     return -(-count // cells)

@@ -7,19 +7,17 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.files import atomic_file
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Callable
 
-    from attnviz.maps.layer_maps import LayerMaps
+    from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
-    from attnviz.maps.tensor_file import Entry, TensorFile
+    from attnviz.maps.tensor_file import Entry, StoredMaps, TensorFile
     from attnviz.text.tokens import Tokens
-
 
 FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
 TOKEN_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
-DENSE_ARRAYS = {"scores": "float32", "weights": "float32", "visible": "bool"}
-POOLED_ARRAYS = {"mean": "float32", "maximum": "float32", "counts": "int64"}
+CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # of the header, and the tokens
 
 
 def save(recording: "Recording", path: Path, force: bool = False) -> None:
@@ -51,8 +49,9 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     }
     numbers = {id(tokens): number for number, tokens in enumerate(texts)}
     for number, maps in enumerate(recording.maps):
-        header["maps"].append(_map_header(maps, numbers))
-        arrays |= {f"maps.{number}.{name}": array for name, array in _arrays_of(maps).items()}
+        tensors = maps.to_tensors()
+        header["maps"].append({"class": tensors.kind, **_call_header(maps, numbers), **tensors.header})
+        arrays |= {f"maps.{number}.{name}": array for name, array in tensors.arrays.items()}
     with atomic_file(path, force) as file:
         write_tensors(file, header, arrays)
 
@@ -64,7 +63,7 @@ def load(path: str | Path) -> "Recording":
         AttnvizError: if the file is not a whole recording of a version that this one can read.
     """
     from attnviz.maps.recording import Recording
-    from attnviz.maps.tensor_file import TensorFile
+    from attnviz.maps.tensor_file import StoredMaps, TensorFile
 
     file = TensorFile(Path(path))
     version = file.header.count("format")
@@ -73,7 +72,8 @@ def load(path: str | Path) -> "Recording":
             f"{str(path)!r} is of format {version} and this attnviz reads {FORMAT_VERSION}; a newer one may read it"
         )
     texts = [_read_tokens(file, number, entry) for number, entry in enumerate(file.header.entries("tokens"))]
-    maps = [_read_maps(file, number, entry, texts) for number, entry in enumerate(file.header.entries("maps"))]
+    stored = [StoredMaps(file, number, entry.value) for number, entry in enumerate(file.header.entries("maps"))]
+    maps = [_read_maps(each, texts) for each in stored]
     entry = file.header.entry("recording")
     return Recording(
         maps=tuple(maps),
@@ -102,80 +102,45 @@ def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
     return Tokens(text=text, labels=labels, **arrays)
 
 
-def _read_maps(file: "TensorFile", number: int, entry: "Entry", texts: "list[Tokens]") -> "LayerMaps":
-    from attnviz.maps.half import read_factored
+def _read_maps(stored: "StoredMaps", texts: "list[Tokens]") -> "LayerMaps":
+    from attnviz.maps.layer_maps import CallFields
 
-    kind, held = entry.take("kind", str), entry.take("class", str)
-    if kind not in ("self", "cross") or held not in ("dense", "factored", "pooled"):
-        raise entry.refusal(f"has maps of the unknown kind {kind!r} or class {held!r}")
-    heads = entry.counts("heads")
-    query_tokens, key_tokens = (texts[entry.count(name, len(texts))] for name in ("query_tokens", "key_tokens"))
-    common: dict[str, Any] = {
-        "layer": entry.count("layer"),
-        "module": entry.line("module"),
-        "heads": heads,
-        "query_tokens": query_tokens,
-        "key_tokens": key_tokens,
-        "kind": kind,
-        "item": entry.count("item"),
-        "scale": entry.number("scale"),
-        "fidelity": entry.number("fidelity"),
-    }
-    prefix = f"maps.{number}."
-    if held == "factored":
-        return read_factored(file, prefix, entry, common)
-    return _read_pooled(file, prefix, entry, common) if held == "pooled" else _read_dense(file, prefix, common)
+    kind, saved_as, readers = stored.take("kind", str), stored.take("class", str), _readers()
+    if kind not in ("self", "cross") or saved_as not in readers:
+        raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
+    heads = stored.counts("heads")
+    query_tokens, key_tokens = (texts[stored.count(name, len(texts))] for name in ("query_tokens", "key_tokens"))
+    call = CallFields(
+        layer=stored.count("layer"),
+        module=stored.line("module"),
+        heads=heads,
+        query_tokens=query_tokens,
+        key_tokens=key_tokens,
+        kind="cross" if kind == "cross" else "self",
+        item=stored.count("item"),
+        scale=stored.number("scale"),
+        fidelity=stored.number("fidelity"),
+    )
+    return readers[saved_as](stored, call)
 
 
-def _read_dense(file: "TensorFile", prefix: str, common: dict[str, Any]) -> "LayerMaps":
+def _readers() -> "dict[str, Callable[[StoredMaps, CallFields], LayerMaps]]":
+    """What reads each kind of maps, by the name that files give it."""
     from attnviz.maps.dense import DenseMaps
-
-    shape = tuple(len(common[name]) for name in ("heads", "query_tokens", "key_tokens"))
-    arrays: dict[str, Any] = {
-        name: file.array(prefix + name, dtype, shape[1:] if name == "visible" else shape)
-        for name, dtype in DENSE_ARRAYS.items()
-    }
-    return DenseMaps(**common, **arrays)
-
-
-def _read_pooled(file: "TensorFile", prefix: str, entry: "Entry", common: dict[str, Any]) -> "LayerMaps":
-    from attnviz.maps.pooled import PooledMaps
-
-    rows, columns = (entry.count(name) for name in ("rows", "columns"))
-    shape = (len(common["heads"]), rows, columns)
-    arrays: dict[str, Any] = {
-        name: file.array(prefix + name, dtype, shape[1:] if name == "counts" else shape)
-        for name, dtype in POOLED_ARRAYS.items()
-    }
-    return PooledMaps(**common, **arrays)
-
-
-def _arrays_of(maps: "LayerMaps") -> "dict[str, NDArray[Any]]":
     from attnviz.maps.factored import FactoredMaps
-    from attnviz.maps.half import factored_arrays
     from attnviz.maps.pooled import PooledMaps
 
-    if isinstance(maps, FactoredMaps):
-        return factored_arrays(maps)
-    if isinstance(maps, PooledMaps):
-        return {name: getattr(maps, name) for name in POOLED_ARRAYS}
-    return {name: getattr(maps, name) for name in DENSE_ARRAYS}
+    return {
+        DenseMaps.saved_as: DenseMaps.from_tensors,
+        FactoredMaps.saved_as: FactoredMaps.from_tensors,
+        PooledMaps.saved_as: PooledMaps.from_tensors,
+    }
 
 
-def _map_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
-    from attnviz.maps.factored import FactoredMaps
-    from attnviz.maps.half import factored_header
-    from attnviz.maps.pooled import PooledMaps
-
-    header = {name: getattr(maps, name) for name in ("layer", "module", "heads", "kind", "item", "scale", "fidelity")}
+def _call_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
+    """The fields of the call, tokens by their numbers in the file."""
     queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))
-    header |= {"query_tokens": queries, "key_tokens": keys}
-    if isinstance(maps, FactoredMaps):
-        return {"class": "factored", **header, **factored_header(maps)}
-    if isinstance(maps, PooledMaps):
-        rows, columns = maps.counts.shape
-        return {"class": "pooled", **header, "rows": rows, "columns": columns}
-    return {"class": "dense", **header}
+    return {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
 
 
 def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":

@@ -140,6 +140,28 @@ class Entry:
         return [Entry(value, self.what) for value in self.take(name, list)]
 
 
+class StoredMaps(Entry):
+    """What a file holds of one attention call: a JSON object, and the arrays that belong to it.
+
+    Args:
+        file: where they stand.
+        number: the call's place among all.
+        value: what should be a JSON object.
+    """
+
+    def __init__(self, file: TensorFile, number: int, value: Any) -> None:
+        super().__init__(value, str(file.path))
+        self.file, self.prefix = file, f"maps.{number}."
+
+    def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The array of this name, a read-only view of the file.
+
+        Raises:
+            AttnvizError: if it is missing or of another type or shape.
+        """
+        return self.file.array(self.prefix + name, dtype, shape)
+
+
 def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Writes the arrays as safetensors, each from where it stands: the library would join copies of them first.
 

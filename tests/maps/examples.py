@@ -10,7 +10,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import CellMaps, Window
+from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
@@ -140,6 +140,12 @@ class ComputedMaps(CellMaps):
 
     def visibility(self, queries: slice, keys: slice) -> BoolArray:
         return np.ones((queries.stop - queries.start, keys.stop - keys.start), dtype=bool)
+
+    def cell_factors(self) -> None:
+        """None."""
+
+    def to_tensors(self) -> MapTensors:
+        raise AssertionError("these maps are not written")
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True

@@ -8,9 +8,10 @@ import pytest
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
+from attnviz.base.arrays import HalfArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.half import HalfArray, halve
+from attnviz.maps.half import halve
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
 from attnviz.streaming.factors import Factors

@@ -29,7 +29,7 @@ QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which
 @pytest.fixture(autouse=True)
 def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks a side as few as are worth reading."""
-    monkeypatch.setattr(maps_pooled, "MOST_BLOCKS", MOST)
+    monkeypatch.setattr(maps_pooled, "MAX_BLOCKS", MOST)
 
 
 def whole_maps(causal: bool = True) -> DenseMaps:
