@@ -15,8 +15,8 @@ DOCUMENTATION = re.compile(r"^ */\*\*(?s:.*?)\*/\n+|/\*\* @type .*?\*/ ?", re.MU
 
 
 @dataclass(frozen=True)
-class Module:
-    """A script module.
+class ScriptModule:
+    """One of the page's scripts, as its file holds it.
 
     Attributes:
         name: of its file.
@@ -62,16 +62,16 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
     return '"use strict";\n' + "\n".join(f"// {name}\n{modules[name].code}" for name in order)
 
 
-def _collected(name: str, read: Callable[[str], str], modules: dict[str, Module]) -> dict[str, Module]:
+def _collected(name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]) -> dict[str, ScriptModule]:
     """The modules, with one more and all that it imports."""
     if name not in modules:
-        modules[name] = Module(name, read(name))
+        modules[name] = ScriptModule(name, read(name))
         for imported in modules[name].imports:
             _collected(imported, read, modules)
     return modules
 
 
-def _check(modules: dict[str, Module]) -> None:
+def _check(modules: dict[str, ScriptModule]) -> None:
     """All modules share one scope: each name is stated once, and each import is what a module exports."""
     owners: dict[str, str] = {}
     for name, module in modules.items():

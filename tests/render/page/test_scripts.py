@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from attnviz.render.page.scripts import Module, bundle, read_asset
+from attnviz.render.page.scripts import ScriptModule, bundle, read_asset
 
 ENTRIES = ("page.js", "worker.js")
 ASSETS = sorted(file.name for file in (files("attnviz.render.page") / "assets").iterdir() if file.name.endswith(".js"))
@@ -65,7 +65,7 @@ def test_joined_script_holds_nothing_that_ends_its_element(entry: str) -> None:
 
 
 def test_every_module_is_joined_and_every_export_imported() -> None:
-    modules = {name: Module(name, read_asset(name)) for name in ASSETS}
+    modules = {name: ScriptModule(name, read_asset(name)) for name in ASSETS}
     scripts = "".join(bundle(entry) for entry in ENTRIES)
     assert {name for name in ASSETS if f"// {name}\n" not in scripts} == {"types.js"}
     imports = [item for module in modules.values() for item in module.imports.items()]

@@ -1,0 +1,82 @@
+/** Answers, one line each, what the page's modules compute: questions and answers are JSON, numbers base 64. */
+
+import { createInterface } from "node:readline";
+
+const assets = new URL(process.argv[2], "file:");
+const load = (name) => import(new URL(name, assets));
+const { bytesOf, inflate, readHalves, readWeights } = await load("encoding.js");
+const { percentText, scoreText, cellText, tickText, positionOf } = await load("formatting.js");
+const { Pool } = await load("pooling.js");
+const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
+const { DenseSide, FactoredSide, factorsOf } = await load("sides.js");
+const { ROWS } = await load("factors.js");
+const { averageOfKeys, changeOf, largestOf, lineOf, strongestCells, strongestOf } = await load("values.js");
+
+const formats = { percentText, scoreText, cellText, tickText, positionOf };
+
+/** The bytes of a string in base 64, in memory of their own. */
+function bytes(text) {
+  return new Uint8Array(Buffer.from(text, "base64"));
+}
+
+function float32(text) {
+  return new Float32Array(bytes(text).buffer);
+}
+
+/** Numbers as base 64 of float64. */
+function written(numbers) {
+  return Buffer.from(Float64Array.from(numbers).buffer).toString("base64");
+}
+
+/** What a side says of its cells: weights, scores, errors of both, and every row and column. */
+function cellsOf(side, rows, columns) {
+  const cells = rows.flatMap((row) => columns.map((column) => [row, column]));
+  const scores = cells.map(([row, column]) => side.score(row, column));
+  return {
+    weights: written(cells.map(([row, column]) => side.weight(row, column))),
+    weightErrors: written(cells.map(([row, column]) => side.weightError?.(row, column) ?? 0)),
+    scores: written(scores.map((score) => score?.value ?? NaN)),
+    errors: written(scores.map((score) => score?.error ?? NaN)),
+    below: written(scores.map((score) => score?.below ?? NaN)),
+    lines: written(rows.flatMap((row) => columns.map((column) => side.line("query", row)[column]))),
+    columns: written(columns.flatMap((column) => rows.map((row) => side.line("key", column)[row]))),
+  };
+}
+
+async function factorsFrom({ content, keys, about, rows, columns }) {
+  const inflated = new Uint8Array(await inflate(bytes(keys)));
+  const halves = readHalves(inflated, 0, columns * about.features);
+  return factorsOf(new Uint8Array(await inflate(bytes(content))), rows, halves, about);
+}
+
+function pooled(factors, part) {
+  const pool = new Pool(factors, part);
+  for (let row = part.top; row < part.bottom; row += ROWS) pool.add(row);
+  const { mean, largest } = pool.take();
+  return { mean: written(mean), largest: written(largest) };
+}
+
+const answers = {
+  bytes: ({ texts }) => texts.map((text) => Buffer.from(bytesOf(text)).toString("base64")),
+  halves: ({ planes, count }) => written(readHalves(bytes(planes), 0, count)),
+  codes: ({ codes, count, precision, high }) => written(readWeights(bytes(codes).buffer, 0, count, precision, high)),
+  dense: async ({ content, shape, high, page, rows, columns }) =>
+    cellsOf(new DenseSide(await inflate(bytes(content)), shape, high, page), rows, columns),
+  factored: async (given) => cellsOf(new FactoredSide(await factorsFrom(given)), given.asked[0], given.asked[1]),
+  pooled: async (given) => pooled(await factorsFrom(given), given.part),
+  fractions: ({ values, scale }) => written(Array.from(float32(values), (value) => fractionOf(value, scale))),
+  strengths: ({ values, scale }) => written(Array.from(float32(values), (value) => strengthOf(value, scale))),
+  values: ({ fractions, scale }) => written(fractions.map((fraction) => valueAt(fraction, scale))),
+  inks: ({ colors }) => colors.map(inkOn),
+  change: ({ before, after }) => written(changeOf(float32(before), float32(after))),
+  average: ({ values, rows, columns }) => written(averageOfKeys({ values: float32(values), rows, columns })),
+  column: ({ values, columns, place }) => written(lineOf(float32(values), columns, "key", place)),
+  strongest: ({ values, most }) => [strongestOf, strongestCells].map((find) => find(float32(values), most)),
+  largest: ({ values }) => largestOf(float32(values)),
+  texts: ({ format, calls }) => calls.map((given) => formats[format](...given)),
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { ask, ...given } = JSON.parse(line);
+  console.log(JSON.stringify(await answers[ask](given)));
+}
