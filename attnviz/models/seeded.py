@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from attnviz.base.errors import AttnvizError, overflow
 from attnviz.base.machine import available_memory, find_device
-from attnviz.models.seeded_batch import Batch, padded, padding_remarks
-from attnviz.models.seeded_model import build_model, share_weights
+from attnviz.models.seeded_model import Batch, build_model, padded, padding_remarks, share_weights
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
