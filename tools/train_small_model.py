@@ -23,15 +23,15 @@ from attnviz.text.tokens import Tokens
 SEED = 4
 STEPS = 2400
 WARM_UP = 100  # steps of rising learning rate
-RATE = 3e-3
-SHORT_STEPS = 0.6  # share of the steps on half as many tokens, at the full rate
+LEARNING_RATE = 3e-3
+SHORT_SHARE = 0.6  # share of the steps on half as many tokens, at the full rate
 BATCH = 32
-FURTHEST = 2000  # positions at which a training text may begin
-DISTINCT = 0.95  # share of segments without a byte twice
-BYTES = (24, 128)  # how many different bytes the other segments draw from
-SHORTEST = 6  # tokens of a segment
+MAX_FIRST_POSITION = 2000  # positions at which a training text may begin
+DISTINCT_SHARE = 0.95  # share of segments without a byte twice
+BYTES_RANGE = (24, 128)  # how many different bytes the other segments draw from
+MIN_SEGMENT_TOKENS = 6  # tokens of a segment
 HELD_OUT_SEED = 10**6
-HELD_OUT, SEGMENT = 64, 64
+HELD_OUT_TEXTS, HELD_OUT_TOKENS = 64, 64
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ def train(seed: int = SEED, steps: int = STEPS) -> torch.nn.ModuleDict:
     torch.manual_seed(seed)
     model = build_model()
     random = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate(step, steps))
     for step in track(range(steps), "training", console=Console(stderr=True), disable=not sys.stderr.isatty()):
-        tokens = TRAINED_TOKENS // 2 if step < SHORT_STEPS * steps else TRAINED_TOKENS
+        tokens = TRAINED_TOKENS // 2 if step < SHORT_SHARE * steps else TRAINED_TOKENS
         ids, known = draw_repeats(random, BATCH * TRAINED_TOKENS // tokens // 2, tokens)
-        first = int(torch.randint(0, FURTHEST, (1,), generator=random))
+        first = int(torch.randint(0, MAX_FIRST_POSITION, (1,), generator=random))
         logits, _ = run_model(model, ids, first)
         losses = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         optimizer.zero_grad()
@@ -83,7 +83,7 @@ def train(seed: int = SEED, steps: int = STEPS) -> torch.nn.ModuleDict:
 
 def learning_rate(step: int, steps: int) -> float:
     """The share of the full rate at a step: rising, then full, then falling to a fiftieth."""
-    return min(1, step / WARM_UP) * max(0.02, min(1, (1 - step / steps) / (1 - SHORT_STEPS)))
+    return min(1, step / WARM_UP) * max(0.02, min(1, (1 - step / steps) / (1 - SHORT_SHARE)))
 
 
 def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,17 +93,17 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
         Ids after a start token, ``(batch, tokens + 1)``, and which bytes can be known, 1 or 0, ``(batch, tokens)``.
     """
     every_byte = torch.rand(batch, 256, generator=random).argsort(-1)
-    period = torch.randint(SHORTEST, tokens // 2 + 1, (batch, 1), generator=random)
-    different = torch.randint(*BYTES, (batch, 1), generator=random)
+    period = torch.randint(MIN_SEGMENT_TOKENS, tokens // 2 + 1, (batch, 1), generator=random)
+    different = torch.randint(*BYTES_RANGE, (batch, 1), generator=random)
     drawn = torch.randint(0, 2**31, (batch, tokens), generator=random) % different
-    distinct = torch.rand(batch, 1, generator=random) < DISTINCT
+    distinct = torch.rand(batch, 1, generator=random) < DISTINCT_SHARE
     segment = torch.where(distinct, torch.arange(tokens).expand(batch, -1), drawn)
     repeated = every_byte.gather(1, segment.gather(1, torch.arange(tokens) % period))
     known = torch.arange(tokens) >= period
     return torch.cat([torch.full((batch, 1), START), repeated], dim=1), known.float()
 
 
-def check(model: torch.nn.ModuleDict, segment: int = SEGMENT, texts: int = HELD_OUT) -> Figures:
+def check(model: torch.nn.ModuleDict, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
     """The model's figures on held-out segments of distinct bytes, each said twice."""
     random = torch.Generator().manual_seed(HELD_OUT_SEED)
     segments = torch.rand(texts, 256, generator=random).argsort(-1)[:, :segment]

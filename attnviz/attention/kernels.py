@@ -1,4 +1,4 @@
-"""Torch's own attention kernels that give each row's log-sum-exp beside their output: no map is computed for it."""
+"""Torch's own attention kernels that return each row's log-sum-exp beside their output, without computing a map."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 
-FLASH = 1  # what torch calls the kernel that gives the log-sum-exp as well
-AXES = 4
+FLASH = 1  # torch's number of the kernel that returns the log-sum-exp as well
+KERNEL_AXES = 4  # batch, heads, tokens, features
 EXACT = (torch.float32, torch.float64)  # of narrower numbers the kernel sums rounded powers
 
 
@@ -38,11 +38,11 @@ def flash_attention(
 
 
 def has_fused_attention(features: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether ``fused_attention`` takes heads so wide: on CUDA torch says what its build and the card can."""
+    """Whether ``fused_attention`` supports this head width; on CUDA it depends on torch's build and the card."""
     if device.type != "cuda":
         return has_kernel(device)
     probe = torch.empty(1, 1, 8, features, dtype=dtype, device=device)
-    given = _as_torch_asks(probe, probe)
+    given = _kernel_parameters(probe, probe)
     return can_use_flash_attention(given) or can_use_efficient_attention(given)
 
 
@@ -63,7 +63,7 @@ def fused_attention(
     """
     if queries.device.type != "cuda":
         return flash_attention(queries, keys, values, causal=causal, scale=scale)
-    if can_use_flash_attention(_as_torch_asks(queries, keys)):
+    if can_use_flash_attention(_kernel_parameters(queries, keys)):
         flash = torch.ops.aten._scaled_dot_product_flash_attention
         output, logsumexp, *_ = flash(queries, keys, values, 0.0, causal, False, scale=scale)
     else:
@@ -72,8 +72,8 @@ def fused_attention(
     return output, logsumexp.narrow(-1, 0, queries.shape[2])
 
 
-def _as_torch_asks(queries: Tensor, keys: Tensor) -> SDPAParams:
-    """Attention of these without a mask or dropout, in the form in which torch says whether a kernel takes it."""
+def _kernel_parameters(queries: Tensor, keys: Tensor) -> SDPAParams:
+    """Attention without mask or dropout as torch describes it when asked whether a kernel can compute it."""
     return SDPAParams(queries, keys, keys, None, 0.0, False, False)
 
 
@@ -97,7 +97,9 @@ def dot_product(function: Callable[..., Tensor], given: dict[str, Any]) -> tuple
 def _takes_kernel(given: dict[str, Any]) -> bool:
     """Whether torch itself would call the kernel."""
     tensors = [given[name] for name in ("query", "key", "value")]
-    plain = all(type(tensor) is Tensor and tensor.dim() == AXES and has_kernel(tensor.device) for tensor in tensors)
+    plain = all(
+        type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_kernel(tensor.device) for tensor in tensors
+    )
     plain = plain and given["query"].dtype in EXACT
     if not plain or given.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
         return False

@@ -1,4 +1,4 @@
-"""Attention in torch on two pages, handing back every step of it: one head, heads by splitting, heads apart.
+"""Attention modules in torch that return every step: a single head, heads by splitting, heads apart.
 
 Attention(Q, K, V) = softmax(Q Kᵀ · scale) V, in one head or in several at once
 (Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2).
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.projections import (
-    Bias,
     Init,
+    ProjectionBias,
     draw_linear,
+    draw_output,
     has_bias,
     head_widths,
     refuse_not_positive,
@@ -24,13 +25,13 @@ from attnviz.base.errors import AttnvizError, overflow
 
 
 class Attended(NamedTuple):
-    """What attention computes: ``output`` is the module's, the rest shows how it came about.
+    """Every step of attention, the last of which is the module's output.
 
     Attributes:
         output: ``(batch, queries, features)``; ``(queries, batch, features)`` where not ``batch_first``.
         scores: ``(batch, heads, queries, keys)``, scaled, before the mask.
         weights: ``(batch, heads, queries, keys)``, after the softmax, before dropout.
-        dropped: the weights after dropout, those that were kept divided by 1 - dropout.
+        dropped: the weights after dropout, the remaining ones divided by 1 - dropout.
         queries: ``(batch, heads, queries, features of a head)``.
         keys: ``(batch, heads, keys, features of a head)``.
         values: ``(batch, heads, keys, value features of a head)``.
@@ -52,8 +53,8 @@ class Attended(NamedTuple):
         return self.weights.flatten(0, 1)
 
 
-class How(TypedDict, total=False):
-    """How attention is computed, the same for every module here.
+class AttentionOptions(TypedDict, total=False):
+    """Options that every module here takes by keyword; each has a default.
 
     Attributes:
         dropout: the share of weights set to zero while training, 0 to 1; the others are divided by 1 - dropout.
@@ -91,7 +92,7 @@ class MultiHeadAttention(nn.Module):
         bias: which projections add a bias: all, none, or the named ones of query, key, value and output.
         output_projection: whether the joined heads are mixed by a last projection.
         init: ``linear`` draws weights as ``nn.Linear`` does; ``uniform`` from 0 to 1, with biases of zero.
-        how: see ``How``.
+        options: see ``AttentionOptions``.
 
     Raises:
         AttnvizError: if the heads do not divide the width, or a number is out of range.
@@ -107,10 +108,10 @@ class MultiHeadAttention(nn.Module):
         qk_dim: int | None = None,
         value_dim: int | None = None,
         output_dim: int | None = None,
-        bias: Bias = True,
+        bias: ProjectionBias = True,
         output_projection: bool = True,
         init: Init = "linear",
-        **how: Unpack[How],
+        **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__()
         qk_dim, value_dim = head_widths(embed_dim, num_heads, qk_dim, value_dim)
@@ -122,23 +123,15 @@ class MultiHeadAttention(nn.Module):
         self.query = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "query"), init)
         self.key = draw_linear(embed_dim, num_heads * qk_dim, has_bias(bias, "key"), init)
         self.value = draw_linear(embed_dim, num_heads * value_dim, has_bias(bias, "value"), init)
-        self.output: nn.Module = nn.Identity()
-        if output_projection:
-            self.output = draw_linear(num_heads * value_dim, output_dim, has_bias(bias, "output"), init)
-        self._settle(qk_dim, **how)
+        self.output = draw_output(num_heads * value_dim, output_dim, bias, init, projected=output_projection)
+        self._set_options(qk_dim, options)
 
-    def _settle(
-        self,
-        width: int,
-        *,
-        dropout: float = 0.0,
-        causal: bool = False,
-        scale: float | None = None,
-        temperature: float = 1.0,
-        score: Callable[[Tensor, Tensor], Tensor] = dot_product,
-        normalize: Callable[[Tensor, Tensor | None], Tensor] = masked_softmax,
-        batch_first: bool = True,
-    ) -> None:
+    def _set_options(self, width: int, options: AttentionOptions) -> None:
+        """Checks the options and sets what they say; ``width`` is that of a query."""
+        unknown = options.keys() - AttentionOptions.__annotations__
+        if unknown:
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        dropout, scale, temperature = options.get("dropout", 0.0), options.get("scale"), options.get("temperature", 1.0)
         if not 0 <= dropout < 1:
             raise AttnvizError(f"dropout {dropout} is out of range; from 0 to below 1 works")
         if scale is not None and not abs(scale) < float("inf"):
@@ -146,8 +139,8 @@ class MultiHeadAttention(nn.Module):
         if not 0 < temperature < float("inf"):
             raise AttnvizError(f"temperature {temperature} is out of range; above 0 works, and 1 changes nothing")
         self.scale = (width**-0.5 if scale is None else scale) / temperature
-        self.causal, self.batch_first = causal, batch_first
-        self.score, self.normalize = score, normalize
+        self.causal, self.batch_first = options.get("causal", False), options.get("batch_first", True)
+        self.score, self.normalize = options.get("score", dot_product), options.get("normalize", masked_softmax)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -224,7 +217,7 @@ class SelfAttention(MultiHeadAttention):
         value_dim: width of a value, and so of the output; ``None`` for ``qk_dim``.
         bias: which of the projections query, key and value add a bias.
         init: ``linear`` or ``uniform``, see ``MultiHeadAttention``.
-        how: see ``How``.
+        options: see ``AttentionOptions``.
 
     Raises:
         AttnvizError: if a number is out of range.
@@ -238,9 +231,9 @@ class SelfAttention(MultiHeadAttention):
         qk_dim: int | None = None,
         value_dim: int | None = None,
         *,
-        bias: Bias = True,
+        bias: ProjectionBias = True,
         init: Init = "linear",
-        **how: Unpack[How],
+        **options: Unpack[AttentionOptions],
     ) -> None:
         qk_dim = embed_dim if qk_dim is None else qk_dim
         super().__init__(
@@ -251,7 +244,7 @@ class SelfAttention(MultiHeadAttention):
             bias=bias,
             output_projection=False,
             init=init,
-            **how,
+            **options,
         )
 
 
@@ -273,20 +266,18 @@ class SeparateHeads(nn.Module):
         qk_dim: int | None = None,
         value_dim: int | None = None,
         output_dim: int | None = None,
-        bias: Bias = True,
+        bias: ProjectionBias = True,
         output_projection: bool = True,
         init: Init = "linear",
-        **how: Unpack[How],
+        **options: Unpack[AttentionOptions],
     ) -> None:
         super().__init__()
         qk_dim, value_dim = head_widths(embed_dim, num_heads, qk_dim, value_dim)
         output_dim = embed_dim if output_dim is None else output_dim
         refuse_not_positive(num_heads=num_heads, output_dim=output_dim)
-        heads = [SelfAttention(embed_dim, qk_dim, value_dim, bias=bias, init=init, **how) for _ in range(num_heads)]
+        heads = [SelfAttention(embed_dim, qk_dim, value_dim, bias=bias, init=init, **options) for _ in range(num_heads)]
         self.heads = nn.ModuleList(heads)
-        self.output: nn.Module = nn.Identity()
-        if output_projection:
-            self.output = draw_linear(num_heads * value_dim, output_dim, has_bias(bias, "output"), init)
+        self.output = draw_output(num_heads * value_dim, output_dim, bias, init, projected=output_projection)
 
     def forward(
         self,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attnviz.base.errors import AttnvizError, known_names
 
 PROJECTIONS = ("query", "key", "value", "output")
-Bias = bool | tuple[str, ...]
+ProjectionBias = bool | tuple[str, ...]
 Init = Literal["linear", "uniform"]
 
 
@@ -26,7 +26,7 @@ def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
     return linear
 
 
-def has_bias(bias: Bias, projection: str) -> bool:
+def has_bias(bias: ProjectionBias, projection: str) -> bool:
     """Whether that projection adds a bias; refuses names that are no projection."""
     if isinstance(bias, bool):
         return bias
@@ -34,6 +34,11 @@ def has_bias(bias: Bias, projection: str) -> bool:
     if unknown:
         raise AttnvizError(f"no projection {unknown[0]!r} to give a bias to; {known_names(PROJECTIONS)} works")
     return projection in bias
+
+
+def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *, projected: bool) -> nn.Module:
+    """The projection that mixes the joined heads, ``(..., width)`` to ``(..., output_dim)``; else the identity."""
+    return draw_linear(width, output_dim, has_bias(bias, "output"), init) if projected else nn.Identity()
 
 
 def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
@@ -51,7 +56,7 @@ def refuse_not_positive(**widths: int) -> None:
 
 
 def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
-    """Raises AttnvizError where an input is not ``(batch, tokens, features)``, is empty, or fits not the others."""
+    """Raises AttnvizError where an input is not ``(batch, tokens, features)``, is empty, or does not fit the others."""
     for name, given in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
         shape = tuple(given.shape)
         if len(shape) != 3 or shape[2] != features:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ModelInput:
     """What a model reads.
 
     Attributes:
@@ -118,23 +118,25 @@ class HuggingFaceSource(AbstractSource):
             self.loaded = (load_model(folder, self.settings), load_tokenizer(folder))
         return self.loaded
 
-    def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:
+    def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> ModelInput:
         from attnviz.models.huggingface_tokens import extended, token_types, tokenize_text
 
         settings = self.settings
         if model.config.is_encoder_decoder:
-            return self._read_both(model, tokenizer, text)
+            return self._read_encoder_decoder(model, tokenizer, text)
         if settings.attention is not None or settings.context is not None:
             given = "--attention" if settings.attention is not None else "--context"
             raise AttnvizError(f"{given} chooses in an encoder-decoder; {settings.model} is none, so leave it out")
         tokens = tokenize_text(tokenizer, text, settings.pair, settings.chat)
         if not settings.generate:
-            return Reading(tokens, types=None if settings.chat else token_types(tokenizer, text, settings.pair))
+            return ModelInput(tokens, types=None if settings.chat else token_types(tokenizer, text, settings.pair))
         new = generate(model, tokens, settings.generate)
         remark = f"The last {len(new)} tokens were generated; attention is that of one pass over the whole."
-        return Reading(extended(tokenizer, tokens, new), remarks=(remark,))
+        return ModelInput(extended(tokenizer, tokens, new), remarks=(remark,))
 
-    def _read_both(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> Reading:
+    def _read_encoder_decoder(
+        self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str
+    ) -> ModelInput:
         """An encoder-decoder: its encoder reads the context where there is one, else the text."""
         from attnviz.models.huggingface_tokens import extended, shifted_right, tokenize_text
 
@@ -147,7 +149,7 @@ class HuggingFaceSource(AbstractSource):
         if settings.generate:
             new = generate(model, context, settings.generate)
             empty = replace(context.first(0), text="")
-            return Reading(
+            return ModelInput(
                 shifted_right(tokenizer, extended(tokenizer, empty, new[1:]), start), context, attention=attention
             )
         if settings.context is None and attention != "encoder":
@@ -156,10 +158,10 @@ class HuggingFaceSource(AbstractSource):
                 "or --generate 20 to let the decoder write its own"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, text, target=True), start)
-        return Reading(tokens, context, attention=attention)
+        return ModelInput(tokens, context, attention=attention)
 
 
-def refuse_unreadable(model: "PreTrainedModel", reading: Reading, name: str) -> None:
+def refuse_unreadable(model: "PreTrainedModel", reading: ModelInput, name: str) -> None:
     """Raises AttnvizError for a model that reads no text, or text longer than it can read."""
     if model.main_input_name != "input_ids":
         raise AttnvizError(
@@ -176,7 +178,7 @@ def refuse_unreadable(model: "PreTrainedModel", reading: Reading, name: str) -> 
             raise AttnvizError(f"the tokenizer of {name} knows {int(tokens.ids.max())}, its model only {rows} tokens")
 
 
-def truncated(reading: Reading, limit: int | None) -> Reading:
+def truncated(reading: ModelInput, limit: int | None) -> ModelInput:
     """What is read, cut to as many tokens as the model has positions for, and said so."""
     count = len(reading.tokens)
     if limit is None or count <= limit or reading.context is not None:
@@ -197,7 +199,7 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
     return whole if model.config.is_encoder_decoder else whole[len(tokens) :]
 
 
-def _inputs(model: "PreTrainedModel", reading: Reading) -> "dict[str, Any]":
+def _inputs(model: "PreTrainedModel", reading: ModelInput) -> "dict[str, Any]":
     """The arguments of the forward pass."""
     accepted = inspect.signature(model.forward).parameters
     read = reading.tokens if reading.context is None else reading.context

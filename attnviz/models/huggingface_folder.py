@@ -15,14 +15,14 @@ from attnviz.base.errors import AttnvizError
 from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
-NEEDED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]
+MODEL_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # they read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
 HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
-NAMELESS = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
-PATIENCE = 1.2  # seconds that a network gets to show that it is there
+MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
+NETWORK_TIMEOUT = 1.2  # seconds that a network gets to show that it is there
 
 
 def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
@@ -90,7 +90,7 @@ def describe_name(name: str) -> str:
     if not Path(name).expanduser().is_dir():
         return name
     folder = Path(name).expanduser().resolve()
-    return f"{folder.parent.name}/{folder.name}" if NAMELESS.fullmatch(folder.name) else folder.name
+    return f"{folder.parent.name}/{folder.name}" if MEANINGLESS_NAME.fullmatch(folder.name) else folder.name
 
 
 def refuse_missing_library(library: str) -> None:
@@ -132,7 +132,7 @@ def _from_hub(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(name, local_files_only=True, allow_patterns=NEEDED, ignore_patterns=["*/*"]))
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=MODEL_FILES, ignore_patterns=["*/*"]))
     except LocalEntryNotFoundError:
         pass
     if not _is_online():
@@ -141,7 +141,7 @@ def _from_hub(name: str) -> Path:
             "a folder or a cached model works"
         )
     try:
-        return Path(snapshot_download(name, allow_patterns=NEEDED, ignore_patterns=["*/*"]))
+        return Path(snapshot_download(name, allow_patterns=MODEL_FILES, ignore_patterns=["*/*"]))
     except RepositoryNotFoundError as error:
         raise AttnvizError(f"no model {name!r} on the hub, or it is private; check the name") from error
     except (HfHubHTTPError, OSError) as error:
@@ -157,13 +157,13 @@ def _is_online() -> bool:
     answers: list[bool] = []
     asking = threading.Thread(target=lambda: answers.append(_answers(address.hostname, address.port)), daemon=True)
     asking.start()
-    asking.join(PATIENCE)
+    asking.join(NETWORK_TIMEOUT)
     return any(answers)
 
 
 def _answers(host: str | None, port: int | None) -> bool:
     try:
-        socket.create_connection((host or "", port or 443), PATIENCE).close()
+        socket.create_connection((host or "", port or 443), NETWORK_TIMEOUT).close()
     except OSError:
         return False
     return True

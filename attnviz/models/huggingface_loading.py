@@ -15,9 +15,9 @@ from attnviz.models.settings import ModelSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-UNUSED = ("pooler", "lm_head", "classifier", "cls.")  # weights that come after all attention
-POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length")
-LARGE = 500_000_000  # bytes of weights, from which on loading shows its progress
+WEIGHTS_AFTER_ATTENTION = ("pooler", "lm_head", "classifier", "cls.")  # weights that come after all attention
+POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+PROGRESS_BYTES = 500_000_000  # bytes of weights, from which on loading shows its progress
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
@@ -77,7 +77,7 @@ def refuse_random(name: str, model: "PreTrainedModel", report: dict[str, Any]) -
 def _is_known(model: "PreTrainedModel", key: str) -> bool:
     """Whether a weight that no file holds changes no attention, or is computed from a formula (sines of positions)."""
     owner = type(model.get_submodule(key.rpartition(".")[0])).__name__
-    return "Sinusoidal" in owner or any(part in key for part in UNUSED)
+    return "Sinusoidal" in owner or any(part in key for part in WEIGHTS_AFTER_ATTENTION)
 
 
 def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
@@ -89,7 +89,7 @@ def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
 def position_limit(model: "PreTrainedModel") -> int | None:
     """The most tokens that the model has positions for, or ``None`` where it has no limit."""
     config = model.config.get_text_config()
-    limits = [getattr(config, name, None) for name in POSITIONS]
+    limits = [getattr(config, name, None) for name in POSITION_LIMITS]
     known = [limit for limit in limits if isinstance(limit, int) and limit > 0]
     if not known:
         return None
@@ -110,7 +110,7 @@ def quiet_library(folder: Path) -> Iterator[None]:
     level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     logging.set_verbosity(logging.CRITICAL)
-    if not (sys.stderr.isatty() and size > LARGE):
+    if not (sys.stderr.isatty() and size > PROGRESS_BYTES):
         logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 UNFINISHED = "\ufffd"  # what bytes that are no whole character decode to
-MOST_UNKNOWN = 0.3
-MOST_BYTES = 4  # of a character
+MAX_UNKNOWN_SHARE = 0.3
+MAX_CHARACTER_BYTES = 4  # of a character
 SPACES = " ▁Ġ"  # how pieces write a space
 
 
@@ -73,7 +73,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
         waiting.append(number)
         piece = "" if hidden else str(tokenizer.decode(waiting)).strip()
         unfinished = UNFINISHED in piece or (not piece and not hidden and bool(name.strip(SPACES)))
-        if unfinished and len(waiting) < MOST_BYTES:
+        if unfinished and len(waiting) < MAX_CHARACTER_BYTES:
             continue
         found = text.find(piece, position) if piece and not unfinished else -1
         places += [(position, position) if found < 0 else (found, found + len(piece))] * len(waiting)
@@ -110,7 +110,7 @@ def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: i
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
     """A sentence where much of the text is not in the vocabulary."""
     unknown = int((tokens.ids == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
-    if unknown <= MOST_UNKNOWN * len(tokens):
+    if unknown <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()
     return (f"{unknown} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the one it came with?",)
 

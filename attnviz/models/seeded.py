@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from attnviz.base.errors import AttnvizError, overflow
 from attnviz.base.machine import available_memory, find_device
-from attnviz.models.seeded_model import Batch, build_model, padded, padding_remarks, share_weights
+from attnviz.models.seeded_model import PaddedBatch, build_model, pad_texts, padding_remarks, share_weights
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
@@ -81,7 +81,7 @@ class SeededSource(AbstractSource):
             maps = self._factored_maps(queries[0], keys[0], selection)
             remarks: tuple[str, ...] = ()
         else:
-            maps, remarks = self._dense_maps(padded(queries, keys, self.settings.causal), selection)
+            maps, remarks = self._dense_maps(pad_texts(queries, keys, self.settings.causal), selection)
         return Recording(
             maps=maps,
             model="seeded model",
@@ -103,13 +103,13 @@ class SeededSource(AbstractSource):
         self._refuse_size(batch, Selection(layers=(layer,)))
         return _computation(self.settings, layer, batch, self.run(batch, [layer])[layer])
 
-    def prepare(self, texts: Sequence[str]) -> Batch:
+    def prepare(self, texts: Sequence[str]) -> PaddedBatch:
         """The tokens of the texts (and the context), numbered together, padded, and which cells are visible.
 
         Raises:
             AttnvizError: if a text has no tokens.
         """
-        return padded(*self._tokens(texts), self.settings.causal)
+        return pad_texts(*self._tokens(texts), self.settings.causal)
 
     def _tokens(self, texts: Sequence[str]) -> "tuple[list[Tokens], list[Tokens]]":
         """The tokens of the texts, and of what each looks at."""
@@ -132,7 +132,7 @@ class SeededSource(AbstractSource):
         wanted = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
         return can and wanted
 
-    def _dense_maps(self, batch: Batch, selection: Selection) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
+    def _dense_maps(self, batch: PaddedBatch, selection: Selection) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
         """One LayerMaps a layer and text, and what must be said of them."""
         self._refuse_size(batch, selection)
         layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
@@ -188,7 +188,7 @@ class SeededSource(AbstractSource):
             ),
         )
 
-    def run(self, batch: Batch, layers: Sequence[int]) -> dict[int, LayerRun]:
+    def run(self, batch: PaddedBatch, layers: Sequence[int]) -> dict[int, LayerRun]:
         """What each of these layers is given and computes."""
         import torch
 
@@ -241,7 +241,7 @@ class SeededSource(AbstractSource):
                 f"{needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; fewer or narrower layers work"
             )
 
-    def _refuse_size(self, batch: Batch, selection: Selection) -> None:
+    def _refuse_size(self, batch: PaddedBatch, selection: Selection) -> None:
         texts, queries, keys = batch.visible.shape
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
         kept = 3 if self.settings.dropout else 2  # of a layer: scores, weights and those after dropout
@@ -253,7 +253,7 @@ class SeededSource(AbstractSource):
                 f"and {free / 1e9:.1f} GB is free; fewer heads, layers or tokens work"
             )
 
-    def _maps(self, layer: int, call: "Attended", batch: Batch, item: int, selection: Selection) -> "DenseMaps":
+    def _maps(self, layer: int, call: "Attended", batch: PaddedBatch, item: int, selection: Selection) -> "DenseMaps":
         import numpy as np
 
         from attnviz.maps.dense import DenseMaps
@@ -279,7 +279,7 @@ class SeededSource(AbstractSource):
         )
 
 
-def _computation(settings: ModelSettings, layer: int, batch: Batch, run: LayerRun) -> "Computation":
+def _computation(settings: ModelSettings, layer: int, batch: PaddedBatch, run: LayerRun) -> "Computation":
     from attnviz.models.computation import Computation
 
     def array(values: "torch.Tensor") -> "FloatArray":

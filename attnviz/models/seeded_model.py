@@ -45,7 +45,7 @@ def share_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class PaddedBatch:
     """The texts of one run, padded to the same length.
 
     Attributes:
@@ -59,7 +59,7 @@ class Batch:
     visible: "BoolArray"
 
 
-def padding_remarks(batch: Batch) -> tuple[str, ...]:
+def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
     """A sentence that names the texts' lengths, where they differ."""
     lengths = [int((tokens.ids >= 0).sum()) for tokens in batch.queries]
     longest = len(batch.queries[0])
@@ -68,7 +68,7 @@ def padding_remarks(batch: Batch) -> tuple[str, ...]:
     return (f"Padded to {longest} tokens: texts of {', '.join(map(str, lengths))} tokens; padding is drawn as absent.",)
 
 
-def padded(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Batch:
+def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:
     """The texts padded to the longest, and which cells are visible."""
     import numpy as np
 
@@ -83,4 +83,4 @@ def padded(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Batch
         ]
     )
     padded = tuple(tokens.padded(rows) for tokens in queries)
-    return Batch(padded, padded if keys is queries else tuple(keys), visible)
+    return PaddedBatch(padded, padded if keys is queries else tuple(keys), visible)

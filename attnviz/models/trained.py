@@ -90,7 +90,7 @@ class TrainedSource(AbstractSource):
 
         model = self._model()
         with torch.no_grad():
-            return run_model(model, numbers_of(model, tokens))[1]
+            return run_model(model, ids_of(model, tokens))[1]
 
     def _model(self) -> "torch.nn.ModuleDict":
         import torch
@@ -147,7 +147,7 @@ def embed(model: "torch.nn.ModuleDict", ids: "torch.Tensor", first_position: int
     return features + encode_positions(ids.shape[1], first_position).to(features)
 
 
-def numbers_of(model: "torch.nn.ModuleDict", tokens: "Tokens") -> "torch.Tensor":
+def ids_of(model: "torch.nn.ModuleDict", tokens: "Tokens") -> "torch.Tensor":
     """The ids of the tokens where the model is, ``(1, tokens)``."""
     import torch
 
@@ -161,7 +161,7 @@ def computation_of(model: "torch.nn.ModuleDict", layer: int, tokens: "Tokens") -
     from attnviz.attention.mask import Mask
     from attnviz.models.computation import Computation
 
-    module, ids, everything = attention_of(model, layer), numbers_of(model, tokens), slice(0, len(tokens))
+    module, ids, everything = attention_of(model, layer), ids_of(model, tokens), slice(0, len(tokens))
     with torch.no_grad():
         calls = run_model(model, ids)[1]
         written = {"embedding": embed(model, ids)}
