@@ -25,6 +25,11 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+def test_unknown_option_is_refused_by_the_name_of_the_module() -> None:
+    with pytest.raises(TypeError, match=r"SelfAttention\(\) got an unexpected keyword argument 'causl'"):
+        SelfAttention(EMBED, causl=True)  # type: ignore[call-arg]
+
+
 def randn(*shape: int, device: str = "cpu") -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, device=device, requires_grad=True)
 

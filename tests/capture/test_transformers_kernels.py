@@ -12,7 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 
 import attnviz
 from attnviz.maps.dense import DenseMaps
-from tests.capture.test_zoo import EXPERTS, GROUPED, SHORT, Entry, build, inputs_of
+from tests.capture.architectures import EXPERTS, GROUPED, SHORT, Entry, build, inputs_of
 
 KERNEL = "one_kernel"  # as flash attention is called: padding as the mask, positions as options
 
