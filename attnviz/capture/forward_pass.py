@@ -11,7 +11,6 @@ from attnviz.capture.captured_call import CapturedCall, maps_of
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.sites import CallSite
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import refuse_missing
 from attnviz.version import __version__
@@ -142,7 +141,7 @@ def _uneven(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
     """A sentence where blocks of cells were kept and no single ones."""
-    pooled = [maps for maps in recorded if isinstance(maps, PooledMaps)]
+    pooled = [maps for maps in recorded if maps.block != (1, 1)]
     if not pooled:
         return ()
     layers = number_ranges(sorted({maps.layer for maps in pooled}))

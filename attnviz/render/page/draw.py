@@ -13,7 +13,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
 from attnviz.render.page.encoding import PRECISIONS, base85
-from attnviz.render.page.packed_factors import follows_from_factors
+from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.arcs_and_text import find_query
@@ -213,7 +213,7 @@ def _remarks(numbers: Numbers, plan: Plan, absent: bool, nan: bool) -> list[str]
             f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
             "weights; fewer --heads, --queries 10:40 --keys :20, or a larger --max-size shows each token."
         )
-        if not all(follows_from_factors(maps) for maps in head.sides.values()):
+        if any(page_factors(maps) is None for maps in head.sides.values()):
             remarks.append(LIMITED)
     if absent:
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")

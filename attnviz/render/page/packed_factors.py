@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.bias import Bias
+from attnviz.attention.mask import Mask
 from attnviz.base.arrays import ByteArray, FloatArray
-from attnviz.maps.factored import FactoredMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import deflated
 from attnviz.report.numbers import HeadCells
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 
 HALF = 2.0**-10 + 2.0**-22  # how far a product of two numbers rounded to float16 may be from their own, of its size
@@ -50,12 +52,12 @@ class KeyPool:
         self.exponents: list[int] = []
         self.exact: list[bool] = []
 
-    def place(self, maps: FactoredMaps, head: HeadCells) -> int:
-        """The number of the keys that a head reads."""
-        key_head = maps.factors.key_heads[maps.heads.index(head.head)]
-        name = (id(maps), key_head, head.keys.start, head.keys.stop)
+    def place(self, factors: Factors, place: int, head: HeadCells) -> int:
+        """The number of the keys that a head reads, which is held at a place of the factors."""
+        key_head = factors.key_heads[place]
+        name = (id(factors), key_head, head.keys.start, head.keys.stop)
         if name not in self.places:
-            half, exponent, exact = halved(np.asarray(maps.factors.keys[key_head, head.keys]))
+            half, exponent, exact = halved(np.asarray(factors.keys[key_head, head.keys]))
             self.places[name] = len(self.packed)
             self.packed.append(deflated(planes(half)))
             self.exponents.append(exponent)
@@ -68,42 +70,45 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
     total, seen = 0.0, set()
     for head in heads:
         for maps in head.sides.values():
-            if not follows_from_factors(maps):
+            factors = page_factors(maps)
+            if factors is None:
                 return None
-            assert isinstance(maps, FactoredMaps)
             queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
-            features = maps.factors.queries.shape[-1]
-            key = (id(maps), maps.factors.key_heads[maps.heads.index(head.head)])
+            features = factors.queries.shape[-1]
+            key = (id(factors), factors.key_heads[maps.heads.index(head.head)])
             total += 2 * features * (queries + (0 if key in seen else keys)) + 8 * queries
             seen.add(key)
     return math.ceil(SIZE * (1 + 2 * COARSEST) * total)
 
 
-def follows_from_factors(maps: LayerMaps) -> bool:
-    """Whether any cell can be computed in a page: not where a mask or a bias was given cell by cell."""
-    return isinstance(maps, FactoredMaps) and maps.factors.mask.explicit is None and maps.factors.bias.explicit is None
+def page_factors(maps: LayerMaps) -> Factors | None:
+    """What any cell can be computed from in a page; ``None`` where a mask or a bias is known cell by cell alone."""
+    factors = maps.cell_factors()
+    if factors is None or factors.mask.explicit is not None or factors.bias.explicit is not None:
+        return None
+    return factors
 
 
-def pack_factors(maps: FactoredMaps, head: HeadCells, keys: KeyPool) -> PackedFactors:
+def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedFactors:
     """One head of one recording."""
-    place = maps.heads.index(head.head)
-    half, exponent, exact = halved(np.asarray(maps.factors.queries[place, head.queries]))
-    number = keys.place(maps, head)
+    [place] = maps.positions((head.head,))
+    half, exponent, exact = halved(np.asarray(factors.queries[place, head.queries]))
+    number = keys.place(factors, place, head)
     parts = {
-        "sums": np.asarray(maps.factors.logsumexp[place, head.queries], dtype=np.float32),
-        "relative": _relative(maps, place, head),
-        "byKey": None if maps.factors.bias.by_key is None else maps.factors.bias.by_key[place, head.keys],
-        "real": None if maps.factors.mask.padding is None else maps.factors.mask.padding[head.keys].astype(np.float32),
+        "sums": np.asarray(factors.logsumexp[place, head.queries], dtype=np.float32),
+        "relative": _relative(factors.bias, place, head),
+        "byKey": None if factors.bias.by_key is None else factors.bias.by_key[place, head.keys],
+        "real": None if factors.mask.padding is None else factors.mask.padding[head.keys].astype(np.float32),
     }
     given = {name: part for name, part in parts.items() if part is not None}
-    features = int(maps.factors.queries.shape[-1])
+    features = int(factors.queries.shape[-1])
     about = {
         "features": features,
-        "unit": maps.factors.scale * 2.0 ** (exponent + keys.exponents[number]),
+        "unit": factors.scale * 2.0 ** (exponent + keys.exponents[number]),
         "rounding": 0.0 if exact and keys.exact[number] else HALF,
-        "softcap": maps.factors.softcap,
+        "softcap": factors.softcap,
         "parts": {name: len(part) for name, part in given.items()},
-        "mask": _about_mask(maps, head),
+        "mask": _about_mask(factors.mask, head),
         "keys": number,
     }
     side = overview_side(head, features)
@@ -133,7 +138,7 @@ def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
     return min(side, queries), min(side, keys)
 
 
-def peak_of(maps: FactoredMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
+def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
     """Row and column of the largest weight, and that weight: looked for in the pixel that has it."""
     largest = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
     if largest.max() < 0:
@@ -143,7 +148,7 @@ def peak_of(maps: FactoredMaps, head: HeadCells, overview: Overview) -> tuple[in
         _span_of_pixel(span, int(place), count)
         for span, place, count in zip((head.queries, head.keys), pixel, largest.shape, strict=True)
     )
-    window = maps.window((head.head,), rows, columns)
+    window = cell_maps(maps).window((head.head,), rows, columns)
     cells = np.where(window.visible & ~np.isnan(window.weights[0]), window.weights[0], np.float32(-1))
     row, column = np.unravel_index(int(cells.argmax()), cells.shape)
     place = (rows.start - head.queries.start + int(row), columns.start - head.keys.start + int(column))
@@ -155,16 +160,15 @@ def _span_of_pixel(span: slice, place: int, count: int) -> slice:
     return slice(span.start + place * tokens // count, span.start + (place + 1) * tokens // count)
 
 
-def _relative(maps: FactoredMaps, place: int, head: HeadCells) -> FloatArray | None:
+def _relative(bias: Bias, place: int, head: HeadCells) -> FloatArray | None:
     """The bias of each distance key − query within the page, from the last query's first key on."""
-    if maps.factors.bias.relative is None:
+    if bias.relative is None:
         return None
-    first = maps.factors.bias.origin + head.keys.start - (head.queries.stop - 1)
-    return maps.factors.bias.relative[place, first : maps.factors.bias.origin + head.keys.stop - head.queries.start]
+    first = bias.origin + head.keys.start - (head.queries.stop - 1)
+    return bias.relative[place, first : bias.origin + head.keys.stop - head.queries.start]
 
 
-def _about_mask(maps: FactoredMaps, head: HeadCells) -> dict[str, Any]:
+def _about_mask(mask: Mask, head: HeadCells) -> dict[str, Any]:
     """The rule, for rows and columns counted from the page's first."""
-    mask = maps.factors.mask
     rules = {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
     return rules | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start}

@@ -7,11 +7,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
-from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import PRECISIONS, Precision, deflated, encode_weights, without_nan
-from attnviz.render.page.packed_factors import SENTENCE, KeyPool, PackedFactors, factored_bytes, pack_factors, peak_of
+from attnviz.render.page.packed_factors import (
+    SENTENCE,
+    KeyPool,
+    PackedFactors,
+    factored_bytes,
+    pack_factors,
+    page_factors,
+    peak_of,
+)
 from attnviz.report.numbers import HeadCells
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
 
 THUMBNAIL = 48  # cells a side
@@ -131,22 +139,23 @@ def pack_heads(heads: Iterable[HeadCells], plan: Plan) -> tuple[list[PackedHead]
 
 def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
     """One head as its factors, packed."""
-    sides = tuple(_factored_side(maps, head, keys) for maps in head.sides.values() if isinstance(maps, FactoredMaps))
+    known = ((maps, page_factors(maps)) for maps in head.sides.values())
+    sides = tuple(_factored_side(maps, factors, head, keys) for maps, factors in known if factors is not None)
     return PackedHead(sides, _factored_reach(head) if len(sides) > 1 else 0.0)
 
 
-def _factored_side(maps: FactoredMaps, head: HeadCells, keys: KeyPool) -> PackedSide:
-    factors = pack_factors(maps, head, keys)
-    overview = factors.overview
+def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedSide:
+    packed = pack_factors(maps, factors, head, keys)
+    overview = packed.overview
     high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)
     return PackedSide(
-        content=factors.content,
+        content=packed.content,
         thumbnail=_codes_of(overview, highs := _highs_of(overview, high)),
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
         high=high,
-        marks=(not maps.factors.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
-        factors=factors,
+        marks=(not factors.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
+        factors=packed,
     )
 
 

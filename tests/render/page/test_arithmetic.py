@@ -139,7 +139,7 @@ def packed(rule: str, queries: slice = slice(0, QUERIES), keys: slice = slice(0,
     """Long maps that follow a rule, and how their head 5 travels."""
     maps, pool = long_maps(**RULES[rule]), KeyPool()
     head = HeadCells(head=5, sides={"": maps}, queries=queries, keys=keys)
-    factors = pack_factors(maps, head, pool)
+    factors = pack_factors(maps, maps.factors, head, pool)
     shape = {"rows": queries.stop - queries.start, "columns": keys.stop - keys.start}
     contents = {"content": written(factors.content), "keys": written(pool.packed[factors.keys])}
     return maps, {**contents, "about": factors.about, **shape}

@@ -7,7 +7,6 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,13 @@ from attnviz.report.colors import colormap
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look, parse_bytes
+from attnviz.report.numbers import HeadCells
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps
+from tests.maps.examples import ComputedMaps
 from tests.render.page.examples import HOSTILE, NUMBERS, large, with_labels
 
 FLOAT32, UINT16, UINT8 = PRECISIONS
@@ -239,14 +241,9 @@ def test_page_that_is_too_large_is_pooled_and_says_so() -> None:
 
 
 def test_twelve_by_twelve_heads_of_512_tokens_are_not_pooled() -> None:
-    @dataclass
-    class Sized:
-        queries: slice
-        keys: slice
-        sides: dict[str, Any]
-
-    maps = SimpleNamespace(resolution=lambda queries, keys: (512, 512))
-    heads: list[Any] = [Sized(slice(0, 512), slice(0, 512), {"": maps})] * 144
+    tokens = Tokens.numbered(512)
+    maps = ComputedMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
+    heads = [HeadCells(head=0, sides={"": maps}, queries=slice(0, 512), keys=slice(0, 512))] * 144
     plan = plan_page(heads, Look().max_size)
     assert (plan.block, plan.precision) == (1, UINT8)
 
