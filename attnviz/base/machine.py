@@ -1,7 +1,6 @@
 """The devices and number types of this machine that torch can compute on."""
 
 import re
-import sys
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names
@@ -9,7 +8,7 @@ from attnviz.base.errors import AttnvizError, known_names
 if TYPE_CHECKING:
     import torch
 
-ROOM = 2**31  # bytes that must be free on an accelerator for pooling there
+MIN_FREE_MEMORY = 2**31  # bytes of an accelerator, for pooling there
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -52,12 +51,13 @@ def device_names() -> list[str]:
     return [*names, "cpu"]
 
 
-def accelerator() -> str | None:
-    """The device that the model ran on, where it is CUDA and has room for more; nothing is loaded to find out."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized() or torch.cuda.mem_get_info()[0] < ROOM:
-        return None
-    return "cuda"
+def device_with_room(name: str) -> str:
+    """The device where it is CUDA and has memory free to pool in; else the processor."""
+    if not name.startswith("cuda"):
+        return "cpu"
+    import torch
+
+    return name if torch.cuda.mem_get_info(name)[0] >= MIN_FREE_MEMORY else "cpu"
 
 
 def describe_devices() -> list[tuple[str, str]]:

@@ -181,6 +181,7 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
                 sink=None if own.sinks is None else _numbers(own.sinks),
                 mask=rules[item].mask,
                 bias=rules[item].bias,
+                device=str(call.queries.device),
             )
         }
         for item in range(len(queries))

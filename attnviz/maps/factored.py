@@ -10,10 +10,9 @@ from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray, HalfArray
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import accelerator
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
+from attnviz.streaming.engine import overview_of, product
 from attnviz.streaming.factors import FactorArray, Factors
-from attnviz.streaming.numpy_pass import pixel_axes, pool, product
 from attnviz.streaming.overview import Overview
 
 if TYPE_CHECKING:
@@ -82,23 +81,9 @@ class FactoredMaps(CellMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers.
-
-        All of the maps are reduced where the model ran, if that is an accelerator.
-        """
+        """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers."""
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
-        whole = (queries.stop - queries.start, keys.stop - keys.start) == (len(self.query_tokens), len(self.key_tokens))
-        device = accelerator() if whole and not self.factors.bias else None
-        if device is not None:
-            from attnviz.streaming.torch_pass import DeviceFactors, stream
-
-            factors = DeviceFactors.on(device, self.factors, self.positions(heads))
-            return stream(factors, height, width, maximum=maximum).overview
-        rows, columns = pixel_axes(queries, keys, height, width)
-        counts = self.factors.mask.counts(rows.edges[:: rows.parts], columns.edges[:: columns.parts])
-        totals, highest = pool(self.factors, self.positions(heads), rows, columns, maximum)
-        mean = totals / np.maximum(counts, 1)
-        return Overview(mean=mean.astype(np.float32), maximum=np.minimum(highest, 1), visible=counts > 0)
+        return overview_of(self.factors, self.positions(heads), (height, width), queries, keys, maximum)
 
     def cell_factors(self) -> Factors:
         """The factors."""
@@ -165,7 +150,7 @@ class FactoredMaps(CellMaps):
             np.asarray(array, dtype=out.dtype)
             for array in (self.factors.queries[place, queries], self.factors.keys[self.factors.key_heads[place], keys])
         )
-        product(rows * out.dtype.type(self.factors.scale), columns, out)
+        product(self.factors.device, rows * out.dtype.type(self.factors.scale), columns, out)
         if self.factors.softcap is not None:
             np.tanh(np.divide(out, self.factors.softcap, out=out), out=out)
             out *= self.factors.softcap

@@ -13,7 +13,6 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names
-from attnviz.base.subnormal import taken_as_zero
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import NEAR
 from attnviz.metrics.row_blocks import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
@@ -301,13 +300,12 @@ def measure_queries(
     numbers = {name: np.full(shape, np.nan) for name in functions}
     received = np.zeros((len(heads), len(maps.key_tokens)))
     chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
-    with taken_as_zero():
-        for rows in blocks_of_rows(maps, heads):
-            for name, function in functions.items():
-                numbers[name][rows.places, rows.grid.queries] = function(rows)
-            choice = rows.grid.choices > 1
-            received[rows.places, : rows.weights.shape[-1]] += choice.astype(rows.weights.dtype) @ rows.weights
-            chosen[rows.grid.queries], seen = choice, rows.grid.seen
+    for rows in blocks_of_rows(maps, heads):
+        for name, function in functions.items():
+            numbers[name][rows.places, rows.grid.queries] = function(rows)
+        choice = rows.grid.choices > 1
+        received[rows.places, : rows.weights.shape[-1]] += choice.astype(rows.weights.dtype) @ rows.weights
+        chosen[rows.grid.queries], seen = choice, rows.grid.seen
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
 
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.attention.kernels import flash_attention, has_kernel
-from attnviz.attention.mask import Mask
+from attnviz.attention.kernels import flash_attention, fused_attention, has_fused_attention, has_kernel
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import overflow
-from attnviz.streaming.torch_pass import DeviceFactors, stream
+
+MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
+BAND = 256  # rows whose scores are held at once where no kernel gives the log-sum-exp
 
 
 class Attention(NamedTuple):
@@ -60,18 +61,23 @@ def attention_and_logsumexp(
 ) -> tuple[Tensor, Tensor]:
     """Softmax(Q Kᵀ · scale) V, ``(batch, heads, queries, features)``, and each row's log-sum-exp, natural.
 
-    On the CPU the kernel gives both; elsewhere the log-sum-exp is streamed.
+    A kernel that gives both is taken where the device has one.
     """
-    wide, widest = values.shape[-1], max(queries.shape[-1], values.shape[-1])
+    wide, device = values.shape[-1], queries.device
+    widest = max(queries.shape[-1], wide)
+    widest += -widest % MULTIPLE if device.type == "cuda" else 0
     wide_queries, wide_keys, wide_values = (
         functional.pad(each, (0, widest - each.shape[-1])) for each in (queries, keys, values)
     )
-    if has_kernel(queries.device):
+    if has_kernel(device):
         mixed, logsumexp = flash_attention(wide_queries, wide_keys, wide_values, causal=causal, scale=scale)
-        return mixed[..., :wide], logsumexp
-    mixed = functional.scaled_dot_product_attention(wide_queries, wide_keys, wide_values, is_causal=causal, scale=scale)
-    rows = [_streamed(*pair, scale, causal) for pair in zip(queries, keys, strict=True)]
-    return mixed[..., :wide], torch.from_numpy(np.stack(rows)).to(queries.device)
+    elif _fits_kernel(wide_queries, wide_keys, scale, causal):
+        mixed, logsumexp = fused_attention(wide_queries, wide_keys, wide_values, causal=causal, scale=scale)
+    else:
+        function = functional.scaled_dot_product_attention
+        mixed = function(wide_queries, wide_keys, wide_values, is_causal=causal, scale=scale)
+        logsumexp = _logsumexp(queries, keys, scale, causal)
+    return mixed[..., :wide], logsumexp
 
 
 def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
@@ -79,6 +85,19 @@ def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
     return np.asarray(factor[0, list(heads)].detach().float().cpu().numpy())
 
 
-def _streamed(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> FloatArray:
-    heads = tuple(range(len(queries)))
-    return stream(DeviceFactors(queries, keys, heads, scale, Mask(causal=causal)), 1, 1, maximum=False).logsumexp
+def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
+    """Whether the kernels of CUDA take these."""
+    square = queries.shape[2] == keys.shape[2]
+    return (square or not causal) and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
+
+
+def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
+    """The log-sum-exp of each row, ``(batch, heads, queries)``, a band of rows at a time."""
+    places, found = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device), []
+    for start in range(0, queries.shape[2], BAND):
+        scores = queries[:, :, start : start + BAND] @ keys.mT * scale
+        if causal:
+            later = places[: keys.shape[2]] > places[start : start + scores.shape[2], None]
+            scores.masked_fill_(later, -torch.inf)
+        found.append(scores.logsumexp(-1))
+    return torch.cat(found, dim=-1)

@@ -185,6 +185,7 @@ class SeededSource(AbstractSource):
                 scale=self.settings.score_scale,
                 logsumexp=array_of(call.logsumexp, heads),
                 mask=Mask(causal=self.settings.causal),
+                device=str(call.queries.device),
             ),
         )
 

@@ -38,18 +38,8 @@ class DeviceFactors:
     sink: FloatArray | None = None
 
     @classmethod
-    def of(cls, factors: Factors) -> "DeviceFactors":
-        """The factors that maps hold, in main memory."""
-        queries, keys = (
-            torch.from_numpy(np.array(array[:], dtype=np.float32)) for array in (factors.queries, factors.keys)
-        )
-        return cls(
-            queries, keys, factors.key_heads, factors.scale, factors.mask, factors.bias, factors.softcap, factors.sink
-        )
-
-    @classmethod
     def on(cls, device: str, factors: Factors, places: Sequence[int]) -> "DeviceFactors":
-        """Those of the heads at these places, of maps without a bias, in the memory of a device."""
+        """Those of the heads at these places in the memory of a device; of a bias, only that there is one."""
         key_heads = sorted({factors.key_heads[place] for place in places})
         queries, keys = (
             torch.from_numpy(np.stack([np.asarray(array[place], dtype=np.float32) for place in held])).to(device)
@@ -61,6 +51,7 @@ class DeviceFactors:
             tuple(key_heads.index(factors.key_heads[place]) for place in places),
             factors.scale,
             factors.mask,
+            factors.bias,
             softcap=factors.softcap,
             sink=None if factors.sink is None else factors.sink[list(places)],
         )

@@ -40,6 +40,8 @@ class Factors:
         bias: what is added to the scores.
         softcap: the soft limit of the scores; ``None`` for none.
         sink: ``(heads,)``, a score beside every row that takes weight and is no key; ``None`` for none.
+        device: the torch device that computes overviews and metrics, which is where the model was; ``None`` for numpy,
+            as of maps that come from a file.
     """
 
     queries: FactorArray
@@ -51,6 +53,7 @@ class Factors:
     bias: Bias = field(default_factory=Bias)
     softcap: float | None = None
     sink: FloatArray | None = None
+    device: str | None = None
 
     def __post_init__(self) -> None:
         for array in (self.queries, self.keys, self.logsumexp, self.sink):

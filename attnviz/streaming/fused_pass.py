@@ -6,7 +6,7 @@ the row the chunk holds. On CUDA plain tiles wait for memory, and the kernel kee
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,10 +25,10 @@ HELD = {"cpu": 2**26, "cuda": 2**29}  # bytes of weights on blocks that are held
 MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
 
 
-def suits(factors: DeviceFactors, maximum: bool, numbers: Collection[str]) -> bool:
-    """Whether this is the way to stream the factors: on CUDA, for means and the log-sum-exp, by rules it can follow."""
+def suits(factors: DeviceFactors) -> bool:
+    """Whether this is the way to the means of these factors: on CUDA, where the kernel follows the rules."""
     queries = factors.queries
-    if maximum or numbers or queries.device.type != "cuda" or not expressible(factors):
+    if queries.device.type != "cuda" or not expressible(factors):
         return False
     return has_fused_attention(_width(queries), queries.dtype, queries.device)
 
@@ -44,9 +44,7 @@ def expressible(factors: DeviceFactors) -> bool:
 
 
 @torch.no_grad()
-def overview_by_indicators(
-    factors: DeviceFactors, height: int, width: int, progress: Callable[[int, int], None]
-) -> tuple[Overview, FloatArray]:
+def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> tuple[Overview, FloatArray]:
     """Each pixel's mean (its maximum is not found: all 0), and the log-sum-exp, ``(heads, queries)``.
 
     With float32 factors right to 1e-5. With narrower ones the kernel rounds weights, and their sums over keys, to the
@@ -57,19 +55,16 @@ def overview_by_indicators(
         factors: such as are ``expressible``.
         height: pixels along the queries; more than there are queries gives one a query.
         width: pixels along the keys.
-        progress: called with the bands of rows done and all there are.
     """
     cut = _Cut(factors, height, width)
-    groups, bands = list(cut.groups()), cut.bands
     heads, queries, _ = factors.queries.shape
     totals = np.empty((heads, len(cut.rows.edges) - 1, len(cut.edges) - 1), dtype=np.float32)
     logsumexp = np.empty((heads, queries), dtype=np.float32)
-    for place, group in enumerate(groups):
-        for done, band in enumerate(bands, start=place * len(bands) + 1):
+    for group in cut.groups():
+        for band in cut.bands:
             pooled, denominators = _band(cut, group, band)
             totals[group, band.blocks] = _numpy(pooled)
             logsumexp[group, band.tokens] = _numpy(denominators)
-            progress(done, len(groups) * len(bands))
     totals = totals.reshape(heads, -1, cut.rows.parts, totals.shape[2]).sum(axis=2)
     counts = factors.mask.counts(cut.rows.edges[:: cut.rows.parts], cut.edges)
     totals /= np.maximum(counts, 1).astype(np.float32)

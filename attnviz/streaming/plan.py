@@ -1,191 +1,166 @@
-"""How maps are cut into tiles that stay in the cache: rows, columns, and what hides cells of a tile.
+"""How maps are cut into tiles and pixels, and a head's queries and keys in the order of the tiles: for either engine.
 
-Tiles hold keys before queries, and the queries of a pixel apart, so that both axes are reduced by adding whole runs of
-numbers, and a tile of keys may begin and end with any pixel.
+Tiles hold keys before queries, and the queries of a pixel apart: both axes are then reduced by adding whole runs of
+numbers, several times quicker than sums within a run.
 """
 
+import math
 import sys
-from collections.abc import Callable
-from functools import cached_property
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from attnviz.attention.mask import Mask
-from attnviz.base.arrays import BoolArray, IntArray
-from attnviz.streaming.device_factors import DeviceFactors
+from attnviz.base.arrays import FloatArray
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.tiles import Axis, Tile
 
-TILE = {"cpu": (384, 256), "cuda": (2048, 4096), "mps": (2048, 4096)}  # queries and keys of a tile
-LONGEST = 16  # keys that are pooled in one step; torch's maximum over more is ten times slower
-HIDDEN = -1e30  # the score of a cell that is not seen: its power is 0, and 0 times it is 0, as of −inf it is not
-SAMPLED = 32  # keys, evenly spread from the first on, whose scores say how high a row is
+TILE = {"cpu": (256, 512), "cuda": (2048, 4096)}  # queries and keys of a tile: what stays in the cache
+LONGEST_RUN = 64  # tokens that are reduced in one step
+HIDDEN = np.float32(-1e30)  # the score of a hidden cell: unlike −inf, 0 times it is 0
+BITS = np.float32(math.log2(math.e))  # powers of two are quicker than those of e
+MASK_CACHE_SIZE = 128  # tiles whose hidden cells are remembered for the next head
 
 
-class Row:
-    """A band of queries and the tiles of keys that it sees, made once for all heads.
+@dataclass(frozen=True, eq=False)
+class LoadedHead:
+    """A head's queries and keys, repeated tokens included, so that one product gives the logarithms of its weights.
+
+    A weight of query q on key k is ``2 ** (BITS · (scale · q·k − logsumexp + added))``. With two features beside their
+    own, ``q' = (BITS · scale · q, −BITS · logsumexp, 1)`` and ``k' = (k, 1, BITS · added)``, the exponent is ``q'·k'``.
 
     Attributes:
-        tile: its blocks.
-        place: where its rows stand among those of all bands, repeated ones included.
-        count: how many rows there are.
-        order: ``(rows,)``, the query of each row, first queries of all pixels first.
-        real: which rows are no repeats; ``None`` where all are.
-        columns: the tiles of keys that it sees.
-        pixels: from the first pixel along the keys that it sees to the last.
-        cut: for each tile, whether the rules hide some of its cells.
-        middle: the position among the keys of its first query.
-        before: how many of the tiles lie before all its queries, or hold no key after any.
-        after: the first tile from which on all lie after all its queries.
+        place: where the head is held.
+        queries: ``(rows, features + 2)``.
+        keys: ``(columns, features + 2)``.
     """
 
-    def __init__(self, tile: Tile, columns: list[Tile], rules: Mask, device: torch.device) -> None:
-        self.tile, self.place, self.count, self.columns = tile, tile.place, tile.grid.size, columns
-        self.order = torch.from_numpy(tile.interleaved).to(device)
-        self.real = None if tile.repeats is None else torch.from_numpy(_real(tile)).to(device)
-        self.pixels = slice(columns[0].blocks.start, columns[-1].blocks.stop) if columns else slice(0, 0)
-        self.cut = [rules.coverage(tile.tokens, column.tokens) is not True for column in columns]
-        self.middle = tile.tokens.start + rules.offset
-        starts = [column.tokens.start for column in columns]
-        ends = [column.tokens.stop for column in columns]
-        one_sided = rules.causal and not rules.prefix
-        self.before = len(columns) if one_sided else sum(end <= self.middle for end in ends)
-        last = tile.tokens.stop + rules.offset
-        self.after = max(self.before, len(columns) - sum(start >= last for start in starts))
-
-    def edge(self, place: int) -> int:
-        """The pixel where the tile at this place begins."""
-        return self.columns[place].blocks.start if place < len(self.columns) else self.pixels.stop
+    place: int
+    queries: FloatArray
+    keys: FloatArray
 
 
-def _real(tile: Tile) -> BoolArray:
-    real = np.ones(tile.grid.shape, dtype=bool)
-    real[tile.repeats, -1] = False
-    return real.T.ravel()
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Some queries and the tiles of keys that they see.
+
+    Attributes:
+        row: the queries.
+        columns: the tiles.
+        cut: for each tile, whether the rules may hide some of its cells.
+    """
+
+    row: Tile
+    columns: list[Tile]
+    cut: list[bool]
 
 
 class Plan:
-    """How the maps are cut into tiles, and what all heads have in common."""
+    """How the maps are cut, and what the mask hides in each tile.
 
-    def __init__(self, factors: DeviceFactors, height: int, width: int, maximum: bool, numbers: frozenset[str]) -> None:
-        self.factors, self.maximum, self.numbers = factors, maximum, numbers
-        self.device, self.dtype = factors.queries.device, factors.dtype
-        self.rules = Mask(**{**vars(factors.mask), "padding": None})
-        self.queries, self.keys = factors.queries.shape[1], factors.keys.shape[1]
-        size = TILE[self.device.type]
-        self.row_axis = Axis.of(slice(0, self.queries), min(height, self.queries), size[0])
-        self.column_axis = Axis.of(slice(0, self.keys), min(width, self.keys), LONGEST)
-        [self.column] = self.column_axis.tiles(sys.maxsize)
-        self.step = max(1, size[1] // self.column.longest)
-        self.rows = [
-            Row(tile, self._columns_of(tile), self.rules, self.device) for tile in self.row_axis.tiles(size[0])
-        ]
-        self.widest = max(row.count for row in self.rows), self.step * self.column.longest
-        self._memory: dict[tuple[str | int, ...], Tensor] = {}
+    Attributes:
+        factors: what the maps are computed from.
+        row_axis: the queries, cut into parts of pixels.
+        column_axis: the keys, cut likewise.
+        maximum: whether the largest weight of each pixel is wanted.
+        bands: the queries, each band with the tiles of keys that it sees.
+        column: all keys as one tile.
+    """
 
-    def empty(self, *shape: int) -> Tensor:
-        """Memory of this shape, not yet written."""
-        return torch.empty(*shape, dtype=self.dtype, device=self.device)
+    def __init__(
+        self,
+        factors: Factors,
+        queries: slice,
+        keys: slice,
+        size: tuple[int, int],
+        maximum: bool,
+        tile: tuple[int, int] = TILE["cpu"],
+    ) -> None:
+        self.factors, self.maximum = factors, maximum
+        height, width = tile
+        self.row_axis, self.column_axis = (
+            Axis.of(span, pixels, LONGEST_RUN) for span, pixels in zip((queries, keys), size, strict=True)
+        )
+        rows, [self.column] = list(self.row_axis.tiles(height)), list(self.column_axis.tiles(sys.maxsize))
+        self.queries, self.keys = queries, keys
+        self.rules, self.bias = replace(factors.mask, padding=None), replace(factors.bias, by_key=None)
+        self.step = max(1, width // self.column.longest)
+        self.largest_tile = max(row.grid.size for row in rows) * self.step * self.column.longest
+        self.row_order = np.concatenate([row.interleaved for row in rows]) - queries.start
+        self.column_order = self.column.grid.ravel() - keys.start
+        self._hidden: dict[tuple[int, ...], FloatArray] = {}
+        self._parts: dict[tuple[int, int], Tile] = {}
+        self.bands = [self._band(row) for row in rows]
 
-    def numbered(self, positions: IntArray) -> Tensor:
-        """Positions as numbers to reckon with on the device."""
-        return torch.from_numpy(positions).to(self.device, self.dtype)
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Parts of pixels along the keys and along the queries."""
+        return len(self.column_axis.edges) - 1, len(self.row_axis.edges) - 1
 
-    @cached_property
-    def row_order(self) -> Tensor:
-        """The query of each row of all bands, ``(rows,)``."""
-        return torch.cat([row.order for row in self.rows])
+    def load(self, place: int) -> LoadedHead:
+        """The queries and keys of the head held at a place."""
+        factors, key_head = self.factors, self.factors.key_heads[place]
+        features = factors.queries.shape[-1]
+        queries, keys = (
+            np.ones((len(order), features + 2), np.float32) for order in (self.row_order, self.column_order)
+        )
+        own = np.asarray(factors.queries[place, self.queries])[self.row_order]
+        np.multiply(own, np.float32(factors.scale) * BITS, out=queries[:, :-2])
+        reference = np.maximum(-factors.reference(place, self.queries)[:, 0], HIDDEN)
+        queries[:, -2] = reference[self.row_order] * BITS
+        columns = np.asarray(factors.keys[key_head, self.keys])
+        keys[:, :-2] = columns if self.column.repeats is None else columns[self.column_order]
+        keys[:, -1] = self._added(place)[self.column_order] * BITS
+        return LoadedHead(place, queries, keys)
 
-    @cached_property
-    def query_order(self) -> Tensor:
-        """A row of each query, ``(queries,)``."""
-        rows = torch.empty(self.queries, dtype=torch.int64, device=self.device)
-        rows[self.row_order] = torch.arange(len(self.row_order), device=self.device)
-        return rows
+    def _added(self, place: int) -> FloatArray:
+        """What is added to each key's scores, ``(keys,)``: its bias, and ``HIDDEN`` for padding."""
+        bias, padding = self.factors.bias.by_key, self.factors.mask.padding
+        added = np.zeros(self.keys.stop - self.keys.start, dtype=np.float32)
+        if bias is not None:
+            added += bias[place, self.keys]
+        if padding is not None:
+            added[~padding[self.keys]] = HIDDEN
+        return added
 
-    @cached_property
-    def order(self) -> Tensor:
-        """The key of each column of all tiles, ``(columns,)``."""
-        return torch.from_numpy(self.column.grid.ravel()).to(self.device)
+    def _band(self, row: Tile) -> Band:
+        """The tiles of the blocks of keys that any query of the row may see, and no more of them than these."""
+        reach = self.rules.reach(row.tokens, self.keys.stop)
+        first = max(int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1, 0)
+        stop = min(int(np.searchsorted(self.column_axis.edges, reach.stop)), self.column.count)
+        columns = [self._part(start, min(start + self.step, stop)) for start in range(first, stop, self.step)]
+        return Band(row, columns, [self.rules.coverage(row.tokens, column.tokens) is not True for column in columns])
 
-    @cached_property
-    def positions(self) -> Tensor:
-        """The same as numbers to reckon with, ``(columns,)``."""
-        return self.order.to(self.dtype)
+    def _part(self, first: int, stop: int) -> Tile:
+        """The tile of these blocks of keys, made once for all bands."""
+        if (first, stop) not in self._parts:
+            self._parts[first, stop] = self.column.part(slice(first, stop))
+        return self._parts[first, stop]
 
-    @cached_property
-    def from_middle(self) -> Tensor:
-        """How many tokens each row's query lies after the first of its band, ``(rows,)``."""
-        return torch.cat([(row.order - row.tile.tokens.start).to(self.dtype) for row in self.rows])
+    def hidden(self, row: Tile, column: Tile) -> FloatArray:
+        """``HIDDEN`` where the rules hide a cell, else 0, ``(keys, queries)`` in order."""
+        alike = self.rules.moves_along and row.repeats is None and column.repeats is None
+        offset = row.tokens.start - column.tokens.start
+        key = (offset if alike else row.blocks.start, *row.grid.shape, *column.grid.shape)
+        key = key if alike else (*key, column.blocks.start)
+        found = self._hidden.get(key)
+        if found is None:
+            seen = self.rules.sees(row.interleaved, column.grid.reshape(-1, 1))
+            found = np.where(seen, np.float32(0), HIDDEN)
+            if len(self._hidden) >= MASK_CACHE_SIZE:
+                self._hidden.clear()
+            self._hidden[key] = found
+        return found
 
-    @cached_property
-    def penalties(self) -> Tensor:
-        """``HIDDEN`` for columns that repeat a key or hold padding, else 0, ``(columns,)``."""
-        hidden = np.zeros(len(self.order), dtype=bool)
-        if self.column.repeats is not None:
-            hidden.reshape(self.column.grid.shape)[self.column.repeats, -1] = True
-        if self.factors.mask.padding is not None:
-            hidden |= ~self.factors.mask.padding[self.order.cpu().numpy()]
-        return torch.from_numpy(hidden).to(self.device, self.dtype) * HIDDEN
+    def bias_of(self, place: int, row: Tile, column: Tile) -> FloatArray:
+        """What the bias that is not the key's adds to the exponents of a tile, ``(keys, queries)`` in order."""
+        block = self.bias.block([place], row.tokens, column.tokens)[0].T
+        cells = block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)]
+        return np.asarray(cells * BITS)
 
-    @cached_property
-    def blind(self) -> Tensor:
-        """Which queries see no key at all, ``(queries,)``."""
-        counts = self.factors.mask.counts(np.arange(self.queries + 1), np.array([0, self.keys]))
-        return torch.from_numpy(counts[:, 0] == 0).to(self.device)
-
-    @cached_property
-    def sampled(self) -> Tensor:
-        """The keys whose scores say how high a row is, ``(keys,)``."""
-        return torch.arange(0, self.keys, -(-self.keys // SAMPLED), device=self.device)
-
-    @cached_property
-    def spans(self) -> tuple[Tensor, Tensor]:
-        """First and last key that causal, window and chunk leave each query, both ``(queries,)``."""
-        first, stop = self.rules.spans(slice(0, self.queries), self.keys)
-        return self.numbered(first), self.numbered(stop - 1)
-
-    def _columns_of(self, tile: Tile) -> list[Tile]:
-        """The tiles of keys that a band of rows sees, and no more pixels than these."""
-        reach = self.rules.reach(tile.tokens, self.keys)
-        if reach.start >= reach.stop:
-            return []
-        first = int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1
-        stop = int(np.searchsorted(self.column_axis.edges, reach.stop))
-        starts = range(first, stop, self.step)
-        return [self.column.part(slice(start, min(start + self.step, stop))) for start in starts]
-
-    def hidden_cells(self, row: Row, column: Tile) -> Tensor:
-        """What to add to the scores of a tile that the rules cut, ``(keys, rows)``."""
-        if not self.rules.moves_along:
-            return self._hidden_cells(row, column)
-        return self._remembered(self._hidden_cells, row, column)
-
-    def distances(self, row: Row, column: Tile) -> Tensor:
-        """How many tokens lie between the queries and the keys of a tile, ``(keys, rows)``."""
-        return self._remembered(self._distances, row, column)
-
-    def _remembered(self, make: Callable[[Row, Tile], Tensor], row: Row, column: Tile) -> Tensor:
-        """What is alike wherever two tiles lie as far apart as these, made once unless an edge is ragged."""
-        if row.tile.repeats is not None or column.repeats is not None:
-            return make(row, column)
-        key = (make.__name__, row.tile.tokens.start - column.tokens.start, row.count, *column.grid.shape)
-        if key not in self._memory:
-            self._memory[key] = make(row, column)
-        return self._memory[key]
-
-    def _distances(self, row: Row, column: Tile) -> Tensor:
-        queries = (row.order + self.rules.offset).to(self.dtype)
-        return (self.positions[column.place, None] - queries).abs_()
-
-    def _hidden_cells(self, row: Row, column: Tile) -> Tensor:
-        if self.rules.explicit is not None or self.rules.prefix:
-            seen = self.rules.sees(row.tile.interleaved, column.grid.reshape(-1, 1))
-            return torch.from_numpy(~seen).to(self.device, self.dtype) * HIDDEN
-        keys = self.positions[column.place, None]
-        first, last = (end[row.order] for end in self.spans)
-        outside = (last - keys).clamp_(max=0)
-        if self.rules.window is not None or self.rules.chunk is not None:
-            outside += (keys - first).clamp_(max=0)
-        return outside.mul_(-HIDDEN)
+    def joined(self, reduce: np.ufunc, parts: NDArray[Any]) -> NDArray[Any]:
+        """The parts of pixels, ``(heads, *shape)``, reduced to whole pixels, ``(heads, height, width)``."""
+        columns, rows = self.column_axis.parts, self.row_axis.parts
+        cut = parts.reshape(len(parts), self.shape[0] // columns, columns, self.shape[1] // rows, rows)
+        return np.asarray(reduce.reduce(cut, axis=(2, 4))).swapaxes(1, 2)

@@ -50,7 +50,7 @@ def compare(
     queries, keys, values = torch.randn(3, *shape, dtype=dtype, device=device).unbind()
     for causal in (False, True):
         given = DeviceFactors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
-        overview = partial(overview_by_indicators, given, PIXELS, PIXELS, lambda done, count: None)
+        overview = partial(overview_by_indicators, given, PIXELS, PIXELS)
         forward = partial(attend, queries[None], keys[None], values[None], causal)
         rounds = [(clock(overview), clock(forward)) for _ in range(RUNS + 1)][1:]
         ratio, taken = median(one / two for one, two in rounds), (median(each) for each in zip(*rounds, strict=True))

@@ -24,12 +24,17 @@ from torch.nn import functional
 
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
-from attnviz.streaming.torch_pass import NUMBERS, DeviceFactors, stream
+from attnviz.metrics.metrics import measure
+from attnviz.models.long_attention import attention_and_logsumexp
+from attnviz.streaming.factors import Factors
+from attnviz.text.tokens import tokenize
 from tests.bench.indicators import print_device
+from tests.bench.long import long_text
 
 HEADS, FEATURES, PIXELS = 12, 64, 512
 CASES = ((4096, HEADS, 5, 0.75), (16384, 2, 3, 0.65))  # tokens, heads computed, runs, limit of the overview
-EVERYTHING = 1.0
+ONE_PASS = ("entropy", "relative-entropy", "peak", "distance", "first", "self", "previous", "next")
+MEASURED, ONE_PASS_LIMIT, EVERY_METRIC_LIMIT = 8192, 1.0, 2.0
 MEGABYTES = 150
 GROWTH = (2048, 4096, 8192, 16384, 32768)
 THREADS = 2
@@ -37,45 +42,94 @@ THREADS = 2
 
 def main() -> None:
     """Prints every figure with its limit; the longest inputs with fewer of the heads, as all take the same."""
+    for threads in (1, THREADS):
+        torch.set_num_threads(threads)
+        for tokens, heads, runs, limit in CASES:
+            for causal in (False, True):
+                compare_overview(inputs(tokens, heads), causal, runs, limit, f"random, {threads} threads")
+        compare_metrics(inputs(MEASURED, HEADS), 1, f"random, {threads} threads")
     torch.set_num_threads(1)
-    for tokens, heads, runs, limit in CASES:
-        for causal in (False, True):
-            compare(inputs(tokens, heads), causal, runs, limit, "random")
     for causal in (False, True):
-        compare(peaked(4096, HEADS), causal, 3, 0.75, "peaked")
-    compare(real(4096), False, 3, 0.75, "real, 32 wide")
+        compare_overview(peaked(4096, HEADS), causal, 3, 0.75, "peaked")
+    compare_overview(real(4096), False, 3, 0.75, "real, 32 wide")
     print_growth()
     print_memory()
-    torch.set_num_threads(THREADS)
-    compare(inputs(8192, 4), True, 3, 0.75, f"random, {THREADS} threads")
     print_device()
 
 
-def compare(factors: tuple[Tensor, Tensor], causal: bool, runs: int, limit: float, what: str) -> None:
-    """The overview alone, and with every number, against one forward of attention."""
+def compare_overview(factors: tuple[Tensor, Tensor], causal: bool, runs: int, limit: float, what: str) -> None:
+    """The overview as users get it, against one forward of attention."""
+    maps = held(factors, causal)
+    compare({"overview": (partial(pooled, maps), limit)}, factors, causal, runs, what)
+
+
+def compare_metrics(factors: tuple[Tensor, Tensor], runs: int, what: str) -> None:
+    """The metrics of causal maps that one pass gives, and all of those that ``heads`` prints, against one forward."""
+    maps = held(factors, causal=True)
+    parts = {
+        "metrics of one pass": (partial(measure, maps, ONE_PASS), ONE_PASS_LIMIT),
+        "every metric": (partial(measure, maps), EVERY_METRIC_LIMIT),
+    }
+    compare(parts, factors, True, runs, what)
+
+
+def compare(
+    parts: dict[str, tuple[Callable[[], object], float]],
+    factors: tuple[Tensor, Tensor],
+    causal: bool,
+    runs: int,
+    what: str,
+) -> None:
+    """Each part in turn with one forward of attention on the same queries and keys."""
     queries, keys = factors
-    heads, tokens, features = queries.shape
-    given = DeviceFactors(queries, keys, tuple(range(heads)), features**-0.5, Mask(causal=causal))
     values = torch.randn_like(keys)
     attend = partial(functional.scaled_dot_product_attention, queries[None], keys[None], values[None], is_causal=causal)
-    overview = partial(stream, given, PIXELS, PIXELS, maximum=False)
-    everything = partial(stream, given, PIXELS, PIXELS, numbers=NUMBERS)
-    rounds = [[timed(function) for function in (attend, overview, everything)] for _ in range(runs + 1)][1:]
-    name = f"{tokens} tokens, {'causal' if causal else 'full'}, {what}"
-    for place, part, most in ((1, "overview", limit), (2, "overview and all numbers", EVERYTHING)):
+    functions = [attend, *(function for function, _ in parts.values())]
+    rounds = [[timed(function) for function in functions] for _ in range(runs + 1)][1:]
+    name = f"{queries.shape[1]} tokens, {'causal' if causal else 'full'}, {what}"
+    for place, (part, (_, most)) in enumerate(parts.items(), start=1):
         ratio = median(one[place] / one[0] for one in rounds)
         print(f"{name + ': ' + part:68} {ratio:5.2f} (at most {most:g}, {verdict(ratio <= most)})", flush=True)
+
+
+def held(factors: tuple[Tensor, Tensor], causal: bool) -> FactoredMaps:
+    """What a recording of these queries and keys holds; among the tokens are copies and sentences."""
+    queries, keys = factors
+    heads, tokens, features = queries.shape
+    scale = features**-0.5
+    _, logsumexp = attention_and_logsumexp(queries[None], keys[None], keys[None], scale=scale, causal=causal)
+    text = tokenize(long_text(tokens))
+    return FactoredMaps(
+        layer=0,
+        module="layers.0",
+        heads=tuple(range(heads)),
+        query_tokens=text,
+        key_tokens=text,
+        factors=Factors(
+            queries=queries.numpy(),
+            keys=keys.numpy(),
+            key_heads=tuple(range(heads)),
+            scale=scale,
+            logsumexp=logsumexp[0].numpy(),
+            mask=Mask(causal=causal),
+            device="cpu",
+        ),
+    )
+
+
+def pooled(maps: FactoredMaps) -> None:
+    """The overview that is shown of long maps."""
+    spans = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+    maps.overview(maps.heads, PIXELS, PIXELS, *spans, maximum=False)
 
 
 def print_growth() -> None:
     """How the overview's time grows with the tokens: the exponent over all lengths, and between each and the next."""
     seconds = []
     for tokens in GROWTH:
-        queries, keys = inputs(tokens, HEADS)
-        factors = DeviceFactors(queries, keys, tuple(range(HEADS)), FEATURES**-0.5)
-        streamed = partial(stream, factors, PIXELS, PIXELS, maximum=False)
+        overview = partial(pooled, held(inputs(tokens, HEADS), causal=False))
         runs = max(1, 3 * 4096 // tokens)
-        seconds.append(median(timed(streamed) for _ in range(runs + 1)))
+        seconds.append(median(timed(overview) for _ in range(runs + 1)))
     print_exponent("time", seconds, 2.0)
 
 
@@ -96,22 +150,23 @@ def print_exponent(what: str, amounts: list[float], expected: float) -> None:
 
 
 def added_megabytes(tokens: int) -> float:
-    """The growth of the largest resident size while one head after another is streamed."""
+    """The growth of the largest resident size while one head after another is pooled."""
     code = f"from tests.bench.length import measure_memory; measure_memory({tokens})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def measure_memory(tokens: int) -> None:
-    """Prints the megabytes added; of the twelve heads two are streamed, the rest only held, as all take the same."""
+    """Prints the megabytes added; of the twelve heads three are pooled, the rest only held, as all take the same."""
     torch.set_num_threads(1)
     queries, keys = inputs(tokens, HEADS)
-    stream(DeviceFactors(queries[:1, :600], keys[:1, :600], (0,), 1.0), PIXELS, PIXELS)
+    pooled(held((queries[:1, :600], keys[:1, :600]), causal=True))
+    maps = held((queries[:3], keys[:3]), causal=True)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    mask = Mask(causal=True)
-    stream(DeviceFactors(queries[:2], keys[:2], (0, 1), FEATURES**-0.5, mask), PIXELS, PIXELS, numbers=NUMBERS)
+    spans = slice(0, tokens), slice(0, tokens)
+    maps.overview(maps.heads, PIXELS, PIXELS, *spans)
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    found = (HEADS - 2) * (2 * PIXELS**2 + (1 + len(NUMBERS)) * tokens) * 4  # of the heads not streamed
+    found = (HEADS - 3) * 4 * PIXELS**2 * 4  # of the heads not pooled
     print(kilobytes / 1000 + found / 1e6)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from attnviz.attention.bias import Bias
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
-from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, same_overview, tolerance, with_factors
+from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, tolerance, with_factors
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -27,17 +27,6 @@ def test_any_window_is_what_the_dense_computation_gives(case: dict[str, Any]) ->
 
 def expected_visible(maps: FactoredMaps) -> NDArray[np.bool_]:
     return maps.factors.mask.visible(slice(0, QUERIES), slice(0, KEYS))
-
-
-@cases
-@pytest.mark.parametrize("block", [(7, 9, ALL, ALL), (5, 11, slice(3, 70), slice(10, 77)), (70, 4, ALL, ALL)])
-def test_overview_is_the_dense_one_pixel_by_pixel(
-    case: dict[str, Any], block: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, tokens in (("ROWS", 16), ("COLUMNS", 24), ("LONGEST", 5)):
-        monkeypatch.setattr(f"attnviz.streaming.numpy_pass.{name}", tokens)
-    maps = factored(**case)
-    same_overview(maps.overview((5, 9), *block), dense_of(maps).overview((5, 9), *block), tolerance(maps))
 
 
 def test_refuses_factors_whose_shapes_disagree() -> None:

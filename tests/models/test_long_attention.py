@@ -32,11 +32,13 @@ def test_output_and_logsumexp_are_those_of_the_whole_computation(qk_dim: int, va
     torch.testing.assert_close(call.logsumexp, shown.logsumexp(-1))
 
 
-def test_logsumexp_of_other_devices_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logsumexp_where_no_kernel_gives_it_is_computed_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     queries, keys, values = torch.randn(3, 1, 2, 40, 4).unbind()
     expected = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
     kernel = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr("attnviz.models.long_attention.has_kernel", lambda device: False)
+    monkeypatch.setattr("attnviz.models.long_attention.has_fused_attention", lambda *given: False)
+    monkeypatch.setattr("attnviz.models.long_attention.BAND", 9)
     found = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(found[0], kernel(queries, keys, values, is_causal=True, scale=0.5))

@@ -12,9 +12,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from attnviz.attention import kernels
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.streaming import fused_pass as streaming_indicators
+from attnviz.maps.factored import FactoredMaps
+from attnviz.streaming import fused_pass
+from attnviz.streaming.device_factors import DeviceFactors
+from attnviz.streaming.engine import overview_of
+from attnviz.streaming.factors import Factors
 from attnviz.streaming.fused_pass import expressible, overview_by_indicators, suits
-from attnviz.streaming.torch_pass import DeviceFactors, stream
 from tests.maps.examples import HEADS, KEYS, QUERIES, dense_of, factored, floats
 
 REAL = np.arange(KEYS)
@@ -43,15 +46,19 @@ REFUSED: dict[str, dict[str, Any]] = {
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
+def on_cpu(maps: FactoredMaps) -> DeviceFactors:
+    return DeviceFactors.on("cpu", maps.factors, range(len(maps.heads)))
+
+
 def overview(factors: DeviceFactors, height: int, width: int) -> tuple[Any, NDArray[np.float32]]:
-    return overview_by_indicators(factors, height, width, lambda done, count: None)
+    return overview_by_indicators(factors, height, width)
 
 
 @pytest.mark.parametrize("size", [(7, 9), (20, 33), (70, 90), (1, 1), (64, 2)], ids=str)
 @cases
 def test_overview_is_that_of_a_dense_softmax_in_float64(case: dict[str, Any], size: tuple[int, int]) -> None:
     maps = factored(**case)
-    found, logsumexp = overview(DeviceFactors.of(maps.factors), *size)
+    found, logsumexp = overview(on_cpu(maps), *size)
     expected = dense_of(maps).overview(maps.heads, *size, slice(0, QUERIES), slice(0, KEYS))
     np.testing.assert_array_equal(found.visible, expected.visible)
     np.testing.assert_allclose(found.mean, expected.mean, atol=1e-4 if "size" in case else 1e-5)
@@ -64,19 +71,17 @@ def test_overview_is_that_of_a_dense_softmax_in_float64(case: dict[str, Any], si
 def test_bands_and_groups_of_heads_find_the_same(
     case: dict[str, Any], held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    factors, seen = DeviceFactors.of(factored(**case).factors), []
+    factors = on_cpu(factored(**case))
     whole, logsumexp = overview(factors, 7, 19)
-    monkeypatch.setitem(streaming_indicators.HELD, "cpu", held)
-    found, again = overview_by_indicators(factors, 7, 19, lambda done, count: seen.append((done, count)))
+    monkeypatch.setitem(fused_pass.HELD, "cpu", held)
+    found, again = overview(factors, 7, 19)
     np.testing.assert_allclose(found.mean, whole.mean, atol=1e-6)
     np.testing.assert_allclose(again, logsumexp, rtol=1e-6, atol=1e-6)
-    assert len(seen) > 1
-    assert seen == [(done, len(seen)) for done in range(1, len(seen) + 1)]
 
 
 @pytest.mark.parametrize("pixels", [64, 512])
 def test_weights_held_at_once_are_bounded_however_many_the_pixels(pixels: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(streaming_indicators.HELD, "cpu", 100_000)
+    monkeypatch.setitem(fused_pass.HELD, "cpu", 100_000)
     kernel, held = kernels.fused_attention, [0]
 
     def counting(*given: Any, **rest: Any) -> Any:
@@ -84,9 +89,11 @@ def test_weights_held_at_once_are_bounded_however_many_the_pixels(pixels: int, m
         held[-1] += found[0].nbytes
         return found
 
-    monkeypatch.setattr(streaming_indicators, "fused_attention", counting)
+    monkeypatch.setattr(fused_pass, "fused_attention", counting)
     factors = DeviceFactors(torch.randn(2, 512, 8), torch.randn(2, 512, 8), (0, 1), 0.3, Mask(causal=True))
-    overview_by_indicators(factors, 1, pixels, lambda done, count: held.append(0))
+    band = fused_pass._band
+    monkeypatch.setattr(fused_pass, "_band", lambda *given: held.append(0) or band(*given))
+    overview(factors, 1, pixels)
     assert 50_000 < max(held) <= 100_000
     assert len(held) > pixels // 32
 
@@ -101,25 +108,29 @@ def test_the_kernel_is_given_what_those_of_cuda_take(case: dict[str, Any], monke
         causals.append(causal)
         return kernel(queries, keys, values, causal=causal, scale=scale)
 
-    monkeypatch.setattr(streaming_indicators, "fused_attention", checking)
-    factors = DeviceFactors.of(factored(**case).factors)
+    monkeypatch.setattr(fused_pass, "fused_attention", checking)
+    factors = on_cpu(factored(**case))
     overview(factors, 20, 33)
     assert any(causals) == (factors.mask.causal and factors.mask.prefix < KEYS)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_one_pass_over_tiles_finds_the_same_at_a_thousand_tokens(causal: bool) -> None:
+def test_tiles_give_the_same_at_a_thousand_tokens(causal: bool) -> None:
     torch.manual_seed(0)
     factors = DeviceFactors(torch.randn(6, 1001, 64), torch.randn(2, 1001, 64), (0, 0, 0, 1, 1, 1), 0.125, Mask(causal))
-    tiles = stream(factors, 100, 130, maximum=False)
     found, logsumexp = overview(factors, 100, 130)
-    np.testing.assert_allclose(found.mean, tiles.overview.mean, atol=1e-7, rtol=1e-5)
-    np.testing.assert_allclose(logsumexp, tiles.logsumexp, rtol=1e-5)
+    queries, keys = factors.queries.numpy(), factors.keys.numpy()
+    held = Factors(
+        queries=queries, keys=keys, key_heads=factors.key_heads, scale=0.125, logsumexp=logsumexp, mask=Mask(causal),
+        device="cpu",
+    )  # fmt: skip
+    tiles = overview_of(held, range(6), (100, 130), slice(0, 1001), slice(0, 1001), maximum=False)
+    np.testing.assert_allclose(found.mean, tiles.mean, atol=1e-7, rtol=1e-5)
 
 
 def test_heads_chosen_from_groups_read_their_own_keys() -> None:
     maps = factored()
-    factors = DeviceFactors.of(maps.factors)
+    factors = on_cpu(maps)
     chosen = DeviceFactors(factors.queries[[3, 0]], factors.keys, (1, 0), factors.scale)
     np.testing.assert_array_equal(overview(chosen, 7, 9)[0].mean, overview(factors, 7, 9)[0].mean[[3, 0]])
 
@@ -150,12 +161,12 @@ def test_bfloat16_factors_are_right_to_two_roundings_and_commonly_better(causal:
 
 @cases
 def test_rules_that_the_kernel_follows_are_expressible(case: dict[str, Any]) -> None:
-    assert expressible(DeviceFactors.of(factored(**case).factors))
+    assert expressible(on_cpu(factored(**case)))
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_other_rules_are_left_to_plain_tiles(case: dict[str, Any]) -> None:
-    assert not expressible(DeviceFactors.of(factored(**case).factors))
+    assert not expressible(on_cpu(factored(**case)))
 
 
 def test_unlike_number_types_and_scales_below_zero_are_left_to_plain_tiles() -> None:
@@ -174,40 +185,24 @@ def on_cuda(dtype: torch.dtype = torch.float32, features: int = 6, mask: Mask | 
 
 
 def test_only_means_on_cuda_take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming_indicators, "has_fused_attention", lambda *given: True)
-    assert not suits(DeviceFactors.of(factored().factors), False, ())
+    monkeypatch.setattr(fused_pass, "has_fused_attention", lambda *given: True)
+    assert not suits(on_cpu(factored()))
     with FakeTensorMode():
-        assert suits(on_cuda(), False, ())
-        assert not suits(on_cuda(), True, ())
-        assert not suits(on_cuda(), False, ("entropy",))
-        assert not suits(on_cuda(mask=Mask(window=3)), False, ())
-        monkeypatch.setattr(streaming_indicators, "has_fused_attention", lambda *given: False)
-        assert not suits(on_cuda(), False, ())
-
-
-def test_stream_leaves_to_the_kernel_what_suits_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    factors, seen = DeviceFactors.of(factored().factors), []
-    expected, logsumexp = overview(factors, 7, 9)
-    monkeypatch.setattr(
-        "attnviz.streaming.torch_pass.suits", lambda factors, maximum, numbers: not maximum and not numbers
-    )
-    found = stream(factors, 7, 9, maximum=False, progress=lambda done, count: seen.append((done, count)))
-    np.testing.assert_array_equal(found.overview.mean, expected.mean)
-    np.testing.assert_array_equal(found.logsumexp, logsumexp)
-    assert not found.numbers
-    assert seen == [(1, 1)]
-    assert stream(factors, 7, 9).overview.maximum.any()
+        assert suits(on_cuda())
+        assert not suits(on_cuda(mask=Mask(window=3)))
+        monkeypatch.setattr(fused_pass, "has_fused_attention", lambda *given: False)
+        assert not suits(on_cuda())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @cases
 def test_on_cuda_the_overview_is_that_of_the_cpu(case: dict[str, Any]) -> None:
-    factors = DeviceFactors.of(factored(**case).factors)
+    factors = on_cpu(factored(**case))
     moved = replace(factors, queries=factors.queries.cuda(), keys=factors.keys.cuda())
-    assert suits(moved, False, ())
+    assert suits(moved)
     expected, logsumexp = overview(factors, 7, 9)
-    found = stream(moved, 7, 9, maximum=False)
-    np.testing.assert_allclose(found.overview.mean, expected.mean, atol=1e-4 if "size" in case else 1e-5)
-    np.testing.assert_allclose(found.logsumexp, logsumexp, rtol=1e-5, atol=1e-5)
-    half = stream(replace(moved, queries=moved.queries.bfloat16(), keys=moved.keys.bfloat16()), 7, 9, maximum=False)
-    np.testing.assert_allclose(half.overview.mean, expected.mean, atol=0.3 if "size" in case else 0.02)
+    found, sums = overview(moved, 7, 9)
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-4 if "size" in case else 1e-5)
+    np.testing.assert_allclose(sums, logsumexp, rtol=1e-5, atol=1e-5)
+    half, _ = overview(replace(moved, queries=moved.queries.bfloat16(), keys=moved.keys.bfloat16()), 7, 9)
+    np.testing.assert_allclose(half.mean, expected.mean, atol=0.3 if "size" in case else 0.02)
