@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
@@ -74,7 +74,7 @@ def compare_metrics(factors: tuple[Tensor, Tensor], runs: int, what: str) -> Non
 
 
 def compare(
-    parts: dict[str, tuple[Callable[[], object], float]],
+    parts: Mapping[str, tuple[Callable[[], object], float]],
     factors: tuple[Tensor, Tensor],
     causal: bool,
     runs: int,
@@ -84,7 +84,7 @@ def compare(
     queries, keys = factors
     values = torch.randn_like(keys)
     attend = partial(functional.scaled_dot_product_attention, queries[None], keys[None], values[None], is_causal=causal)
-    functions = [attend, *(function for function, _ in parts.values())]
+    functions: list[Callable[[], object]] = [attend, *(function for function, _ in parts.values())]
     rounds = [[timed(function) for function in functions] for _ in range(runs + 1)][1:]
     name = f"{queries.shape[1]} tokens, {'causal' if causal else 'full'}, {what}"
     for place, (part, (_, most)) in enumerate(parts.items(), start=1):

@@ -43,8 +43,8 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pooled(factors: Factors, height: int, width: int, maximum: bool = True) -> Overview:
-    spans = (slice(0, array.shape[1]) for array in (factors.queries, factors.keys))
-    return overview_of(factors, range(len(factors.key_heads)), (height, width), *spans, maximum)
+    queries, keys = (slice(0, array.shape[1]) for array in (factors.queries, factors.keys))
+    return overview_of(factors, range(len(factors.key_heads)), (height, width), queries, keys, maximum)
 
 
 @engines
@@ -89,7 +89,13 @@ def factors_of(
     queries: Any, keys: Any, scale: float, logsumexp: Any, mask: Mask | None = None, device: str | None = None
 ) -> Factors:
     heads = tuple(range(len(queries)))
-    given = {"queries": queries, "keys": keys, "logsumexp": logsumexp, "mask": mask or Mask(), "device": device}
+    given: dict[str, Any] = {
+        "queries": queries,
+        "keys": keys,
+        "logsumexp": logsumexp,
+        "mask": mask or Mask(),
+        "device": device,
+    }
     return Factors(key_heads=heads, scale=scale, **given)
 
 
@@ -100,7 +106,7 @@ def _reduced(how: np.ufunc, cells: Any, rows: Any, columns: Any) -> Float64Array
 
 @pytest.mark.parametrize("mask", [Mask(causal=True), Mask(causal=True, window=7), Mask(window=5, offset=9)])
 def test_a_band_computes_no_pixel_that_none_of_its_queries_sees(mask: Mask) -> None:
-    factors = factors_of(*(np.ones((1, count, 3), np.float32) for count in (83, 97)), 1.0, np.zeros((1, 83)), mask)
+    factors = factors_of(np.ones((1, 83, 3)), np.ones((1, 97, 3)), 1.0, np.zeros((1, 83)), mask)
     made = Plan(factors, slice(0, 83), slice(0, 97), (23, 31), maximum=False, tile=(16, 24))
     for band in made.bands:
         seen = mask.visible(band.row.tokens, slice(0, 97)).any(axis=0)
@@ -157,9 +163,14 @@ def test_however_many_threads_compute_the_pixels_are_the_same(
 
 def test_whole_means_on_an_accelerator_are_left_to_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     factors, kernel = replace(factored(mask=Mask(causal=True)).factors, device="cuda:0"), []
+
+    def suits(held: DeviceFactors) -> bool:
+        kernel.append(held)
+        return True
+
     on, expected = DeviceFactors.on, pooled(factored(mask=Mask(causal=True)).factors, 7, 9)
     monkeypatch.setattr("attnviz.streaming.engine.device_with_room", lambda name: name)
-    monkeypatch.setattr("attnviz.streaming.fused_pass.suits", lambda held: kernel.append(held) or True)
+    monkeypatch.setattr("attnviz.streaming.fused_pass.suits", suits)
     monkeypatch.setattr(DeviceFactors, "on", lambda device, *rest: on("cpu", *rest))
     np.testing.assert_allclose(pooled(factors, 7, 9, maximum=False).mean, expected.mean, atol=1e-6)
     assert len(kernel) == 1
