@@ -31,7 +31,7 @@ def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor | None:
-    """What every rule allows, bool, broadcast to ``(batch, heads, queries, keys)``; ``None`` where that is all.
+    """The cells that every mask leaves visible, bool, broadcast to ``(batch, heads, queries, keys)``; ``None`` for all.
 
     Args:
         scores: ``(batch, heads, queries, keys)``.

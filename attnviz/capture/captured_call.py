@@ -23,7 +23,7 @@ from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
 MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the factors of a longer one are smaller
-COPIES = 2  # scores and weights, or queries or keys and what they are copied from
+ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
 BAND = 512  # queries whose log-sum-exp is computed at once
@@ -250,7 +250,7 @@ def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site
     if held_as is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
     heads = 1 if held_as is PooledMaps else heads
-    needed, free = COPIES * batch * heads * cells * 4, available_memory()
+    needed, free = ARRAYS_AT_ONCE * batch * heads * cells * 4, available_memory()
     if free is not None and needed > free:
         raise AttnvizError(
             f"{heads} heads of layer {site.layer} over {queries} tokens would take {needed / 1e9:.1f} GB of memory and "

@@ -1,4 +1,4 @@
-"""Where a Hugging Face model lies, and whether it can be loaded: told from its files, nothing heavy imported."""
+"""The folder of a Hugging Face model, and whether it can be loaded, found out without importing anything heavy."""
 
 import json
 import os
@@ -18,11 +18,11 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 MODEL_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
-WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # they read bytes or characters
+WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
 HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
 MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
-NETWORK_TIMEOUT = 1.2  # seconds that a network gets to show that it is there
+NETWORK_TIMEOUT = 1.2  # seconds
 
 
 def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
@@ -86,7 +86,7 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
 
 
 def describe_name(name: str) -> str:
-    """A model's name as a caption says it: that of its folder, with the one above where it says nothing by itself."""
+    """A model's name in captions: that of its folder, with the folder above where the name alone means nothing."""
     if not Path(name).expanduser().is_dir():
         return name
     folder = Path(name).expanduser().resolve()
@@ -119,7 +119,7 @@ def _needs_no_vocabulary(folder: Path) -> bool:
 
 
 def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:
-    """What a configuration and those within it say under names of this form."""
+    """The values of all settings with such a name in a configuration and those nested in it."""
     if isinstance(config, dict):
         yield from (value for name, value in config.items() if names.fullmatch(name))
         for part in config.values():
@@ -149,7 +149,7 @@ def _from_hub(name: str) -> Path:
 
 
 def _is_online() -> bool:
-    """Whether the hub (or the proxy before it) answers, asked for about a second and not through its own retries."""
+    """Whether the hub (or a proxy) accepts a connection within about a second; the hub's own client would retry."""
     if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in ("HF_HUB_OFFLINE",)):
         return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")

@@ -1,4 +1,4 @@
-"""Loading a Hugging Face model and its tokenizer: quietly, wholly and safely, or refused in one line."""
+"""Loads a Hugging Face model and its tokenizer without log output or code from the folder, or refuses in one line."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WEIGHTS_AFTER_ATTENTION = ("pooler", "lm_head", "classifier", "cls.")  # weights that come after all attention
 POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length")
-PROGRESS_BYTES = 500_000_000  # bytes of weights, from which on loading shows its progress
+PROGRESS_BYTES = 500_000_000  # of weights, from which loading shows its progress
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
@@ -124,7 +124,7 @@ def quiet_library(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
-    """Turns what transformers says of a model that it cannot load into one line."""
+    """Turns the errors of transformers about a model that cannot be loaded into one line."""
     from safetensors import SafetensorError
 
     try:

@@ -1,4 +1,4 @@
-"""A text to the tokens that a Hugging Face model reads: alone, in a pair, in a chat, or with what it generates."""
+"""The tokens that a Hugging Face model reads: of a text, a pair, a chat, or a text with what the model generated."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,10 @@ from attnviz.text.tokens import Tokens, tokens_of_encoding, tokens_of_pieces
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-UNFINISHED = "\ufffd"  # what bytes that are no whole character decode to
+UNFINISHED = "\ufffd"  # bytes that are no whole character decode to it
 MAX_UNKNOWN_SHARE = 0.3
 MAX_CHARACTER_BYTES = 4  # of a character
-SPACES = " ▁Ġ"  # how pieces write a space
+SPACES = " ▁Ġ"  # that pieces use
 
 
 def tokenize_text(

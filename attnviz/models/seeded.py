@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from attnviz.models.long_attention import Attention
     from attnviz.text.tokens import Tokens
 
-COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
+MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are in memory together
 
 
 @dataclass(frozen=True, eq=False)
 class LayerRun:
-    """What one layer was given and what it computed.
+    """The inputs of one layer and everything that it computed.
 
     Attributes:
         module: the layer itself.
@@ -112,7 +112,7 @@ class SeededSource(AbstractSource):
         return pad_texts(*self._tokens(texts), self.settings.causal)
 
     def _tokens(self, texts: Sequence[str]) -> "tuple[list[Tokens], list[Tokens]]":
-        """The tokens of the texts, and of what each looks at."""
+        """The tokens of the texts, and those that each attends to."""
         from attnviz.text.tokens import tokenize
 
         context = [] if self.settings.context is None else [self.settings.context]
@@ -123,7 +123,7 @@ class SeededSource(AbstractSource):
         return queries, memory * len(texts) or queries
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """Whether maps are kept as what they are computed from: where asked for, or where they are too large."""
+        """Whether maps are kept as factors: where the settings say so, or where whole maps would be too large."""
         can = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not can:
             raise AttnvizError("--factored works with one text and --dropout 0")
@@ -133,7 +133,7 @@ class SeededSource(AbstractSource):
         return can and wanted
 
     def _dense_maps(self, batch: PaddedBatch, selection: Selection) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
-        """One LayerMaps a layer and text, and what must be said of them."""
+        """One LayerMaps a layer and text, and remarks about them."""
         self._refuse_size(batch, selection)
         layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
         runs = self.run(batch, layers)
@@ -153,7 +153,7 @@ class SeededSource(AbstractSource):
         layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
         maps = []
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            features, memory = self._start([queries], [keys])
+            features, memory = self._embed([queries], [keys])
             for layer in range(max(layers) + 1):
                 module = self._layer(layer)
                 call = attend(module, features, memory, self.settings.causal)
@@ -190,11 +190,11 @@ class SeededSource(AbstractSource):
         )
 
     def run(self, batch: PaddedBatch, layers: Sequence[int]) -> dict[int, LayerRun]:
-        """What each of these layers is given and computes."""
+        """The inputs of each of these layers and everything that it computes."""
         import torch
 
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            features, memory = self._start(batch.queries, batch.keys)
+            features, memory = self._embed(batch.queries, batch.keys)
             visible = torch.from_numpy(batch.visible).to(features.device)[:, None]  # (batch, 1, queries, keys)
             runs = {}
             for layer in range(max(layers) + 1):
@@ -205,7 +205,7 @@ class SeededSource(AbstractSource):
                 features = features + attended.output
         return runs
 
-    def _start(
+    def _embed(
         self, queries: "Sequence[Tokens]", keys: "Sequence[Tokens]"
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
         """Builds the model and embeds the tokens: ``(batch, queries, features)``, and those of the context if any."""
@@ -246,7 +246,7 @@ class SeededSource(AbstractSource):
         texts, queries, keys = batch.visible.shape
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
         kept = 3 if self.settings.dropout else 2  # of a layer: scores, weights and those after dropout
-        needed = (COPIES + kept * layers) * self.settings.num_heads * texts * queries * keys * 4
+        needed = (MAPS_AT_ONCE + kept * layers) * self.settings.num_heads * texts * queries * keys * 4
         free = available_memory()
         if free is not None and needed > free:
             raise AttnvizError(

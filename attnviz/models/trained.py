@@ -1,7 +1,7 @@
-"""The trained source: two layers of attention over bytes that learned to go on with a repeat.
+"""The trained source: two layers of attention over bytes that learned to continue a repeated text.
 
 A token is embedded, and its position added as sines and cosines of many periods, at 0 for the start of the text. The
-model was trained at random positions, so that its heads learned distances and not places, and any length works.
+model was trained at random positions, so that its heads learned distances and texts of any length work.
 """
 
 import math
@@ -32,9 +32,9 @@ NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
 START = 256  # the token before the first byte
 VOCABULARY = 257
 POSITION_FEATURES = 64
-PERIODS = (3.0, 3000.0)  # tokens, the shortest and the longest
+PERIOD_RANGE = (3.0, 3000.0)  # tokens, of the shortest and the longest wave
 TRAINED_TOKENS = 128
-COPIES = 4  # scores, masked scores, weights and dropped-out weights live at the same time
+MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are in memory together
 
 
 @final
@@ -75,7 +75,7 @@ class TrainedSource(AbstractSource):
         )
 
     def compute(self, text: str, layer: int) -> "Computation":
-        """Every number of one layer over one text, its keys in the parts that the layers before made.
+        """Every number of one layer over one text, its keys split by what the layers before contributed.
 
         Raises:
             AttnvizError: if the text has no tokens, or there is no such layer.
@@ -164,11 +164,11 @@ def computation_of(model: "torch.nn.ModuleDict", layer: int, tokens: "Tokens") -
     module, ids, everything = attention_of(model, layer), ids_of(model, tokens), slice(0, len(tokens))
     with torch.no_grad():
         calls = run_model(model, ids)[1]
-        written = {"embedding": embed(model, ids)}
+        contributions = {"embedding": embed(model, ids)}
         for before, call in enumerate(calls[:layer]):
-            written |= head_outputs(model, before, call)
-        parts = {name: array_of(module.split_heads(module.key(part))) for name, part in written.items()}
-    features = array_of(torch.stack(list(written.values())).sum(0))
+            contributions |= head_outputs(model, before, call)
+        parts = {name: array_of(module.split_heads(module.key(part))) for name, part in contributions.items()}
+    features = array_of(torch.stack(list(contributions.values())).sum(0))
     names = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
     steps: dict[str, Any] = {name: array_of(getattr(calls[layer], name)) for name in names}
     return Computation(
@@ -221,7 +221,7 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
     """Sines and cosines of each position in the first features, ``(tokens, features)`` (Vaswani et al. 2017, 3.5)."""
     import torch
 
-    shortest, longest = (math.log10(period) for period in PERIODS)
+    shortest, longest = (math.log10(period) for period in PERIOD_RANGE)
     periods = torch.logspace(shortest, longest, POSITION_FEATURES // 2, dtype=torch.float64)
     angles = torch.arange(first, first + count)[:, None] * (2 * math.pi / periods)
     encoded = torch.zeros(count, EMBED_DIM)
@@ -270,7 +270,7 @@ def maps_of_call(
 
 def refuse_memory(count: int) -> None:
     """Raises AttnvizError where the maps of so many tokens would not fit."""
-    needed = (COPIES + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
+    needed = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
     free = available_memory()
     if free is not None and needed > free:
         raise AttnvizError(
