@@ -13,7 +13,7 @@ from attnviz.report.captions import model_name, panel_remarks, recording_remarks
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
-from attnviz.report.report import Report
+from attnviz.report.report import Heatmaps
 
 PICTURES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 
@@ -34,12 +34,12 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
         write(report, suffix, file)
 
 
-def picture(screen: Screen, state: State, cells: int, look: Look) -> Report:
+def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
     """The open head as it is zoomed, or every head on the screen, in cells as small as ``cells`` a side allow."""
     recording = screen.session.recording
     heads = [state.head] if state.opened else tiles(screen.session, state, screen.size).on_screen(state.top)
     panels = tuple(_panel(screen, state, head, cells) for head in heads)
-    return Report(
+    return Heatmaps(
         title=look.title or text_title(recording),
         panels=panels if state.view.own else _shared(panels),
         caption=_caption(screen, state, panels),

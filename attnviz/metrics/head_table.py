@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import with_cells
-from attnviz.maps.layer_maps import CellMaps, LayerMaps
+from attnviz.maps.heads import ChosenHead, with_cells
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
 from attnviz.metrics.patterns import name_pattern
 
@@ -90,7 +90,7 @@ def head_table(
     )
 
 
-def rank_heads(heads: list[tuple[LayerMaps, int]], sort: str | None, top: int | None) -> list[tuple[LayerMaps, int]]:
+def rank_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> list[ChosenHead]:
     """The heads in the order of a metric, the first few of them.
 
     Raises:
@@ -99,7 +99,8 @@ def rank_heads(heads: list[tuple[LayerMaps, int]], sort: str | None, top: int | 
     if sort is None:
         return take_first(heads, [], sort, top)
     name = find_metric(sort.removeprefix("-")).name
-    return take_first(heads, [numbers.values for numbers in measure_heads(with_cells(heads), (name,))], sort, top)
+    measured = measure_heads(with_cells((head.maps, head.head) for head in heads), (name,))
+    return take_first(heads, [numbers.values for numbers in measured], sort, top)
 
 
 def take_first(items: list[Item], values: list[dict[str, float]], sort: str | None, top: int | None) -> list[Item]:

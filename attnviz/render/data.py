@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
 from attnviz.render.heads import spreadsheet_text, write_heads
-from attnviz.report.numbers import Block, HeadCells, Numbers
-from attnviz.report.report import Report
+from attnviz.report.numbers import HeadCells, NumberBlock
+from attnviz.report.report import ExactNumbers, HeadAtlas, HeadList, Report
 
 JSON_FORMAT, JSON_VERSION = "attnviz numbers", 1
 NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
@@ -27,29 +27,32 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report's numbers; the same report gives the same bytes.
 
     Raises:
-        AttnvizError: if the report is of something that has no cells.
+        AttnvizError: if the report is of something that has no numbers to write.
     """
-    if report.table_of_heads is not None:
-        write_heads(report, report.table_of_heads, suffix, file)
-        return
-    if report.numbers is None:
-        raise AttnvizError(f"there are no numbers of cells to write to {suffix}; attnviz show and compare have them")
-    {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, report.numbers, file)
+    match report:
+        case HeadList() | HeadAtlas():
+            write_heads(report, suffix, file)
+        case ExactNumbers():
+            {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, file)
+        case _:
+            raise AttnvizError(
+                f"there are no numbers of cells to write to {suffix}; attnviz show and compare have them"
+            )
 
 
-def _write_csv(report: Report, numbers: Numbers, file: IO[bytes]) -> None:
+def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    first = numbers.heads[0]
+    first = report.numbers.heads[0]
     tokens = [f"{axis}{part}" for axis in ("query", "key") for part in ("", *(f"_token{side}" for side in first.sides))]
     writer.writerow(["layer", "head", "kind", "item", *tokens, *first.names, *first.change])
-    for head in numbers.heads:
+    for head in report.numbers.heads:
         for block in head.blocks():
             writer.writerows(_csv_rows(head, block))
     text.detach()
 
 
-def _csv_rows(head: HeadCells, block: Block) -> Iterator[tuple[Any, ...]]:
+def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
     """One row a cell."""
     maps, keys = head.maps, range(head.keys.start, head.keys.stop)
     key_tokens = [
@@ -63,16 +66,16 @@ def _csv_rows(head: HeadCells, block: Block) -> Iterator[tuple[Any, ...]]:
         yield from zip(*map(repeat, before), keys, *key_tokens, *cells, *after, strict=False)  # repeat has no end
 
 
-def _write_json(report: Report, numbers: Numbers, file: IO[bytes]) -> None:
+def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
     about = {
         "format": JSON_FORMAT,
         "version": JSON_VERSION,
         "caption": report.caption,
         "remarks": list(report.remarks),
-        **numbers.about,
+        **report.numbers.about,
     }
     file.write(_json(about)[:-1].encode() + b', "heads": [')
-    for number, head in enumerate(numbers.heads):
+    for number, head in enumerate(report.numbers.heads):
         file.write((b",\n" if number else b"\n") + _json(_about_head(head))[:-1].encode() + b', "rows": [')
         for row, line in enumerate(chain.from_iterable(_json_rows(head, block) for block in head.blocks())):
             file.write((b",\n" if row else b"\n") + line.encode())
@@ -80,7 +83,7 @@ def _write_json(report: Report, numbers: Numbers, file: IO[bytes]) -> None:
     file.write(b"]}\n")
 
 
-def _json_rows(head: HeadCells, block: Block) -> Iterator[str]:
+def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
     """One object a query."""
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         lists = []
@@ -90,12 +93,12 @@ def _json_rows(head: HeadCells, block: Block) -> Iterator[str]:
         yield f'{{"query": {query}, {", ".join(lists)}}}'
 
 
-def _write_npz(report: Report, numbers: Numbers, file: IO[bytes]) -> None:
-    about = {"caption": report.caption, "remarks": list(report.remarks), **numbers.about}
+def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
+    about = {"caption": report.caption, "remarks": list(report.remarks), **report.numbers.about}
     with zipfile.ZipFile(file, "w") as archive:
-        text = np.array(_json(about | {"heads": [_about_head(head) for head in numbers.heads]}))
+        text = np.array(_json(about | {"heads": [_about_head(head) for head in report.numbers.heads]}))
         _write_member(archive, "about", text.dtype, (), iter([text]))
-        for head in numbers.heads:
+        for head in report.numbers.heads:
             shape = (head.queries.stop - head.queries.start, head.keys.stop - head.keys.start)
             for name in head.names:
                 dtype = np.dtype(bool if name.startswith("visible") else np.float32)

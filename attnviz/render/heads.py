@@ -7,15 +7,15 @@ import math
 from typing import IO, Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.metrics.head_table import HeadRow, HeadTable
+from attnviz.metrics.head_table import HeadRow
 from attnviz.metrics.metrics import METRICS
-from attnviz.report.report import Report
+from attnviz.report.report import HeadAtlas, HeadList
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
 JSON_FORMAT, JSON_VERSION = "attnviz heads", 1
 
 
-def write_heads(report: Report, table: HeadTable, suffix: str, file: IO[bytes]) -> None:
+def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
     """Writes the table; the same table gives the same bytes.
 
     Raises:
@@ -24,23 +24,23 @@ def write_heads(report: Report, table: HeadTable, suffix: str, file: IO[bytes]) 
     writers = {".csv": _write_csv, ".json": _write_json}
     if suffix not in writers:
         raise AttnvizError(f"a table of heads is not written as {suffix}; {' or '.join(writers)} works")
-    writers[suffix](report, table, file)
+    writers[suffix](report, file)
 
 
-def _write_csv(report: Report, table: HeadTable, file: IO[bytes]) -> None:
+def _write_csv(report: HeadList | HeadAtlas, file: IO[bytes]) -> None:
     """A column a metric, and one for its spread where there are several texts; empty where it has no meaning."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    spreads = [f"{name}_spread" for name in METRICS] if table.texts > 1 else []
+    spreads = [f"{name}_spread" for name in METRICS] if report.table.texts > 1 else []
     writer.writerow(["layer", "head", "kind", "pattern", *METRICS, *spreads])
-    for row in table.rows:
+    for row in report.table.rows:
         numbers = [*row.values.values(), *(row.spreads.values() if spreads else ())]
         cells = ["" if math.isnan(number) else repr(number) for number in numbers]
         writer.writerow([row.layer, row.head, row.kind, spreadsheet_text(row.pattern), *cells])
     text.detach()
 
 
-def _write_json(report: Report, table: HeadTable, file: IO[bytes]) -> None:
+def _write_json(report: HeadList | HeadAtlas, file: IO[bytes]) -> None:
     """Numbers by name, ``null`` where one has no meaning."""
     metrics = {name: {"unit": metric.unit, "meaning": metric.meaning} for name, metric in METRICS.items()}
     content = {
@@ -48,9 +48,9 @@ def _write_json(report: Report, table: HeadTable, file: IO[bytes]) -> None:
         "version": JSON_VERSION,
         "caption": report.caption,
         "remarks": list(report.remarks),
-        "texts": table.texts,
+        "texts": report.table.texts,
         "metrics": metrics,
-        "heads": [_json_row(row, table.texts > 1) for row in table.rows],
+        "heads": [_json_row(row, report.table.texts > 1) for row in report.table.rows],
     }
     file.write(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n")
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
+    ARC_SIDES,
     counted,
     for_texts,
     head_title,
@@ -18,105 +20,123 @@ from attnviz.report.captions import (
     heads_named,
     model_name,
     quoted,
+    recording_remarks,
+    report_title,
     strongest_key,
 )
+from attnviz.report.colors import SEQUENTIAL, TEXT_COLORMAPS
 from attnviz.report.head_panels import head_panels
-from attnviz.report.numbers import HeadCells
+from attnviz.report.look import Look
+from attnviz.report.numbers import origin
 from attnviz.report.options import ReportOptions, with_cells
-from attnviz.report.panels import PERCENT, Drawing, Panel
-from attnviz.text.selection import resolve_span
+from attnviz.report.panels import PERCENT, Panel
+from attnviz.report.report import Arcs, ShadedText
+from attnviz.report.scales import scale_remarks, share_scales
 from attnviz.text.tokens import PADDING, Tokens
 
-MOST_STYLED, MOST_ARCS = 16, 120  # heads as arcs or text, tokens as arcs
-MOST_WORDS, MOST_ON_SCREEN = 2000, 500  # tokens as text, on a page that grows and elsewhere
+MAX_HEADS, MAX_ARC_TOKENS = 16, 120
+MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # of one text: on a page that grows and elsewhere
 LEFT_TO_RIGHT = "\u200e"
 PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
 
 
-def styled_heads(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
-) -> Drawing:
-    """The heads drawn as the look's style says.
+def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> Arcs:
+    """Every head as lines from its queries to its keys.
 
     Raises:
-        AttnvizError: if there are more heads or tokens than such a picture holds, or no such query.
+        AttnvizError: if there are more heads or tokens than such a picture holds.
     """
-    style = options.look.style
-    if options.table is not None:
-        raise AttnvizError(f"--style {style} draws no numbers; --table needs --style heatmap")
-    if len(heads) > MOST_STYLED:
-        raise AttnvizError(
-            f"--style {style} draws up to {MOST_STYLED} heads, not {len(heads)}; --heads 0.3,1.2 chooses"
-        )
-    build = _arcs if style == "arcs" else _texts
-    return build(recording, heads, cells, options)
-
-
-def _arcs(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
-) -> Drawing:
-    """Every head as lines from its queries to its keys."""
-    panels = [_arcs_panel(maps, head, options, head_title(recording, maps, head)) for maps, head in heads]
-    most = f", the strongest {PERCENT.text(max(panel.peak for panel in panels))}"
-    known = options.look.limits == "shared"
-    masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
-    said = "A line joins a query (left) to a key (right), the stronger the larger the weight"
-    return Drawing(
-        panels=panels,
-        caption=heads_caption(recording, cells, panels, "arcs"),
-        remarks=(f"{said}{most if known else ''}.{masked}",),
-        style="arcs",
+    _refuse_undrawable(heads, options)
+    panels = [_arcs_panel(head, options, head_title(recording, head)) for head in heads]
+    return Arcs(
+        title=report_title(recording, options.look),
+        panels=share_scales(panels, options.look),
+        caption=heads_caption(recording, heads, panels, ARC_SIDES),
+        remarks=(
+            _arcs_remark(panels, options.look),
+            *scale_remarks(options.look),
+            *recording_remarks(recording),
+        ),
+        look=options.look,
+        about={"recording": origin(recording)},
     )
 
 
-def _arcs_panel(maps: LayerMaps, head: int, options: ReportOptions, title: str) -> Panel:
-    [panel] = head_panels(maps, head, [PERCENT], with_cells(options, MOST_ARCS), title)
+def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> ShadedText:
+    """What one query attends to in every head: the text in its shades, or of a long text the strongest places.
+
+    Raises:
+        AttnvizError: if there are more heads than such a picture holds, or no such query.
+    """
+    _refuse_undrawable(heads, options)
+    look, first = options.look, heads[0]
+    found = {head.maps: find_query(head.maps.query_tokens, look.query) for head in heads}
+    draw = _whole_text if _fits_whole(first, options) else _places
+    panels = [
+        replace(panel, title=f"{title}: {panel.title}", group=title)
+        for head in heads
+        for title in (head_title(recording, head),)
+        for panel in draw(head, found[head.maps][0], options)
+    ]
+    query, also = found[first.maps]
+    return ShadedText(
+        title=report_title(recording, look),
+        panels=share_scales(panels, look, _text_colormap(look)),
+        caption=_text_caption(recording, heads, _queries_named(found), panels),
+        remarks=(
+            *([also] if also else []),
+            *([_context(first.maps.query_tokens, query)] if draw is _places else []),
+            *_text_remarks(panels),
+            *scale_remarks(look),
+            *recording_remarks(recording),
+        ),
+        look=look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
+    style = options.look.style
+    if options.table is not None:
+        raise AttnvizError(f"--style {style} draws no numbers; --table needs --style heatmap")
+    if len(heads) > MAX_HEADS:
+        raise AttnvizError(f"--style {style} draws up to {MAX_HEADS} heads, not {len(heads)}; --heads 0.3,1.2 chooses")
+
+
+def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
+    [panel] = head_panels(head, [PERCENT], with_cells(options, MAX_ARC_TOKENS), title)
     if panel.pooled:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
         raise AttnvizError(
-            f"--style arcs draws up to {MOST_ARCS} tokens, not {count}; --queries 0:40 --keys 0:40 works"
+            f"--style arcs draws up to {MAX_ARC_TOKENS} tokens, not {count}; --queries 0:40 --keys 0:40 works"
         )
     return panel
 
 
-def _texts(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: Sequence[HeadCells], options: ReportOptions
-) -> Drawing:
-    """What one query attends to in every head: the text in its shades, or of a long text the strongest places."""
-    layers = dict.fromkeys(maps for maps, _ in heads)
-    found = {maps: find_query(maps.query_tokens, options.look.query) for maps in layers}
-    first = heads[0][0]
-    tokens, (query, also) = first.query_tokens, found[first]
-    whole = MOST_WORDS if options.medium.one_page and options.look.size is None else MOST_ON_SCREEN
-    keys = cells[0].keys
-    draw = _whole_text if keys.stop - keys.start <= whole else _places
-    drawn = [
-        replace(panel, group=head_title(recording, maps, head))
-        for maps, head in heads
-        for panel in draw(maps, head, found[maps][0], options)
-    ]
-    panels = tuple(replace(panel, title=f"{panel.group}: {panel.title}") for panel in drawn)
-    masked = not all(panel.visible.all() for panel in panels)
-    asked = dict.fromkeys(_quoted(maps.query_tokens, place) for maps, (place, _) in found.items())
-    subject = _quoted(tokens, query) if len(asked) == 1 else "one query of each text"
-    remarks = (
-        *([also] if also else []),
-        *([_context(tokens, query)] if draw is _places else []),
-        *(["Masked tokens have no shade: the query may not look at them."] if masked else []),
-    )
-    return Drawing(panels, _texts_caption(recording, cells, subject, panels), remarks, "text")
+def _arcs_remark(panels: list[Panel], look: Look) -> str:
+    """How a line shows a weight."""
+    strongest = PERCENT.text(max(panel.peak for panel in panels))
+    most = f", the strongest {strongest}" if look.limits == "shared" else ""
+    masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
+    return f"A line joins a query (left) to a key (right), the stronger the larger the weight{most}.{masked}"
 
 
-def _whole_text(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> list[Panel]:
+def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
+    """Whether all chosen keys of a head are shown as one text."""
+    grows = options.medium.one_page and options.look.size is None
+    count: int = head.keys.stop - head.keys.start
+    return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)
+
+
+def _whole_text(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
     """All chosen keys as one text."""
-    keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
-    return [_row_panel(maps, head, query, keys, options, f"{_quoted(maps.query_tokens, query)} attends to")]
+    return [_row_panel(head, query, head.keys, options, f"{_quoted(head.maps.query_tokens, query)} attends to")]
 
 
-def _places(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> list[Panel]:
+def _places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
     """The keys of the largest weights with the tokens around them, the strongest first; neighbours share a panel."""
-    keys = resolve_span(options.selection.keys, len(maps.key_tokens), "keys")
-    window = cell_maps(maps).window((head,), slice(query, query + 1), keys)
+    maps, keys = cell_maps(head.maps), head.keys
+    window = maps.window((head.head,), slice(query, query + 1), keys)
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
     best = [int(place) for place in np.argsort(-weights, kind="stable")[:PLACES] if weights[place] > 0]
     panels = []
@@ -128,7 +148,7 @@ def _places(maps: LayerMaps, head: int, query: int, options: ReportOptions) -> l
             for place in group
         )
         title = f"{_quoted(maps.query_tokens, query)} attends {shares or 'to no key'}"
-        panels.append(_row_panel(maps, head, query, around, options, title))
+        panels.append(_row_panel(head, query, around, options, title))
     return panels
 
 
@@ -144,12 +164,16 @@ def _neighbours(places: list[int]) -> list[list[int]]:
     return groups
 
 
-def _row_panel(maps: LayerMaps, head: int, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
+def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
     """The weights of one query over some keys."""
-    selection = replace(options.selection, queries=(query, query + 1), keys=(keys.start, keys.stop))
-    options = with_cells(replace(options, selection=selection), MOST_WORDS)
-    [panel] = head_panels(maps, head, [PERCENT], options, title)
+    row = replace(head, queries=slice(query, query + 1), keys=keys)
+    [panel] = head_panels(row, [PERCENT], with_cells(options, MAX_TEXT_TOKENS), title)
     return panel
+
+
+def _text_colormap(look: Look) -> str:
+    """The default colours of a text: those beside its paper, but in a terminal, whose paper is not known."""
+    return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.paper]
 
 
 def _quoted(tokens: Tokens, place: int) -> str:
@@ -167,12 +191,23 @@ def _context(tokens: Tokens, query: int) -> str:
     return f"The query stands in: {words}. The text is long: the {PLACES} keys that it attends to most are shown."
 
 
-def _texts_caption(recording: Recording, cells: Sequence[HeadCells], subject: str, panels: tuple[Panel, ...]) -> str:
+def _queries_named(found: dict[LayerMaps, tuple[int, str]]) -> str:
+    """The query, or that there is one in each text."""
+    named = {_quoted(maps.query_tokens, place) for maps, (place, _) in found.items()}
+    return named.pop() if len(named) == 1 else "one query of each text"
+
+
+def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
     """What the query attends to, in one sentence."""
-    heads = panels[0].group if len(cells) == 1 else heads_named(cells)
-    keys = counted(cells[0].keys.stop - cells[0].keys.start, "keys")
-    among = f"{keys}, in {heads} of {model_name(recording)}{for_texts(cells)}"
+    which = panels[0].group if len(heads) == 1 else heads_named(heads)
+    keys = counted(heads[0].keys.stop - heads[0].keys.start, "keys")
+    among = f"{keys}, in {which} of {model_name(recording)}{for_texts(heads)}"
     return f"What {subject} attends to among {among}{strongest_key(panels)}."
+
+
+def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+    masked = not all(panel.visible.all() for panel in panels)
+    return ("Masked tokens have no shade: the query may not look at them.",) if masked else ()
 
 
 def _is_padding(tokens: Tokens, place: int) -> bool:

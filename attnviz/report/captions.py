@@ -6,19 +6,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, number_ranges
-from attnviz.maps.heads import head_name
+from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
-from attnviz.report.numbers import HeadCells
+from attnviz.report.look import Look
 from attnviz.report.panels import PERCENT, WEIGHT, Panel
+from attnviz.report.report import Arcs, DrawnReport, ShadedText
 from attnviz.text.landmarks import UNITS
 
-LARGEST_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
-MOST_NAMED = 6  # panels named one by one
-LONGEST_TITLE = 200  # characters; each medium cuts it to its own room
-LONGEST_TOKEN = 60  # characters of a token in a sentence
-ROWS_COLUMNS = ("rows", "columns")  # where queries and keys stand
-SIDES = {"arcs": ("left", "right")}
+MAX_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
+MAX_NAMED_PANELS = 6  # one by one
+MAX_TITLE = 200  # characters; each medium cuts it to its own room
+MAX_TOKEN = 60  # characters of a token in a sentence
+MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries and keys stand
 SINGULAR = {"queries": "query"}
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
@@ -30,7 +30,12 @@ def text_title(recording: Recording) -> str:
     texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
     words = " · ".join(filter(None, (" ".join(texts[item].split()) for item in sorted(texts))))
     shown = " ".join(visible_label(word) for word in words.split(" "))
-    return (shown if len(shown) <= LONGEST_TITLE else f"{shown[: LONGEST_TITLE - 1].rstrip()}…") or recording.model
+    return (shown if len(shown) <= MAX_TITLE else f"{shown[: MAX_TITLE - 1].rstrip()}…") or recording.model
+
+
+def report_title(recording: Recording, look: Look) -> str:
+    """The heading of a report: as the look says, else the text."""
+    return look.title or text_title(recording)
 
 
 def model_name(recording: Recording) -> str:
@@ -38,9 +43,9 @@ def model_name(recording: Recording) -> str:
     return f"an untrained {re.sub('^(an?|the) ', '', recording.model)}" if recording.untrained else recording.model
 
 
-def head_title(recording: Recording, maps: LayerMaps, head: int) -> str:
+def head_title(recording: Recording, head: ChosenHead) -> str:
     """What stands over a head's panel, such as ``head 0.3``."""
-    return f"head {head_name(maps, head)}{which_maps(recording, maps)}"
+    return f"head {head.name}{which_maps(recording, head.maps)}"
 
 
 def group_title(recording: Recording, maps: LayerMaps) -> str:
@@ -68,11 +73,11 @@ def _all_cross(recording: Recording) -> bool:
     return all(maps.kind == "cross" for maps in recording.maps)
 
 
-def part_title(panels: Sequence[Panel], style: str) -> str:
+def part_title(report: DrawnReport) -> str:
     """The panels of a part of a report, named; several texts by their heads alone."""
-    by_head = style == "text" and len(panels) > 1
-    titles = list(dict.fromkeys(panel.group if by_head else panel.title for panel in panels))
-    if len(titles) > MOST_NAMED:
+    by_head = isinstance(report, ShadedText) and len(report.panels) > 1
+    titles = list(dict.fromkeys(panel.group if by_head else panel.title for panel in report.panels))
+    if len(titles) > MAX_NAMED_PANELS:
         return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
     if len(titles) > 1 and all(title.startswith("head ") for title in titles):
         titles = [f"heads {titles[0][5:]}", *(title[5:] for title in titles[1:])]
@@ -80,43 +85,52 @@ def part_title(panels: Sequence[Panel], style: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def part_caption(panels: Sequence[Panel], style: str) -> str:
+def part_caption(report: DrawnReport) -> str:
     """The panels of a part of a report in one sentence."""
-    if style == "text":
-        return f"{part_title(panels, style)}{strongest_key(panels)}."
-    rows, columns = (axis.edges[-1] - axis.edges[0] for axis in (panels[0].rows, panels[0].columns))
-    sides = SIDES.get(style, ROWS_COLUMNS)
-    names = panels[0].rows.name, panels[0].columns.name
-    spans = f"{counted(rows, names[0])} ({sides[0]}) over {counted(columns, names[1])} ({sides[1]})"
-    return f"{part_title(panels, style)}: {spans}{strongest(panels)}."
+    match report:
+        case ShadedText(panels=panels):
+            return f"{part_title(report)}{strongest_key(panels)}."
+        case Arcs():
+            sides = ARC_SIDES
+        case _:
+            sides = MAP_SIDES
+    rows, columns = (
+        f"{counted(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
+        for axis, side in zip((report.panels[0].rows, report.panels[0].columns), sides, strict=True)
+    )
+    return f"{part_title(report)}: {rows} over {columns}{strongest(report.panels)}."
 
 
-def heads_caption(recording: Recording, heads: Sequence[HeadCells], panels: Sequence[Panel], style: str = "map") -> str:
+def heads_caption(
+    recording: Recording,
+    heads: Sequence[ChosenHead],
+    panels: Sequence[Panel],
+    sides: tuple[str, str] = MAP_SIDES,
+) -> str:
     """Which attention is drawn, in one sentence."""
     which = heads_named(heads)
     if not which.startswith("head "):
         which = f"{which} of {_layers_named(heads)}"
     kind = "Cross-attention" if _all_cross(recording) else "Attention"
-    queries = _most([one.queries for one in heads], "queries")
-    keys = _most([one.keys for one in heads], "keys")
-    sides = SIDES.get(style, ROWS_COLUMNS)
+    queries = _spans_counted([one.queries for one in heads], "queries")
+    keys = _spans_counted([one.keys for one in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
     return f"{kind} of {which} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
 
 
-def heads_named(heads: Sequence[HeadCells]) -> str:
+def heads_named(heads: Sequence[ChosenHead]) -> str:
     """A head by its name, or how many heads of the model these are: one over several texts counts once."""
     count = len({(one.maps.layer, one.maps.kind, one.maps.module, one.head) for one in heads})
-    return f"{count} heads" if count > 1 else f"head {head_name(heads[0].maps, heads[0].head)}"
+    return f"{count} heads" if count > 1 else f"head {heads[0].name}"
 
 
-def for_texts(heads: Sequence[HeadCells]) -> str:
+def for_texts(heads: Sequence[ChosenHead]) -> str:
     """For how many texts of a batch, where it is more than one."""
     count = len({one.maps.item for one in heads})
     return f" for {count} texts" if count > 1 else ""
 
 
-def _most(spans: Sequence[slice], name: str) -> str:
+def _spans_counted(spans: Sequence[slice], name: str) -> str:
     """How many tokens, or at most how many where they are not as many in all spans."""
     lengths = {span.stop - span.start for span in spans}
     return f"{'up to ' if len(lengths) > 1 else ''}{counted(max(lengths), name)}"
@@ -127,7 +141,7 @@ def counted(count: int, name: str) -> str:
     return f"{count} {name}" if count != 1 else f"1 {SINGULAR.get(name, name[:-1])}"
 
 
-def _layers_named(heads: Sequence[HeadCells]) -> str:
+def _layers_named(heads: Sequence[ChosenHead]) -> str:
     layers = {one.maps.layer for one in heads}
     return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
 
@@ -161,7 +175,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
 
 def quoted(label: str) -> str:
     """A token as a sentence names it, cut where it is very long."""
-    return f"“{label if len(label) <= LONGEST_TOKEN else f'{label[: LONGEST_TOKEN - 1]}…'}”"
+    return f"“{label if len(label) <= MAX_TOKEN else f'{label[: MAX_TOKEN - 1]}…'}”"
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -199,11 +213,11 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
     return (f"Labels: {count} {mark if mark in UNITS else f'matches of {mark}'}, each at its first token.",)
 
 
-def cut_remarks(cells: HeadCells, panels: Sequence[Panel]) -> tuple[str, ...]:
+def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
     """What a table leaves out of the queries and keys chosen."""
     if not panels:
         return ()
-    chosen, axes = (cells.queries, cells.keys), (panels[0].rows, panels[0].columns)
+    chosen, axes = (head.queries, head.keys), (panels[0].rows, panels[0].columns)
     cut = [
         f"{axis.name} {axis.edges[0]}:{axis.edges[-1]} of {span.start}:{span.stop}"
         for span, axis in zip(chosen, axes, strict=True)
@@ -225,7 +239,7 @@ def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
     if not measured:
         return ()
     worst = max(measured)
-    if worst > LARGEST_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
+    if worst > MAX_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
         return (
             f"Warning: in layer {measured[worst].layer} weights @ values differ by {worst:.1g} from the model's own "
             "attention output; these maps are not all of what it computed.",

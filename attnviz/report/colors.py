@@ -21,7 +21,7 @@ SAMPLES = {
     "dark-blue": "22262f 2c3f63 3a5f9e 5488d8 7fb2ff c9e0ff",
 }
 SEQUENTIAL = "viridis"
-OF_TEXT = {"light": "light-blue", "dark": "dark-blue"}
+TEXT_COLORMAPS = {"light": "light-blue", "dark": "dark-blue"}
 DIVERGING = "RdBu_r"
 NAN = (255, 0, 200)
 

@@ -3,17 +3,24 @@
 from dataclasses import dataclass, replace
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import select_heads, with_cells
+from attnviz.maps.heads import ChosenHead, choose, with_cells
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.head_table import rank_heads
-from attnviz.report.captions import mark_remarks, model_name, panel_remarks, recording_remarks, strongest, text_title
+from attnviz.report.captions import (
+    mark_remarks,
+    model_name,
+    panel_remarks,
+    recording_remarks,
+    report_title,
+    strongest,
+)
 from attnviz.report.head_panels import head_cells, head_panels
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import PERCENT, WEIGHT
-from attnviz.report.report import Report
+from attnviz.report.panels import PERCENT, WEIGHT, Panel
+from attnviz.report.report import ExactNumbers, Heatmaps, NumberTables
 from attnviz.report.scales import share_scales
 
 
@@ -41,38 +48,60 @@ COMBINATIONS = {
 }
 
 
-def combined_report(recording: Recording, options: ReportOptions, method: str, residual: float) -> Report:
+def combined_report(
+    recording: Recording, options: ReportOptions, method: str, residual: float
+) -> Heatmaps | NumberTables | ExactNumbers:
     """The report of one map made of all chosen heads.
 
     Raises:
         AttnvizError: if the heads cannot be combined so, or scores are asked for: they have no combination.
     """
+    _refuse_scores(options)
+    refuse_style(options.look, "a combination of heads")
+    head = _combined(recording, options, method, residual)
+    remark = COMBINATIONS[method].remark.format(residual=residual)
+    title = report_title(recording, options.look)
+    caption = f"Attention as the {head.maps.module} in {model_name(recording)}"
+    about = {"recording": origin(recording), "combined": head.maps.module}
+    if not options.medium.draws_maps:
+        return ExactNumbers(
+            title=title,
+            caption=f"{caption}.",
+            remarks=(remark, *recording_remarks(recording)),
+            look=options.look,
+            numbers=Numbers(about, (head_cells({"": head}, "weights"),)),
+            view="matrix" if options.table is None else "table",
+        )
+    panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
+    return (Heatmaps if options.table is None else NumberTables)(
+        title=title,
+        caption=f"{caption}{strongest(panels)}.",
+        remarks=(
+            remark,
+            *mark_remarks(options.look.mark, panels),
+            *panel_remarks(panels),
+            *recording_remarks(recording),
+        ),
+        look=options.look,
+        panels=share_scales((_renamed(panel, method) for panel in panels), options.look),
+        about=about,
+    )
+
+
+def _refuse_scores(options: ReportOptions) -> None:
     if options.table not in (None, "weights"):
         raise AttnvizError(
             f"--reduce combines weights, and --table {options.table} asks for scores; --table weights works"
         )
-    refuse_style(options.look, "a combination of heads")
-    heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
-    maps = reduce_heads(with_cells(heads), method, residual)
-    said = COMBINATIONS[method]
-    shown = PERCENT if options.table is None else WEIGHT
-    weights = head_panels(maps, 0, [shown], options, maps.module) if options.medium.draws_maps else []
-    renamed = (replace(panel, quantity=replace(shown, name=said.quantity)) for panel in weights)
-    panels = share_scales(renamed, options.look)
-    return Report(
-        title=options.look.title or text_title(recording),
-        panels=panels,
-        caption=f"Attention as the {maps.module} in {model_name(recording)}{strongest(weights)}.",
-        remarks=(
-            said.remark.format(residual=residual),
-            *mark_remarks(options.look.mark, panels),
-            *panel_remarks(list(panels)),
-            *recording_remarks(recording),
-        ),
-        style="map" if options.table is None else "table",
-        look=options.look,
-        numbers=Numbers(
-            {"recording": origin(recording), "combined": maps.module},
-            (head_cells({"": maps}, 0, replace(options, table="weights")),),
-        ),
-    )
+
+
+def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
+    """The one head that all chosen heads make."""
+    heads = rank_heads(choose(recording, options.selection), options.sort, options.top)
+    maps = reduce_heads(with_cells((head.maps, head.head) for head in heads), method, residual)
+    return replace(heads[0], maps=maps, head=0)
+
+
+def _renamed(panel: Panel, method: str) -> Panel:
+    """The panel with its numbers called what they are."""
+    return replace(panel, quantity=replace(panel.quantity, name=COMBINATIONS[method].quantity))

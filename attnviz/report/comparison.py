@@ -1,22 +1,28 @@
 """Two recordings to a report of what changes between them: panels, and a table of how much."""
 
-from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import head_name
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
-from attnviz.metrics.change import HeadChange, Pair, compare, head_pairs
+from attnviz.metrics.change import HeadChange, compare
 from attnviz.metrics.head_table import take_first
-from attnviz.report.captions import mark_remarks, model_name, panel_remarks, recording_remarks, text_title
+from attnviz.report.captions import (
+    mark_remarks,
+    model_name,
+    panel_remarks,
+    recording_remarks,
+    report_title,
+)
 from attnviz.report.head_panels import head_cells, head_panels
-from attnviz.report.heatmaps import MOST_PANELS, share_page
+from attnviz.report.heatmaps import MAX_PAGE_MAPS, share_page
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import HeadCells, Numbers, origin
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import CHANGE, PERCENT, Panel
-from attnviz.report.report import Report, Summary
+from attnviz.report.report import ExactNumbers, Heatmaps, Summary, Thumbnails
 from attnviz.report.scales import scale_remarks, share_scales
 
 ALONE = "Each thumbnail is B − A: A and B of {} heads fit no page; --heads {} shows those of one."
@@ -26,7 +32,34 @@ MEASURES = (
 )
 
 
-def comparison_report(a: Recording, b: Recording, change: str, options: ReportOptions) -> Report:
+@dataclass(frozen=True, eq=False)
+class _HeadPair:
+    """One head in both recordings, and how much it changed."""
+
+    a: ChosenHead
+    b: ChosenHead
+    change: HeadChange
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """Two recordings, what was changed between them, and the chosen heads of both."""
+
+    a: Recording
+    b: Recording
+    change: str
+    pairs: list[_HeadPair]
+    options: ReportOptions
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Where the numbers came from, as JSON values."""
+        return {"recording_a": origin(self.a), "recording_b": origin(self.b), "change": self.change}
+
+
+def comparison_report(
+    a: Recording, b: Recording, change: str, options: ReportOptions
+) -> Heatmaps | Thumbnails | ExactNumbers:
     """The report of A, B and B − A for each chosen head, and how much each changed.
 
     Args:
@@ -39,60 +72,79 @@ def comparison_report(a: Recording, b: Recording, change: str, options: ReportOp
         AttnvizError: if the recordings' heads, queries or keys do not correspond.
     """
     refuse_style(options.look, "a comparison")
-    changes = {one.head: one for one in compare(a, b, options.selection)}
-    pairs = _ranked(head_pairs(a, b, options.selection), changes, options)
-    alone = options.medium.one_page and 3 * len(pairs) > MOST_PANELS
-    options = share_page(options, len(pairs) * (1 if alone else 3))
-    draw = _difference if alone else _triple
-    drawn = (panel for pair in (pairs if options.medium.draws_maps else ()) for panel in draw(*pair, options))
-    panels = share_scales(drawn, options.look)
-    chosen = [changes[head_name(maps, head)] for maps, _, head in pairs]
-    origins = {"recording_a": origin(a), "recording_b": origin(b), "change": change}
-    remarks = dict.fromkeys(
-        (
-            *([f"A is before, B after {change}."] if options.medium.one_page else []),  # the caption is beside a page
-            *([ALONE.format(len(pairs), chosen[0].head)] if alone else []),
-            MEASURES,
-            *_dropout_remarks(a, b),
-            *mark_remarks(options.look.mark, panels),
-            *panel_remarks(list(panels)),
-            *scale_remarks(options.look),
-            *recording_remarks(a),
-            *recording_remarks(b),
-        )
-    )
-    return Report(
-        title=options.look.title or text_title(a),
-        panels=panels,
-        caption=_caption(a, chosen, change),
-        remarks=tuple(remarks),
-        style="overview" if alone else "map",
-        across=max(Counter(panel.group for panel in panels).values()) if alone else 3,
-        summary=_summary(chosen),
-        look=options.look,
-        numbers=Numbers(origins, tuple(_cells(*pair, options, changes) for pair in pairs)),
-    )
+    comparison = _Comparison(a, b, change, _ranked(_pairs(a, b, options), options), options)
+    if not options.medium.draws_maps:
+        return _exact_numbers(comparison)
+    fits = not options.medium.one_page or 3 * len(comparison.pairs) <= MAX_PAGE_MAPS
+    return _heatmaps(comparison) if fits else _thumbnails(comparison)
 
 
-def _ranked(pairs: list[Pair], changes: dict[str, HeadChange], options: ReportOptions) -> list[Pair]:
+def _pairs(a: Recording, b: Recording, options: ReportOptions) -> list[_HeadPair]:
+    changes = compare(a, b, options.selection)
+    heads = (choose(recording, options.selection) for recording in (a, b))
+    return [_HeadPair(*pair) for pair in zip(*heads, changes, strict=True)]
+
+
+def _ranked(pairs: list[_HeadPair], options: ReportOptions) -> list[_HeadPair]:
     """The first few pairs in the order of how much they change, if any order was asked for."""
     if options.sort not in (None, "change", "-change"):
         raise AttnvizError(f"--sort {options.sort} orders one recording's heads; compare orders them by --sort change")
-    values = [{"change": changes[head_name(maps, head)].variation_mean} for maps, _, head in pairs]
-    return take_first(pairs, values, options.sort, options.top)
+    return take_first(pairs, [{"change": pair.change.variation_mean} for pair in pairs], options.sort, options.top)
 
 
-def _cells(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions, changes: dict[str, HeadChange]) -> HeadCells:
-    change = {name: value for name, value in vars(changes[head_name(a, head)]).items() if name != "head"}
-    return head_cells({"_a": a, "_b": b}, head, options, change=change)
+def _heatmaps(comparison: _Comparison) -> Heatmaps:
+    """A, B and B − A side by side, a row a head."""
+    options = share_page(comparison.options, 3 * len(comparison.pairs))
+    panels = share_scales((panel for pair in comparison.pairs for panel in _triple(pair, options)), options.look)
+    return Heatmaps(
+        title=report_title(comparison.a, options.look),
+        panels=panels,
+        caption=_caption(comparison),
+        remarks=_remarks(comparison, panels),
+        across=3,
+        summary=_summary(comparison),
+        look=options.look,
+        about=comparison.about,
+    )
 
 
-def _triple(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> list[Panel]:
-    name = head_name(a, head)
-    [panel_a] = head_panels(a, head, [PERCENT], options, f"{name} A")
-    [panel_b] = head_panels(b, head, [PERCENT], options, f"{name} B")
+def _thumbnails(comparison: _Comparison) -> Thumbnails:
+    """B − A alone of many heads."""
+    options = share_page(comparison.options, len(comparison.pairs))
+    panels = share_scales((_difference(pair, options) for pair in comparison.pairs), options.look)
+    return Thumbnails(
+        title=report_title(comparison.a, options.look),
+        panels=panels,
+        caption=_caption(comparison),
+        remarks=_remarks(comparison, panels, ALONE.format(len(panels), comparison.pairs[0].a.name)),
+        summary=_summary(comparison),
+        look=options.look,
+        about=comparison.about,
+    )
+
+
+def _exact_numbers(comparison: _Comparison) -> ExactNumbers:
+    look = comparison.options.look
+    return ExactNumbers(
+        title=report_title(comparison.a, look),
+        caption=_caption(comparison),
+        remarks=_remarks(comparison, ()),
+        summary=_summary(comparison),
+        look=look,
+        numbers=Numbers(comparison.about, tuple(_cells(pair, comparison.options.table) for pair in comparison.pairs)),
+    )
+
+
+def _cells(pair: _HeadPair, table: str | None) -> HeadCells:
+    change = {name: value for name, value in vars(pair.change).items() if name != "head"}
+    return head_cells({"_a": pair.a, "_b": pair.b}, table, change)
+
+
+def _triple(pair: _HeadPair, options: ReportOptions) -> list[Panel]:
+    [panel_a] = head_panels(pair.a, [PERCENT], options, f"{pair.a.name} A")
+    [panel_b] = head_panels(pair.b, [PERCENT], options, f"{pair.a.name} B")
     difference = Panel(
-        title=f"{name} B − A",
+        title=f"{pair.a.name} B − A",
         values=panel_b.values - panel_a.values,
         visible=panel_a.visible | panel_b.visible,
         rows=panel_a.rows,
@@ -104,12 +156,28 @@ def _triple(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> li
     return [panel_a, panel_b, difference]
 
 
-def _difference(a: LayerMaps, b: LayerMaps, head: int, options: ReportOptions) -> list[Panel]:
-    """B − A alone, as a thumbnail of an overview."""
-    return [replace(_triple(a, b, head, options)[-1], title=head_name(a, head), group=f"layer {a.layer}")]
+def _difference(pair: _HeadPair, options: ReportOptions) -> Panel:
+    """B − A alone, as a thumbnail."""
+    return replace(_triple(pair, options)[-1], title=pair.a.name, group=f"layer {pair.a.maps.layer}")
 
 
-def _summary(changes: list[HeadChange]) -> Summary:
+def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:
+    a, b, options = comparison.a, comparison.b, comparison.options
+    said = (
+        *([f"A is before, B after {comparison.change}."] if options.medium.one_page else []),  # a figure has no caption
+        *first,
+        MEASURES,
+        *_dropout_remarks(a, b),
+        *mark_remarks(options.look.mark, panels),
+        *panel_remarks(panels),
+        *scale_remarks(options.look),
+        *recording_remarks(a),
+        *recording_remarks(b),
+    )
+    return tuple(dict.fromkeys(said))
+
+
+def _summary(comparison: _Comparison) -> Summary:
     header = ("head", "total variation", "max", "divergence", "max", "entropy A", "entropy B")
     rows = [
         (
@@ -121,7 +189,7 @@ def _summary(changes: list[HeadChange]) -> Summary:
             f"{one.entropy_a:.4f}",
             f"{one.entropy_b:.4f}",
         )
-        for one in changes
+        for one in (pair.change for pair in comparison.pairs)
     ]
     return Summary(header, tuple(rows))
 
@@ -136,11 +204,11 @@ def _dropout_remarks(a: Recording, b: Recording) -> tuple[str, ...]:
     )
 
 
-def _caption(a: Recording, changes: list[HeadChange], change: str) -> str:
-    most = max(changes, key=lambda one: one.variation_mean)
+def _caption(comparison: _Comparison) -> str:
+    most = max((pair.change for pair in comparison.pairs), key=lambda one: one.variation_mean)
     effect = (
         f"head {most.head} changes most, by a total variation of {most.variation_mean:.2f} a query on average"
         if most.variation_max > 0
         else "no weight changes"
     )
-    return f"Attention before (A) and after (B) {change} in {model_name(a)}: {effect}."
+    return f"Attention before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."

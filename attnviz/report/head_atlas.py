@@ -16,7 +16,7 @@ from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import Axis, Panel, Quantity
-from attnviz.report.report import Report, Summary
+from attnviz.report.report import HeadAtlas, HeadList, Summary
 from attnviz.report.scales import share_scales
 
 QUANTITIES = {
@@ -44,7 +44,7 @@ class _Scope:
         return sum(len({maps.item for maps in recording.maps}) for recording in self.recordings)
 
 
-def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> Report:
+def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> HeadList | HeadAtlas:
     """The report of every chosen head's numbers, as means over the texts.
 
     Args:
@@ -59,19 +59,29 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> R
     scope = _Scope(recordings, with_cells(heads))
     _refuse_unlike(recordings)
     table = head_table(scope.heads, scope.texts, options.sort, options.top)
-    as_rows = options.medium.lists_heads
-    shown = _shown(table, options) if as_rows else ()
-    return Report(
+    return (_list if options.medium.lists_heads else _atlas)(scope, table, options)
+
+
+def _list(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadList:
+    shown = _shown(table, options)
+    return HeadList(
         title=options.look.title or _title(scope),
-        panels=() if as_rows else share_scales((_panel(table, metric) for metric in table.metrics), options.look),
         caption=_caption(scope, table),
-        remarks=(
-            *_table_remarks(table, shown),
-            *dict.fromkeys(line for one in recordings for line in recording_remarks(one)),
-        ),
-        summary=_summary(table, shown) if as_rows else None,
+        remarks=(*_shown_remarks(shown), *_table_remarks(table), *_recording_remarks(scope)),
         look=options.look,
-        table_of_heads=table,
+        table=table,
+        summary=_summary(table, shown),
+    )
+
+
+def _atlas(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadAtlas:
+    return HeadAtlas(
+        title=options.look.title or _title(scope),
+        panels=share_scales((_panel(table, metric) for metric in table.metrics), options.look),
+        caption=_caption(scope, table),
+        remarks=(*_table_remarks(table), *_recording_remarks(scope)),
+        look=options.look,
+        table=table,
     )
 
 
@@ -169,20 +179,25 @@ def _clearest(table: HeadTable) -> str:
     return f"; the clearest: {', '.join(found)}" if found else ""
 
 
-def _table_remarks(table: HeadTable, shown: tuple[Metric, ...]) -> tuple[str, ...]:
+def _shown_remarks(shown: tuple[Metric, ...]) -> tuple[str, ...]:
+    """What the metrics shown mean."""
+    meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNITS[metric.unit]}" for metric in shown)
+    return (f"{meanings[0].upper()}{meanings[1:]}.",) if shown else ()
+
+
+def _table_remarks(table: HeadTable) -> tuple[str, ...]:
     """What the numbers are, and which have no meaning here."""
     several = " and over the texts; after ± their spread between texts" if table.texts > 1 else ""
-    remarks = [f"Numbers are means over the queries that see two keys or more{several}."]
-    if shown:
-        meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNITS[metric.unit]}" for metric in shown)
-        remarks.insert(0, f"{meanings[0].upper()}{meanings[1:]}.")
-    if table.absent:
-        reasons: dict[str, list[str]] = {}
-        for metric in table.absent:
-            reasons.setdefault(metric.needs, []).append(metric.name)
-        absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
-        remarks.append(f"Without meaning here: {absent}.")
-    return tuple(remarks)
+    numbers = f"Numbers are means over the queries that see two keys or more{several}."
+    reasons: dict[str, list[str]] = {}
+    for metric in table.absent:
+        reasons.setdefault(metric.needs, []).append(metric.name)
+    absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
+    return (numbers, f"Without meaning here: {absent}.") if absent else (numbers,)
+
+
+def _recording_remarks(scope: _Scope) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(line for one in scope.recordings for line in recording_remarks(one)))
 
 
 def _refuse_unlike(recordings: tuple[Recording, ...]) -> None:

@@ -1,15 +1,12 @@
-"""A recording to a report: its chosen heads as maps with labels, or as thumbnails."""
+"""A recording to a report: its chosen heads as maps with labels, as tables, as thumbnails, or as exact numbers."""
 
 import math
-from collections import Counter
-from dataclasses import replace
 
 from attnviz.base.progress import track
-from attnviz.maps.heads import head_name, select_heads
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import rank_heads
-from attnviz.report.arcs_and_text import styled_heads
+from attnviz.report.arcs_and_text import arcs_report, find_query, text_report
 from attnviz.report.captions import (
     cut_remarks,
     group_title,
@@ -18,110 +15,151 @@ from attnviz.report.captions import (
     mark_remarks,
     panel_remarks,
     recording_remarks,
-    text_title,
+    report_title,
 )
 from attnviz.report.head_panels import head_cells, head_panels
-from attnviz.report.numbers import HeadCells, Numbers, origin
+from attnviz.report.look import Look
+from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions, with_cells
-from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Drawing
-from attnviz.report.report import Report
+from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity
+from attnviz.report.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.scales import scale_remarks, share_scales
 
-SMALLEST_MAP = 32  # cells a side, however many maps are on a page
-OVERVIEW = 2048  # cells below each other in an overview on one page
-MOST_PANELS = 32  # heads drawn as maps with labels on one page
-MOST_MAPS = 16  # heads drawn as maps with labels; where more are there and none was chosen, all become thumbnails
+MIN_MAP_CELLS = 32  # a side, however many maps are on a page
+MAX_OVERVIEW_CELLS = 2048  # below each other in an overview on one page
+MAX_PAGE_MAPS = 32  # heads drawn as maps with labels on one page
+MAX_UNCHOSEN_MAPS = 16  # where more heads are there and none was chosen, all become thumbnails
+TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
+VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
+
+CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNumbers
 
 
-def build_report(recording: Recording, options: ReportOptions) -> Report:
+def build_report(recording: Recording, options: ReportOptions) -> CellReport:
     """The report of the chosen heads of a recording.
 
     Raises:
         AttnvizError: if the selection names what is not there.
     """
-    heads = rank_heads(select_heads(recording, options.selection), options.sort, options.top)
-    cells = tuple(head_cells({"": maps}, head, options) for maps, head in heads)
-    if options.look.style != "heatmap" and options.medium.draws_maps:
-        drawing = styled_heads(recording, heads, cells, options)
-    elif is_overview(heads, options):
-        drawing = draw_overview(recording, heads, cells, options)
-    else:
-        drawing = draw_maps(recording, heads, cells, options)
-    return Report(
-        title=options.look.title or text_title(recording),
-        panels=share_scales(drawing.panels, options.look),
-        caption=drawing.caption,
-        remarks=(
-            *drawing.remarks,
-            *(scale_remarks(options.look) if drawing.panels else ()),
-            *recording_remarks(recording),
-        ),
-        style=drawing.style,
-        across=drawing.across,
-        look=options.look,
-        numbers=Numbers({"recording": origin(recording)}, cells),
-    )
-
-
-def draw_maps(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
-) -> Drawing:
-    """Heads as maps with labels, or as tables; as neither for a medium that takes the numbers themselves."""
-    options = share_page(options, len(heads) * (2 if options.table == "both" else 1))
-    quantities = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT], None: [PERCENT]}[options.table]
-    panels = [
-        panel
-        for maps, head in track(heads if options.medium.draws_maps else [], "pooling heads")
-        for panel in head_panels(maps, head, quantities, options, head_title(recording, maps, head))
-    ]
-    return Drawing(
-        panels=panels,
-        caption=heads_caption(recording, cells, panels),
-        remarks=(
-            *cut_remarks(cells[0], panels),
-            *mark_remarks(options.look.mark, panels),
-            *panel_remarks(panels),
-        ),
-        style="map" if options.table is None else "table",
-        across=2 if options.table == "both" else None,
-    )
+    heads = rank_heads(choose(recording, options.selection), options.sort, options.top)
+    if not options.medium.draws_maps:
+        return _exact_numbers(recording, heads, options)
+    if options.look.style == "arcs":
+        return arcs_report(recording, heads, options)
+    if options.look.style == "text":
+        return text_report(recording, heads, options)
+    if options.table is not None:
+        return _number_tables(recording, heads, options, options.table)
+    return (_thumbnails if _are_too_many(heads, options) else _heatmaps)(recording, heads, options)
 
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:
     """The options with as many cells as each of so many panels has room for."""
     if not options.medium.one_page:
         return options
-    return with_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), SMALLEST_MAP))
+    return with_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
 
 
-def is_overview(heads: list[tuple[LayerMaps, int]], options: ReportOptions) -> bool:
-    """Whether these heads are too many to draw as maps with labels: on one page, or unless they were chosen."""
+def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> Heatmaps:
+    panels = _titled_panels(recording, heads, [PERCENT], share_page(options, len(heads)))
+    return Heatmaps(
+        title=report_title(recording, options.look),
+        panels=share_scales(panels, options.look),
+        caption=heads_caption(recording, heads, panels),
+        remarks=_map_remarks(recording, panels, options.look),
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
+    quantities = TABLE_QUANTITIES[table]
+    panels = _titled_panels(recording, heads, quantities, share_page(options, len(heads) * len(quantities)))
+    return NumberTables(
+        title=report_title(recording, options.look),
+        panels=share_scales(panels, options.look),
+        caption=heads_caption(recording, heads, panels),
+        remarks=(*cut_remarks(heads[0], panels), *_map_remarks(recording, panels, options.look)),
+        across=2 if table == "both" else None,
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _titled_panels(
+    recording: Recording, heads: list[ChosenHead], quantities: list[Quantity], options: ReportOptions
+) -> list[Panel]:
+    return [
+        panel
+        for head in track(heads, "pooling heads")
+        for panel in head_panels(head, quantities, options, head_title(recording, head))
+    ]
+
+
+def _map_remarks(recording: Recording, panels: list[Panel], look: Look) -> tuple[str, ...]:
+    return (
+        *mark_remarks(look.mark, panels),
+        *panel_remarks(panels),
+        *scale_remarks(look),
+        *recording_remarks(recording),
+    )
+
+
+def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
+    """Whether these heads do not fit as maps with labels: on one page, or unless they were chosen."""
+    if options.medium.one_page:
+        return len(heads) > MAX_PAGE_MAPS
     chosen = options.selection.heads is not None or options.selection.pairs is not None
-    fits = len(heads) <= MOST_PANELS if options.medium.one_page else chosen or len(heads) <= MOST_MAPS
-    return options.medium.draws_maps and options.table is None and not fits
+    return not chosen and len(heads) > MAX_UNCHOSEN_MAPS
 
 
-def draw_overview(
-    recording: Recording, heads: list[tuple[LayerMaps, int]], cells: tuple[HeadCells, ...], options: ReportOptions
-) -> Drawing:
-    """Many heads as thumbnails, a row for each layer."""
-    down = len({(maps.layer, maps.kind, maps.item) for maps, _ in heads})
-    medium = options.medium
-    room = OVERVIEW // down if medium.one_page and options.look.size is None else medium.max_cells
-    small = with_cells(options, min(max(room, SMALLEST_MAP), medium.thumbnail_cells))
+def _thumbnails(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> Thumbnails:
+    small = _thumbnail_options(heads, options)
     panels = [
-        replace(panel, group=group_title(recording, maps))
-        for maps, head in track(heads, "pooling heads")
-        for panel in head_panels(maps, head, [PERCENT], small, head_name(maps, head))
+        panel
+        for head in track(heads, "pooling heads")
+        for panel in head_panels(head, [PERCENT], small, head.name, group=group_title(recording, head.maps))
     ]
     example = max(panels, key=lambda panel: panel.peak).title
-    return Drawing(
-        panels=panels,
-        caption=heads_caption(recording, cells, panels),
+    return Thumbnails(
+        title=report_title(recording, options.look),
+        panels=share_scales(panels, options.look),
+        caption=heads_caption(recording, heads, panels),
         remarks=(
             f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
             *panel_remarks(panels),
+            *scale_remarks(options.look),
+            *recording_remarks(recording),
         ),
-        style="overview",
-        across=max(Counter(panel.group for panel in panels).values()),
+        look=options.look,
+        about={"recording": origin(recording)},
     )
+
+
+def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions) -> ReportOptions:
+    """The options with as many cells as a thumbnail has room for."""
+    down = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
+    grows = options.medium.one_page and options.look.size is None
+    room = MAX_OVERVIEW_CELLS // down if grows else options.medium.max_cells
+    return with_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))
+
+
+def _exact_numbers(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
+    look = options.look
+    return ExactNumbers(
+        title=report_title(recording, look),
+        caption=heads_caption(recording, heads, []),
+        remarks=recording_remarks(recording),
+        look=look,
+        numbers=Numbers(
+            {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
+        ),
+        view=VIEWS[look.style] if options.table is None else "table",
+        query=None if look.query is None else _first_query(heads[0], look.query),
+    )
+
+
+def _first_query(head: ChosenHead, wanted: str) -> int | None:
+    """The query named by its number or its token, counted from the first that is shown; ``None`` where it is not."""
+    place, _ = find_query(head.maps.query_tokens, wanted)
+    return place - head.queries.start if head.queries.start <= place < head.queries.stop else None

@@ -11,12 +11,12 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import bands
 
-CELLS = 16_384  # of a block of several queries; a block of one may hold more
+BLOCK_CELLS = 16_384  # of a block of several queries; a block of one may hold more
 QUANTITIES = ("score", "weight")
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class NumberBlock:
     """The cells of some queries and all chosen keys of a head.
 
     Attributes:
@@ -59,10 +59,10 @@ class HeadCells:
         each = [f"{name}{side}" for side in self.sides for name in ("visible", *self.quantities)]
         return (*each, "weight_change") if len(self.sides) > 1 else tuple(each)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[NumberBlock]:
         """The head's cells, query after query."""
-        for queries in bands(self.queries, self.keys.stop - self.keys.start, CELLS):
-            yield Block(queries, self._fields(queries))
+        for queries in bands(self.queries, self.keys.stop - self.keys.start, BLOCK_CELLS):
+            yield NumberBlock(queries, self._fields(queries))
 
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
         fields: dict[str, NDArray[Any]] = {}

@@ -2,10 +2,8 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -14,8 +12,6 @@ from attnviz.report.colors import ColorScale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.landmarks import Mark, landmarks
 from attnviz.text.tokens import Tokens
-
-Style = Literal["map", "table", "overview", "arcs", "text"]
 
 
 @dataclass(frozen=True)
@@ -48,14 +44,8 @@ class Quantity:
 
 
 PERCENT = Quantity("attention weight", ".0%")
-
-
 WEIGHT = Quantity("attention weight", ".4f")
-
-
 SCORE = Quantity("attention score", ".4f")
-
-
 CHANGE = Quantity("change of attention weight", "+.0%")
 
 
@@ -132,25 +122,6 @@ class Panel:
         if math.isfinite(largest):
             return largest
         return float(np.max(self.values, where=self.visible & np.isfinite(self.values), initial=-1.0))
-
-
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """Chosen heads as they are drawn, before their colours are shared.
-
-    Attributes:
-        panels: in the order in which they are drawn.
-        caption: the picture in one sentence.
-        remarks: what a reader must know about them.
-        style: as that of a report.
-        across: as that of a report.
-    """
-
-    panels: Sequence[Panel]
-    caption: str
-    remarks: tuple[str, ...]
-    style: Style
-    across: int | None = None
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:

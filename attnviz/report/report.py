@@ -1,11 +1,14 @@
-"""Report: every choice made, so that only drawing is left."""
+"""Report: every choice made, so that only drawing is left; one type for each kind of picture."""
 
 from dataclasses import dataclass, field
+from typing import Any, Literal, final
 
 from attnviz.metrics.head_table import HeadTable
 from attnviz.report.look import Look
 from attnviz.report.numbers import Numbers
-from attnviz.report.panels import Panel, Style
+from attnviz.report.panels import Panel
+
+View = Literal["matrix", "table", "arcs", "text"]
 
 
 @dataclass(frozen=True)
@@ -25,31 +28,109 @@ class Summary:
     align: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """All that a renderer needs, every choice made.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Described:
+    """What every report says in words.
 
     Attributes:
         title: the heading.
-        panels: in the order in which they are drawn.
         caption: the picture in one sentence.
         remarks: what was pooled, cut or masked, and what else a reader must know.
-        style: ``map`` (coloured cells), ``table`` (every number written out), or ``overview`` (thumbnails without
-            labels, titled ``layer.head``, those of a ``group`` in one row).
-        across: how many panels belong side by side; ``None`` where any number may; of an overview, the most of a group.
-        summary: a table under the panels, if there is one.
         look: how it is drawn.
-        numbers: the exact numbers, for a medium that takes them instead of a picture.
-        table_of_heads: the exact numbers where the report is of heads and not of cells.
     """
 
     title: str
-    panels: tuple[Panel, ...]
     caption: str
-    remarks: tuple[str, ...]
-    style: Style = "map"
+    remarks: tuple[str, ...] = ()
+    look: Look = field(default_factory=Look)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Drawn(_Described):
+    """A report with something to draw.
+
+    Attributes:
+        panels: in the order in which they are drawn.
+        across: how many panels belong side by side; ``None`` where any number may.
+        summary: a table under the panels, if there is one.
+        about: where the numbers came from, as JSON values.
+    """
+
+    panels: tuple[Panel, ...]
     across: int | None = None
     summary: Summary | None = None
-    look: Look = field(default_factory=Look)
-    numbers: Numbers | None = None
-    table_of_heads: HeadTable | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Heatmaps(_Drawn):
+    """Maps of coloured cells, with their tokens as labels."""
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NumberTables(_Drawn):
+    """Maps with every number written out."""
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Thumbnails(_Drawn):
+    """Many small maps without labels, titled ``layer.head``, those of a ``group`` in one row."""
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Arcs(_Drawn):
+    """Tokens in two columns, joined by lines."""
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ShadedText(_Drawn):
+    """Texts shaded by what one query attends to: panels of one row."""
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadAtlas(_Drawn):
+    """A map of layers by heads for each metric, and the table that they show."""
+
+    table: HeadTable
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadList(_Described):
+    """A row a head.
+
+    Attributes:
+        table: every number, exact.
+        summary: those of them that are shown, written out.
+    """
+
+    table: HeadTable
+    summary: Summary
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExactNumbers(_Described):
+    """The exact numbers of heads, for a medium that takes them instead of a picture.
+
+    Attributes:
+        numbers: cell by cell.
+        view: what a page of them shows first.
+        query: which of the first head's queries is chosen there, counted from the first that is shown, if any.
+        summary: a table beside them, if there is one.
+    """
+
+    numbers: Numbers
+    view: View = "matrix"
+    query: int | None = None
+    summary: Summary | None = None
+
+
+DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas
+Report = DrawnReport | HeadList | ExactNumbers

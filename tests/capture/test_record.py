@@ -18,6 +18,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from tests.conftest import cells
+from tests.report.examples import drawn
 
 HEADS, WIDTH = 4, 12
 
@@ -394,7 +395,7 @@ def test_recording_is_one_that_everything_else_takes() -> None:
     with attnviz.record(model, tokens=["it", "was", "hungry", "\x1b[31m", "x"]) as recording:
         model(torch.randn(1, 5, WIDTH))
     assert isinstance(recording, Recording)
-    report = attnviz.build_report(recording, attnviz.ReportOptions())
+    report = drawn(attnviz.build_report(recording, attnviz.ReportOptions()))
     assert report.panels[0].rows.labels == ("it", "was", "hungry", "\\x1b[31m", "x")
 
 

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.heads import select_heads
+from attnviz.maps.heads import choose
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from attnviz.metrics.head_table import head_table, rank_heads
@@ -29,6 +29,7 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, LAYERS, cells, every_head
 from tests.metrics.test_metrics import maps_of
+from tests.report.examples import drawn
 
 LISTED = Medium(lists_heads=True)
 COUNT = 8
@@ -66,12 +67,12 @@ def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> No
 
 
 def test_show_draws_the_heads_that_rank_first() -> None:
-    report = build_report(known_recording(), ReportOptions(sort="previous", top=1))
+    report = drawn(build_report(known_recording(), ReportOptions(sort="previous", top=1)))
     assert [panel.title for panel in report.panels] == ["head 1.2"]
 
 
 def test_ranking_without_a_metric_keeps_the_order() -> None:
-    heads = select_heads(known_recording(), Selection())
+    heads = choose(known_recording(), Selection())
     assert rank_heads(heads, None, 2) == heads[:2]
 
 
@@ -126,7 +127,7 @@ def test_caption_of_one_head_and_of_several() -> None:
 
 
 def test_atlas_has_a_panel_for_each_metric_with_a_row_a_layer_and_a_column_a_head() -> None:
-    report = heads_report((known_recording(),), ReportOptions())
+    report = drawn(heads_report((known_recording(),), ReportOptions()))
     panel = next(panel for panel in report.panels if panel.title == "previous")
     assert panel.values.shape == (LAYERS, HEADS)
     assert (panel.rows.name, panel.columns.name) == ("layers", "heads")
@@ -235,7 +236,7 @@ def test_page_of_the_atlas_has_a_cell_a_head_with_its_number_and_pattern() -> No
     assert 'title="head 1.2: previous 0.91 (previous token 0.91)">0.91</td>' in page
     figures = re.findall(r"<figure>.*?</figure>", page)
     assert all(figure.count("<td") == LAYERS * HEADS for figure in figures)
-    assert len(figures) == len(heads_report((known_recording(),), ReportOptions()).panels)
+    assert len(figures) == len(drawn(heads_report((known_recording(),), ReportOptions())).panels)
 
 
 def test_table_says_what_its_columns_mean() -> None:

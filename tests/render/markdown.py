@@ -2,9 +2,10 @@
 
 from typing import IO
 
-from attnviz.report.report import Report
+from attnviz.report.report import Heatmaps, Report
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the titles of the report and of its maps."""
+    assert isinstance(report, Heatmaps)
     file.write("\n".join([f"# {report.title}", *(f"## {panel.title}" for panel in report.panels)]).encode())

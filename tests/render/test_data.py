@@ -24,7 +24,7 @@ from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.report import Heatmaps, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
@@ -204,9 +204,9 @@ def test_comparison_gives_a_and_b_their_difference_and_each_heads_change(
 
 
 def test_report_without_cells_is_refused() -> None:
-    empty = Report(title="t", panels=(), caption="c", remarks=())
+    drawn = Heatmaps(title="t", panels=(), caption="c", remarks=())
     with pytest.raises(AttnvizError, match=r"no numbers of cells to write to \.csv"):
-        draw(empty, ".csv")
+        draw(drawn, ".csv")
 
 
 class Sink(io.RawIOBase):
@@ -235,7 +235,7 @@ def peak_of_writing(queries: int, suffix: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("suffix", DATA)
 def test_ten_times_the_rows_take_no_more_memory(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.report.numbers.CELLS", 1000)
+    monkeypatch.setattr("attnviz.report.numbers.BLOCK_CELLS", 1000)
     peak_of_writing(30, suffix)  # what is imported and cached once
     few, short = peak_of_writing(30, suffix)
     many, long = peak_of_writing(300, suffix)

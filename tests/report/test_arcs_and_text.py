@@ -19,17 +19,20 @@ from attnviz.report.head_atlas import heads_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.report import DrawnReport, ShadedText
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import cells, random_maps
 from tests.maps.examples import factored
+from tests.report.examples import drawn
 
 LONG = 700
 
 
-def report_of(recording: Recording, suffix: str = ".txt", selection: Selection | None = None, **look: Any) -> Report:
-    return build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look)))
+def report_of(
+    recording: Recording, suffix: str = ".txt", selection: Selection | None = None, **look: Any
+) -> DrawnReport:
+    return drawn(build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look))))
 
 
 def long_recording(strong: dict[int, float], count: int = LONG) -> Recording:
@@ -52,7 +55,7 @@ def long_recording(strong: dict[int, float], count: int = LONG) -> Recording:
 
 def test_a_query_alone_asks_for_the_text_that_it_attends_to(recording: Recording) -> None:
     report = report_of(recording, query="q3")
-    assert report.style == "text"
+    assert isinstance(report, ShadedText)
     assert report.panels[0].title == "head 0.0: “q3” (3) attends to"
     assert np.array_equal(
         report.panels[0].values[0], cells(recording).window((0,), slice(3, 4), slice(0, 7)).weights[0, 0]
@@ -104,7 +107,7 @@ def test_a_query_that_sees_nothing_says_so() -> None:
 
 
 def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.report.arcs_and_text.MOST_ON_SCREEN", 60)
+    monkeypatch.setattr("attnviz.report.arcs_and_text.MAX_SCREEN_TOKENS", 60)
     maps, asked = factored(), []
     window = FactoredMaps.window
 

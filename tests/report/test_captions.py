@@ -1,23 +1,17 @@
 """What is said of a picture in words."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
-from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.options import Medium
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import KEYS, QUERIES, dense, random_maps
-
-
-def report_of(recording: Recording, **options: Any) -> Report:
-    return build_report(recording, ReportOptions(**options))
+from tests.report.examples import report_of
 
 
 def test_more_tokens_than_cells_are_pooled_to_their_means_and_said(recording: Recording) -> None:

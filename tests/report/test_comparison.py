@@ -14,6 +14,7 @@ from attnviz.report.comparison import comparison_report
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, LAYERS, dense, dense_maps
+from tests.report.examples import drawn
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_rows_that_see_nothing_in_both_do_not_count(recording: Recording) -> Non
 
 def test_panels_are_a_and_b_and_their_difference(recording: Recording, other: Recording) -> None:
     options = ReportOptions(selection=Selection.parse(heads="1.2"))
-    report = comparison_report(recording, other, "--causal", options)
+    report = drawn(comparison_report(recording, other, "--causal", options))
     a, b, difference = report.panels
     assert [panel.title for panel in report.panels] == ["1.2 A", "1.2 B", "1.2 B − A"]
     assert np.array_equal(a.values, dense(recording, 1).weights[2])

@@ -1,5 +1,6 @@
 """The overview: many heads at once as thumbnails, decided in the report and drawn in the terminal."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,13 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import TERMINAL, draw, medium_of
 from attnviz.render.terminal.draw import report_lines
-from attnviz.report.heatmaps import MOST_MAPS, build_report
+from attnviz.report.heatmaps import MAX_UNCHOSEN_MAPS, build_report
 from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
+from attnviz.report.report import Heatmaps, Thumbnails
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
+from tests.report.examples import drawn
 
 
 def many_heads(layers: int = 2, heads: int = 12, queries: int = 20, keys: int = 30) -> Recording:
@@ -38,20 +41,20 @@ def many_heads(layers: int = 2, heads: int = 12, queries: int = 20, keys: int = 
 
 def test_many_heads_without_a_choice_become_thumbnails_a_row_a_layer() -> None:
     report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=10)))
-    assert report.style == "overview"
-    assert report.across == 12
+    assert isinstance(report, Thumbnails)
+    assert Counter(panel.group for panel in report.panels) == {"layer 0": 12, "layer 1": 12}
     assert [panel.title for panel in report.panels[11:13]] == ["0.11", "1.0"]
     assert [panel.group for panel in report.panels[11:13]] == ["layer 0", "layer 1"]
     assert report.panels[0].values.shape == (10, 10)
 
 
 def test_chosen_heads_stay_maps_with_labels_however_many() -> None:
-    options = ReportOptions(selection=Selection(heads=tuple(range(MOST_MAPS // 2 + 1))))
-    assert build_report(many_heads(), options).style == "map"
+    options = ReportOptions(selection=Selection(heads=tuple(range(MAX_UNCHOSEN_MAPS // 2 + 1))))
+    assert isinstance(build_report(many_heads(), options), Heatmaps)
 
 
 def test_few_heads_stay_maps_with_labels(recording: Recording) -> None:
-    assert build_report(recording, ReportOptions()).style == "map"
+    assert isinstance(build_report(recording, ReportOptions()), Heatmaps)
 
 
 def test_overview_says_how_to_open_one_head() -> None:
@@ -60,7 +63,7 @@ def test_overview_says_how_to_open_one_head() -> None:
 
 
 def test_one_scale_is_shared_by_all_thumbnails() -> None:
-    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=10)))
+    report = drawn(build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=10))))
     assert len({panel.scale for panel in report.panels}) == 1
 
 

@@ -1,19 +1,13 @@
-from typing import Any
-
 import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
-from attnviz.report.heatmaps import build_report
 from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.report import NumberTables
 from attnviz.text.selection import Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
-
-
-def report_of(recording: Recording, **options: Any) -> Report:
-    return build_report(recording, ReportOptions(**options))
+from tests.report.examples import report_of
 
 
 def test_every_head_gets_a_panel_in_layer_order(recording: Recording) -> None:
@@ -40,7 +34,7 @@ def test_table_of_both_gives_scores_and_weights_their_own_scales(recording: Reco
     assert [panel.title for panel in report.panels] == ["head 0.1 scores", "head 0.1 weights"]
     assert np.array_equal(report.panels[0].values, dense(recording).scores[1])
     assert report.panels[0].scale != report.panels[1].scale
-    assert report.style == "table"
+    assert isinstance(report, NumberTables)
 
 
 def test_spans_cut_queries_and_keys_apart(recording: Recording) -> None:

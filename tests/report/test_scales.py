@@ -1,22 +1,15 @@
 """The colour scale that panels share."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from attnviz.maps.recording import Recording
-from attnviz.report.heatmaps import build_report
-from attnviz.report.options import ReportOptions
 from attnviz.report.panels import CHANGE, PERCENT, SCORE
-from attnviz.report.report import Report
 from attnviz.report.scales import shared_scale
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense
-
-
-def report_of(recording: Recording, **options: Any) -> Report:
-    return build_report(recording, ReportOptions(**options))
+from tests.report.examples import report_of
 
 
 def test_all_panels_share_one_scale_from_zero_to_the_largest_weight(recording: Recording) -> None:

@@ -17,18 +17,19 @@ from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.report import Report
+from attnviz.report.report import DrawnReport
 from attnviz.text.landmarks import landmarks
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
+from tests.report.examples import drawn
 
 TEXT = "Chapter 1\nIt was so.\n\nChapter 2\nNo more."  # tokens: Chapter 1 | It was so . | Chapter 2 | No more .
 
 
-def report_of(text: str, suffix: str, selection: Selection | None = None, **look: Any) -> Report:
+def report_of(text: str, suffix: str, selection: Selection | None = None, **look: Any) -> DrawnReport:
     recording = Recording(maps=(random_maps(tokenize(text), heads=1),), model="a model")
-    return build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look)))
+    return drawn(build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look))))
 
 
 def test_a_pattern_marks_the_first_token_of_each_match() -> None:

@@ -1,16 +1,16 @@
 """Arcs and text laid out: tokens in two columns joined by lines, and a text shaded by what one query attends to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.render.figure.layout import MARGIN, PAGE, Bar, Box, plain_bars
+from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
-from attnviz.render.figure.text_blocks import Block, Line, foot_block, head_block
+from attnviz.render.figure.text_blocks import Line, TextBlock, foot_block, head_block
 from attnviz.report.panels import Panel
-from attnviz.report.report import Report
 
 SIZES = (
     28.0,
@@ -106,23 +106,39 @@ class Content:
     lines: tuple[Line, ...] = ()
 
 
-def arrange_styled(report: Report, ruler: Ruler) -> Styled:
-    """The layout of a report in the style arcs or text: tokens as large as the page allows."""
-    size = report.look.size
+Fill = Callable[[Picture, float, float, float, Ruler], Content]
+
+
+def arrange_arcs(picture: Picture, ruler: Ruler) -> Styled:
+    """The layout of tokens in two columns a head, as large as the page allows."""
+    return _arranged(picture, _arcs, [], ruler)
+
+
+def arrange_text(picture: Picture, ruler: Ruler) -> Styled:
+    """The layout of a shaded text a head, its tokens as large as the page allows, with the bar of its colours."""
+    return _arranged(picture, _text, plain_bars(picture, _scale(picture), ruler), ruler)
+
+
+def _scale(picture: Picture) -> float:
+    """How many times larger than a slide's the letters are, besides the tokens."""
+    size = picture.look.size
+    return min(max(min(size[0] / 10, size[1] / 7.5), 0.5), 6.0) if size else 1.0
+
+
+def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> Styled:
+    size, scale = picture.look.size, _scale(picture)
     wide, high = size or PAGE
-    scale = min(max(min(wide / 10, high / 7.5), 0.5), 6.0) if size else 1.0
     margin = MARGIN * scale
-    bars = plain_bars(report, scale, ruler) if report.style == "text" else []
     beside = max((bar.box.width + GAP * scale for bar in bars), default=0.0)
-    head = head_block(report, wide - 2 * margin, scale, ruler)
-    foot = foot_block(report, wide - 2 * margin, scale, ruler, 0.25 * high if size else high)
+    head = head_block(picture, wide - 2 * margin, scale, ruler)
+    foot = foot_block(picture, wide - 2 * margin, scale, ruler, 0.25 * high if size else high)
     room = (wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height if size else float("inf"))
-    points, content = _fitting(report, room, scale, ruler)
+    points, content = _fitting(picture, fill, room, scale, ruler)
     if size is None:
         wide = max(content.width + beside, 5.0) + 2 * margin
         head, foot = (
-            head_block(report, wide - 2 * margin, scale, ruler),
-            foot_block(report, wide - 2 * margin, scale, ruler, high),
+            head_block(picture, wide - 2 * margin, scale, ruler),
+            foot_block(picture, wide - 2 * margin, scale, ruler, high),
         )
         high = max(content.height, 2.5 if bars else 0.0) + head.height + foot.height + 2 * margin
     left = margin + max(wide - 2 * margin - content.width - beside, 0) / 2
@@ -136,7 +152,7 @@ def _placed(
     page: tuple[float, float],
     corner: tuple[float, float],
     margin: float,
-    blocks: tuple[Block, Block],
+    blocks: tuple[TextBlock, TextBlock],
     bars: list[Bar],
     points: float,
     scale: float,
@@ -165,31 +181,32 @@ def _moved(word: Word, x: float, y: float) -> Word:
     return replace(word, x=word.x + x, y=word.y + y, box=box)
 
 
-def _fitting(report: Report, room: tuple[float, float], scale: float, ruler: Ruler) -> tuple[float, Content]:
+def _fitting(
+    picture: Picture, fill: Fill, room: tuple[float, float], scale: float, ruler: Ruler
+) -> tuple[float, Content]:
     """The largest letters whose content fits the room, and that content."""
-    wanted, look = report.look.font_size, report.look
+    wanted, look = picture.look.font_size, picture.look
     sizes = (wanted,) if wanted else tuple(size * scale for size in SIZES if look.size or size <= USUAL)
-    arrange = _arcs if report.style == "arcs" else _text
     for points in sizes:
-        content = arrange(report, points, room[0], scale, ruler)
+        content = fill(picture, points, room[0], scale, ruler)
         if content.width <= room[0] + 1e-6 and content.height <= room[1]:
             break
     return points, content
 
 
-def _arcs(report: Report, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """Heads side by side as the width allows: queries at the left, keys at the right, lines between them."""
     row, limit = points * ROW / POINTS, LONGEST * scale
-    shown = [axis for panel in report.panels for axis in (panel.rows, panel.columns)]
+    shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
-    one = 2 * label + ((REACH if report.look.size is None else NARROWER * REACH) + 0.2) * scale
+    one = 2 * label + ((REACH if picture.look.size is None else NARROWER * REACH) + 0.2) * scale
     tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
-    across = min(max(int((width + GAP * scale) / (one + GAP * scale)), 1), len(report.panels))
-    if report.look.size:
+    across = min(max(int((width + GAP * scale) / (one + GAP * scale)), 1), len(picture.panels))
+    if picture.look.size:
         one += min(max(width - one * across - GAP * scale * (across - 1), 0) / across, WIDER * REACH * scale)
     words: list[Word] = []
     strokes, lines = [], []
-    for number, panel in enumerate(report.panels):
+    for number, panel in enumerate(picture.panels):
         down, place = divmod(number, across)
         x, y = place * (one + GAP * scale), -down * tall
         lines.append(Line(x + label, y, ruler.cut(panel.title, points, one - label), points, faint=False))
@@ -208,7 +225,7 @@ def _arcs(report: Report, points: float, width: float, scale: float, ruler: Rule
                 for index, text in enumerate(axis.labels)
             ]
         strokes.append(_strokes(panel, left + 0.1 * scale, right - 0.1 * scale, start, row))
-    height = tall * -(-len(report.panels) // across)
+    height = tall * -(-len(picture.panels) // across)
     return Content(one * across + GAP * scale * (across - 1), height, tuple(words), tuple(strokes), tuple(lines))
 
 
@@ -224,13 +241,13 @@ def _strokes(panel: Panel, left: float, right: float, top: float, row: float) ->
     return Strokes(np.stack([starts, stops], axis=1), strengths[order])
 
 
-def _text(report: Report, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """One paragraph for each head, its tokens on the colours of their weights."""
     row = points * ROW * 1.15 / POINTS
     words: list[Word] = []
     lines = []
     y = 0.0
-    for panel in report.panels:
+    for panel in picture.panels:
         for text in ruler.wrap(panel.title, points * 0.85, width):
             lines.append(Line(0, y, text, points * 0.85))
             y -= points * LINE / POINTS

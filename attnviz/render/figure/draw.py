@@ -6,24 +6,34 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from attnviz.render.figure.arcs_and_text import Styled, Word, arrange_styled
-from attnviz.render.figure.fonts import choose_fonts, readable, report_texts
+from attnviz.base.errors import AttnvizError
+from attnviz.render.figure.arcs_and_text import Styled, Word, arrange_arcs, arrange_text
+from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
 from attnviz.render.figure.grid import PAD, SMALL
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.layout import PAGE, Bar, Box, Layout, Place, arrange
+from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
 from attnviz.render.figure.text_blocks import Line
 from attnviz.render.figure.theme import THEMES, Theme, rgb
 from attnviz.report.colors import colormap, ink_on
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
-from attnviz.report.report import Report
+from attnviz.report.report import (
+    Arcs,
+    DrawnReport,
+    ExactNumbers,
+    HeadList,
+    Report,
+    ShadedText,
+    Thumbnails,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_VECTORS = 10_000  # cells of a figure drawn as shapes before a picture of them is smaller
+MAX_SHAPES = 10_000  # cells of a figure drawn as shapes before a picture of them is smaller
 FINE = 1024  # pixels that the picture of a map has at least, so that a viewer which smooths pictures blurs no cell
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -38,24 +48,34 @@ SETTINGS: dict[Any, Any] = {
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the report as a PNG, SVG or PDF; the same report gives the same bytes."""
-    if report.style == "overview" and suffix == ".png":
-        from attnviz.render.figure.thumbnails import draw_overview
+    """Writes the report as a PNG, SVG or PDF; the same report gives the same bytes.
 
-        file.write(draw_overview(report))
+    Raises:
+        AttnvizError: if the report is of something that has nothing to draw.
+    """
+    report = _drawn(report)
+    write_picture(report, picture_of(report), suffix, file)
+
+
+def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes]) -> None:
+    """Writes a picture of a report, in the way of its kind."""
+    if isinstance(report, Thumbnails) and suffix == ".png":
+        from attnviz.render.figure.thumbnails import draw_thumbnails
+
+        file.write(draw_thumbnails(picture))
         return
     import matplotlib
 
-    drawn = figure(report, vector=suffix != ".png")
+    drawn = _figure(report, picture, vector=suffix != ".png")
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # what is missing is said in the picture
         whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
         drawn.savefig(
             whole,
             format=suffix[1:],
-            dpi=report.look.dpi,
-            metadata=_metadata(report, suffix),
-            transparent=report.look.transparent,
+            dpi=picture.look.dpi,
+            metadata=_metadata(picture, suffix),
+            transparent=picture.look.transparent,
         )
     file.write(whole.getvalue())
 
@@ -65,33 +85,48 @@ def max_cells(look: Look) -> int:
     return int(0.8 * (look.size or PAGE)[1] * look.dpi)
 
 
-def figure(report: Report, vector: bool = False) -> "Figure":
+def figure(report: Report) -> "Figure":
     """The report as a matplotlib figure to go on with.
 
-    Args:
-        report: what is drawn.
-        vector: draw cells so that they stay crisp where the figure is enlarged.
+    Raises:
+        AttnvizError: if the report is of something that has nothing to draw.
     """
+    report = _drawn(report)
+    return _figure(report, picture_of(report), vector=False)
+
+
+def _drawn(report: Report) -> DrawnReport:
+    if isinstance(report, HeadList | ExactNumbers):
+        raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
+    return report
+
+
+def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
+    """The figure of a report of any kind; a vector format has cells that stay crisp where it is enlarged."""
     import matplotlib
 
-    fonts = choose_fonts(report_texts(report))
-    report = readable(report, fonts)
+    fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
+    picture, ruler = readable(picture, fonts), Ruler(fonts.families)
     with matplotlib.rc_context({**SETTINGS, "font.family": list(fonts.families)}):
-        if report.style == "overview":
-            return _draw_overview(report)
-        if report.style in ("arcs", "text"):
-            return _draw_styled(report, Ruler(fonts.families))
-        return _draw(report, arrange(report, Ruler(fonts.families)), vector)
+        match report:
+            case Thumbnails():
+                return _draw_sheet(picture)
+            case Arcs():
+                return _draw_styled(arrange_arcs(picture, ruler), picture.look)
+            case ShadedText():
+                return _draw_styled(arrange_text(picture, ruler), picture.look)
+            case _:
+                return _draw_maps(arrange(picture, ruler), picture.look, vector)
 
 
-def _draw(report: Report, layout: Layout, vector: bool) -> "Figure":
+def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    theme = THEMES[report.look.paper]
-    drawn = Figure(figsize=(layout.width, layout.height), dpi=report.look.dpi, facecolor=theme["paper"])
+    theme = THEMES[look.paper]
+    drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
-    vectors = vector and sum(panel.values.size for panel in report.panels) <= MOST_VECTORS
+    vectors = vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
         axes = _add_axes(drawn, place.box, layout, theme)
         _draw_cells(axes, place.panel, vector, vectors)
@@ -105,20 +140,21 @@ def _draw(report: Report, layout: Layout, vector: bool) -> "Figure":
     return drawn
 
 
-def _draw_overview(report: Report) -> "Figure":
+def _draw_sheet(picture: Picture) -> "Figure":
     """All thumbnails as one picture, with the text as text."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
-    theme, sheet, dpi = THEMES[report.look.paper], arrange_sheet(report), report.look.dpi
+    look, sheet = picture.look, arrange_sheet(picture)
+    theme, dpi = THEMES[look.paper], look.dpi
     high, wide = sheet.pixels.shape
     drawn = Figure(figsize=(wide / dpi, high / dpi), dpi=dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     axes = drawn.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    axes.imshow(palette(report)[sheet.pixels], interpolation="none", aspect="auto")
+    axes.imshow(palette(picture)[sheet.pixels], interpolation="none", aspect="auto")
     sides = {"l": "left", "r": "right", "s": "baseline", "m": "center"}
     for mark in sheet.marks:
         color, weight = theme["faint" if mark.faint else "ink"], "bold" if mark.bold else "normal"
@@ -128,14 +164,14 @@ def _draw_overview(report: Report) -> "Figure":
     return drawn
 
 
-def _draw_styled(report: Report, ruler: Ruler) -> "Figure":
+def _draw_styled(layout: Styled, look: Look) -> "Figure":
     """Arcs or text: tokens, the lines between them or the colours behind them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
-    theme, layout = THEMES[report.look.paper], arrange_styled(report, ruler)
-    drawn = Figure(figsize=(layout.width, layout.height), dpi=report.look.dpi, facecolor=theme["paper"])
+    theme = THEMES[look.paper]
+    drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     for strokes in layout.strokes:
         red, green, blue = (channel / 255 for channel in rgb(theme["line"]))
@@ -264,10 +300,10 @@ def _text(drawn: "Figure", x: float, y: float, text: str, points: float, color: 
     drawn.text(x, y, text, fontsize=points, color=color, transform=drawn.dpi_scale_trans, parse_math=False, **style)
 
 
-def _metadata(report: Report, suffix: str) -> dict[str, Any]:
-    said = " ".join((report.caption, *report.remarks))
+def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
+    said = " ".join((picture.caption, *picture.remarks))
     if suffix == ".png":
-        return {"Title": report.title, "Description": said, "Software": None}
+        return {"Title": picture.title, "Description": said, "Software": None}
     if suffix == ".svg":
-        return {"Title": report.title, "Description": said, "Date": None, "Creator": "attnviz"}
-    return {"Title": report.title, "Subject": said, "CreationDate": None, "Creator": "attnviz"}
+        return {"Title": picture.title, "Description": said, "Date": None, "Creator": "attnviz"}
+    return {"Title": picture.title, "Subject": said, "CreationDate": None, "Creator": "attnviz"}

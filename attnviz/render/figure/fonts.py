@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
+from attnviz.render.figure.picture import Picture
 from attnviz.report.panels import Axis, Panel
-from attnviz.report.report import Report
 
 DEFAULT = "DejaVu Sans"  # comes with matplotlib
 FIRST = (
@@ -64,24 +64,24 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
     return Fonts(tuple(families), frozenset(wanted))
 
 
-def readable(report: Report, fonts: Fonts) -> Report:
-    """The report with each missing character written as its number, and a remark that says what to install."""
+def readable(picture: Picture, fonts: Fonts) -> Picture:
+    """The picture with each missing character written as its number, and a remark that says what to install."""
     if not fonts.missing:
-        return report
+        return picture
     names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
     return replace(
-        report,
-        title=report.title.translate(names),
-        panels=tuple(_renamed(panel, names) for panel in report.panels),
-        remarks=(*(remark.translate(names) for remark in report.remarks), _advice(fonts.missing)),
+        picture,
+        title=picture.title.translate(names),
+        panels=tuple(_renamed(panel, names) for panel in picture.panels),
+        remarks=(*(remark.translate(names) for remark in picture.remarks), _advice(fonts.missing)),
     )
 
 
-def report_texts(report: Report) -> Iterable[str]:
-    """Every text of a report that a figure shows."""
-    drawn = () if report.style == "overview" else report.panels
-    labels = {label for panel in drawn for axis in (panel.rows, panel.columns) for label in axis.labels}
-    return (report.title, *report.remarks, *(panel.title for panel in report.panels), *labels)
+def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
+    """Every text that a figure shows, with or without the labels of its axes."""
+    axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
+    shown = {label for axis in axes for label in axis.labels}
+    return (picture.title, *picture.remarks, *(panel.title for panel in picture.panels), *shown)
 
 
 def font_runs(text: str) -> list[tuple[str, str | None]]:

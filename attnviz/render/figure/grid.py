@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attnviz.render.figure.labels import Labelling, fits, room, skipped
+from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
 from attnviz.report.panels import Axis, Panel
-from attnviz.report.report import Report
 
 GAP = 0.28  # inches here and below are those of a slide
 GROUP_GAP = 0.6
@@ -79,10 +79,10 @@ class Grid:
         return sum(self.bottoms) + self.title * len(self.rows) + self.cell[1] * sum(self.rows)
 
 
-def fit_grid(report: Report, area: Area, ruler: Ruler) -> Grid:
+def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> Grid:
     """The grid with the largest cells; panels that belong side by side stay so."""
-    count, group = len(report.panels), report.across or 1
-    candidates = [_labelled(report, area, across, ruler) for across in range(group, count + group, group)]
+    count, group = len(picture.panels), picture.across or 1
+    candidates = [_labelled(picture, area, across, ruler) for across in range(group, count + group, group)]
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
@@ -102,18 +102,18 @@ def axis_room(labels: float, scale: float) -> float:
     return labels + (2 * PAD + SMALL * LINE / POINTS) * scale
 
 
-def _labelled(report: Report, area: Area, across: int, ruler: Ruler) -> Grid:
+def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> Grid:
     """The grid with the largest labels that all fit, or with as many of them as fit."""
-    for labelling in _labellings(report, area):
-        grid = _sized(report, area, across, labelling, ruler)
-        if _all_fit(report, grid, ruler):
+    for labelling in _labellings(picture, area):
+        grid = _sized(picture, area, across, labelling, ruler)
+        if _all_fit(picture, grid, ruler):
             return grid
-    return _sized(report, area, across, _thinned(report, grid, area, ruler), ruler)
+    return _sized(picture, area, across, _thinned(picture, grid, area, ruler), ruler)
 
 
-def _labellings(report: Report, area: Area) -> Iterator[Labelling]:
+def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """The ways to write labels, in the order in which they are tried; landmarks are never larger than titles."""
-    wanted, marked = report.look.font_size, report.look.mark is not None
+    wanted, marked = picture.look.font_size, picture.look.mark is not None
     limit = min(LONGEST_LABEL * area.scale, 0.22 * area.width)
     if wanted is not None:
         yield from (Labelling(wanted, turned, limit) for turned in (False, True))
@@ -124,20 +124,20 @@ def _labellings(report: Report, area: Area) -> Iterator[Labelling]:
                 yield Labelling(points * area.scale, turned, limit)
 
 
-def _all_fit(report: Report, grid: Grid, ruler: Ruler) -> bool:
-    axes = {id(axis): (axis, size) for panel in report.panels for axis, size in _sides(panel, grid)}
+def _all_fit(picture: Picture, grid: Grid, ruler: Ruler) -> bool:
+    axes = {id(axis): (axis, size) for panel in picture.panels for axis, size in _sides(panel, grid)}
     return all(fits(axis, grid.labelling, size, ruler) for axis, size in axes.values())
 
 
-def _thinned(report: Report, grid: Grid, area: Area, ruler: Ruler) -> Labelling:
+def _thinned(picture: Picture, grid: Grid, area: Area, ruler: Ruler) -> Labelling:
     """The grid's labelling, with positions on the axes that could label few tokens."""
     counted = {
         axis.name
-        for panel in report.panels
+        for panel in picture.panels
         for axis, size in _sides(panel, grid)
         if skipped(axis, grid.labelling, size, ruler)
     }
-    grow = len(counted) == 2 and report.look.font_size is None
+    grow = len(counted) == 2 and picture.look.font_size is None
     larger = max(grid.labelling.points, FLAT * area.scale) if grow else grid.labelling.points
     return replace(grid.labelling, counted=frozenset(counted), points=larger)
 
@@ -146,9 +146,9 @@ def _sides(panel: Panel, grid: Grid) -> list[tuple[Axis, float]]:
     return [(panel.rows, grid.cell[1]), (panel.columns, grid.cell[0])]
 
 
-def _sized(report: Report, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> Grid:
+def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> Grid:
     """The grid of so many panels side by side, its cells as large as the area allows."""
-    panels, scale = report.panels, area.scale
+    panels, scale = picture.panels, area.scale
     across = min(across, len(panels))
     places = [divmod(number, across) for number in range(len(panels))]
     lefts, columns = [0.0] * across, [1] * across
@@ -160,7 +160,7 @@ def _sized(report: Report, area: Area, across: int, labelling: Labelling, ruler:
             lefts[column] = max(lefts[column], axis_room(room(panel.rows, labelling, ruler), scale))
         if shows_columns(panels, number, across):
             bottoms[row] = max(bottoms[row], axis_room(room(panel.columns, labelling, ruler), scale))
-    group = report.across or 1
+    group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else GAP for column in range(across)]
     grid = Grid(
         across=across,
@@ -172,12 +172,12 @@ def _sized(report: Report, area: Area, across: int, labelling: Labelling, ruler:
         gaps=(0.0, *(gap * scale for gap in gaps[1:])),
         title=(PANEL_TITLE * LINE / POINTS + GAP / 2) * scale,
     )
-    return replace(grid, cell=_cell(report, area, grid, ruler))
+    return replace(grid, cell=_cell(picture, area, grid, ruler))
 
 
-def _cell(report: Report, area: Area, grid: Grid, ruler: Ruler) -> tuple[float, float]:
+def _cell(picture: Picture, area: Area, grid: Grid, ruler: Ruler) -> tuple[float, float]:
     """Width and height of a cell, whole pixels where it has any."""
-    ratio = cell_ratio(report, ruler)
+    ratio = cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
     height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
     height = min(height, width / ratio)
@@ -186,26 +186,21 @@ def _cell(report: Report, area: Area, grid: Grid, ruler: Ruler) -> tuple[float, 
     return _whole_pixels(height * ratio, area.dpi), _whole_pixels(height, area.dpi)
 
 
-def cell_ratio(report: Report, ruler: Ruler) -> float:
+def cell_ratio(picture: Picture, ruler: Ruler) -> float:
     """How many times wider than high a cell is: square, but for numbers and for very long maps."""
-    if has_numbers(report):
-        return max((longest_number(report, ruler) + 0.8 / POINTS) / (TALLER / POINTS), 1.0)
-    rows = max(len(panel.rows.labels) for panel in report.panels)
-    columns = max(len(panel.columns.labels) for panel in report.panels)
+    if picture.numbers:
+        return max((longest_number(picture, ruler) + 0.8 / POINTS) / (TALLER / POINTS), 1.0)
+    rows = max(len(panel.rows.labels) for panel in picture.panels)
+    columns = max(len(panel.columns.labels) for panel in picture.panels)
     strip = max(rows / columns, columns / rows, LONGEST_STRIP) / LONGEST_STRIP
     return strip if rows > columns else 1 / strip
 
 
-def has_numbers(report: Report) -> bool:
-    """Whether numbers are written into the cells."""
-    return report.style == "table" or (report.style == "map" and report.look.annotate)
-
-
-def longest_number(report: Report, ruler: Ruler) -> float:
+def longest_number(picture: Picture, ruler: Ruler) -> float:
     """Inches that the longest number in a cell takes, for each point of its font's size."""
     texts = {
         panel.quantity.cell(extreme)
-        for panel in report.panels
+        for panel in picture.panels
         if panel.visible.any()
         for extreme in (float(panel.values[panel.visible].min()), float(panel.values[panel.visible].max()))
     }

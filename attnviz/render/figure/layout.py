@@ -1,4 +1,4 @@
-"""A Report to a Layout: where everything stands on the page, in inches, so that nothing overlaps or runs out."""
+"""A Picture to a Layout: where everything stands on the page, in inches, so that nothing overlaps or runs out."""
 
 import math
 from collections.abc import Iterator
@@ -13,17 +13,16 @@ from attnviz.render.figure.grid import (
     Grid,
     axis_room,
     fit_grid,
-    has_numbers,
     longest_number,
     shows_columns,
     shows_rows,
 )
 from attnviz.render.figure.labels import Labels, label_axis
+from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
 from attnviz.render.figure.text_blocks import TITLES, Line, foot_block, head_block
 from attnviz.report.colors import ColorScale
 from attnviz.report.panels import Axis, Panel, Quantity
-from attnviz.report.report import Report
 
 PAGE = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
 PAGES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
@@ -111,17 +110,21 @@ class Layout:
     numbers: float
 
 
-def arrange(report: Report, ruler: Ruler) -> Layout:
-    """The layout of the report on a page of its size, or on one as large as it needs."""
-    table = has_numbers(report)
-    factors = PAGES if table else MAP_PAGES
-    for factor in factors if report.look.size is None else factors[:1]:
-        layout = _arranged(report, factor, ruler)
-        if layout.numbers >= WANTED_NUMBER if table else _smallest(layout) >= SMALLEST_MAP:
+def arrange(picture: Picture, ruler: Ruler) -> Layout:
+    """The layout on a page of the picture's size, or as large as it needs; without numbers that none can read."""
+    layout = _fitting(picture, ruler)
+    if picture.numbers and layout.numbers < LEGIBLE * layout.scale:
+        return _fitting(replace(picture, numbers=False, remarks=(*picture.remarks, NO_NUMBERS)), ruler)
+    return layout
+
+
+def _fitting(picture: Picture, ruler: Ruler) -> Layout:
+    """The layout on the smallest page on which its numbers, or its maps, are large enough."""
+    factors = PAGES if picture.numbers else MAP_PAGES
+    for factor in factors if picture.look.size is None else factors[:1]:
+        layout = _arranged(picture, factor, ruler)
+        if layout.numbers >= WANTED_NUMBER if picture.numbers else _smallest(layout) >= SMALLEST_MAP:
             break
-    if table and layout.numbers < LEGIBLE * layout.scale:
-        plain = replace(report.look, annotate=False)
-        return arrange(replace(report, style="map", look=plain, remarks=(*report.remarks, NO_NUMBERS)), ruler)
     return layout
 
 
@@ -130,31 +133,31 @@ def _smallest(layout: Layout) -> float:
     return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
-def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
-    size = report.look.size
+def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
+    size = picture.look.size
     wide, high = size or (PAGE[0] * factor, PAGE[1] * factor)
     scale = min(max(min(wide / 10, high / 7.5), SCALES[0]), SCALES[1]) if size else 1.0
     margin = MARGIN * scale
-    bars = plain_bars(report, scale, ruler)
+    bars = plain_bars(picture, scale, ruler)
     beside = max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
-    head = head_block(report, wide - 2 * margin, scale, ruler)
-    foot = foot_block(report, wide - 2 * margin, scale, ruler, FOOT * high)
+    head = head_block(picture, wide - 2 * margin, scale, ruler)
+    foot = foot_block(picture, wide - 2 * margin, scale, ruler, FOOT * high)
     area = Area(
-        wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height, scale, report.look.dpi, bool(size)
+        wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height, scale, picture.look.dpi, bool(size)
     )
-    grid = fit_grid(report, area, ruler)
+    grid = fit_grid(picture, area, ruler)
     if size is None:
-        title = min(ruler.width(report.title, TITLES[-1], bold=True), WIDEST_FOR_TITLE)
+        title = min(ruler.width(picture.title, TITLES[-1], bold=True), WIDEST_FOR_TITLE)
         wide = max(grid.width + beside, title, NARROWEST) + 2 * margin
-        head = head_block(report, wide - 2 * margin, scale, ruler)
-        foot = foot_block(report, wide - 2 * margin, scale, ruler, high)
+        head = head_block(picture, wide - 2 * margin, scale, ruler)
+        foot = foot_block(picture, wide - 2 * margin, scale, ruler, high)
         inner = max(grid.height, LOWEST_BAR * len(bars))
         high = inner + head.height + foot.height + 2 * margin
     inner = high - 2 * margin - head.height - foot.height
     left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
     top = high - margin - head.height - max(inner - grid.height, 0) / 2
-    titles = _title_points(report, grid, scale, ruler)
-    places = tuple(_places(report, grid, left, top, scale, titles, ruler))
+    titles = _title_points(picture, grid, scale, ruler)
+    places = tuple(_places(picture, grid, left, top, scale, titles, ruler))
     return Layout(
         width=wide,
         height=high,
@@ -164,31 +167,31 @@ def _arranged(report: Report, factor: float, ruler: Ruler) -> Layout:
         lines=(*head.at(margin, high - margin), *foot.at(margin, margin + foot.height)),
         labels=grid.labelling.points,
         titles=titles,
-        numbers=_number_points(report, grid, scale, ruler) if has_numbers(report) else 0.0,
+        numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
     )
 
 
-def _title_points(report: Report, grid: Grid, scale: float, ruler: Ruler) -> float:
+def _title_points(picture: Picture, grid: Grid, scale: float, ruler: Ruler) -> float:
     """The largest size at which each panel's title is no wider than the panel, or the smallest that is legible."""
     shares = (
-        grid.cell[0] * len(panel.columns.labels) / max(ruler.width(panel.title, 1.0), 1e-6) for panel in report.panels
+        grid.cell[0] * len(panel.columns.labels) / max(ruler.width(panel.title, 1.0), 1e-6) for panel in picture.panels
     )
     return max(min(PANEL_TITLE * scale, *shares), SMALLEST_TITLE * scale)
 
 
 def _places(
-    report: Report, grid: Grid, left: float, top: float, scale: float, titles: float, ruler: Ruler
+    picture: Picture, grid: Grid, left: float, top: float, scale: float, titles: float, ruler: Ruler
 ) -> Iterator[Place]:
     wide, high = grid.cell
-    pixel = report.look.dpi
-    for number, panel in enumerate(report.panels):
+    pixel = picture.look.dpi
+    for number, panel in enumerate(picture.panels):
         row, column = divmod(number, grid.across)
         x = left + sum(grid.gaps[: column + 1]) + sum(grid.lefts[: column + 1]) + wide * sum(grid.columns[:column])
         y = top - grid.title * (row + 1) - high * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
         width, height = wide * len(panel.columns.labels), high * len(panel.rows.labels)
         box = Box(round(x * pixel) / pixel, round((y - height) * pixel) / pixel, width, height)
-        shown_rows = shows_rows(report.panels, number, grid.across)
-        shown_columns = shows_columns(report.panels, number, grid.across)
+        shown_rows = shows_rows(picture.panels, number, grid.across)
+        shown_columns = shows_columns(picture.panels, number, grid.across)
         rows = _named(panel.rows, grid, high, height, scale, ruler) if shown_rows else None
         columns = _named(panel.columns, grid, wide, width, scale, ruler) if shown_columns else None
         yield Place(
@@ -216,17 +219,17 @@ def _named(axis: Axis, grid: Grid, cell: float, length: float, scale: float, rul
     )
 
 
-def _number_points(report: Report, grid: Grid, scale: float, ruler: Ruler) -> float:
+def _number_points(picture: Picture, grid: Grid, scale: float, ruler: Ruler) -> float:
     wide, high = grid.cell
-    widest = longest_number(report, ruler)
+    widest = longest_number(picture, ruler)
     return min(LARGEST_NUMBER * scale, high * POINTS / TALLER * 1.1, wide / (widest + 0.6 / POINTS))
 
 
-def plain_bars(report: Report, scale: float, ruler: Ruler) -> list[Bar]:
+def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     """The colour bars with the room that their numbers and names take, not yet in their places."""
     bars = []
     points = SMALL * scale
-    scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
+    scales = dict.fromkeys((panel.quantity, panel.scale) for panel in picture.panels)
     for quantity, colors in scales if len(scales) <= MOST_BARS else ():
         name = tuple(ruler.wrap(quantity.name, points, BAR_NAME * scale))
         ticks = _ticks(quantity, colors)

@@ -7,19 +7,19 @@ wherever a reader lacks the one that it was measured in.
 import io
 import math
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.render.figure.draw import max_cells as figure_cells
-from attnviz.render.figure.draw import write as write_figure
+from attnviz.render.figure.draw import write_picture
+from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.theme import THEMES
 from attnviz.render.terminal.lines import fit, wrap
 from attnviz.report.captions import part_caption, part_title
 from attnviz.report.look import SLIDES, Look
-from attnviz.report.report import Report, Summary
+from attnviz.report.report import DrawnReport, ExactNumbers, HeadList, Report, Summary, Thumbnails
 
 if TYPE_CHECKING:
     from pptx.dml.color import RGBColor
@@ -36,7 +36,7 @@ POINTS, LINE, COLUMN = 72, 1.3, 0.62  # of an inch; height of a line and width o
 FEWEST_DPI = 300
 SMALLER = 2.0  # pictures are drawn on so much smaller a page, where figures keep their letters legible, and enlarged
 SMALLEST_FONT = 3.0  # points, that a figure takes
-MOST_SLIDES = 200
+MAX_SLIDES = 200
 LONGEST_TEXT = 240  # characters of the text on the title slide
 LARGEST_INCHES = 56  # of a slide, as the format has it
 LONGEST_PROPERTY = 255  # characters
@@ -58,15 +58,17 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as a deck; the same report gives the same bytes.
 
     Raises:
-        AttnvizError: if python-pptx is not installed, or there would be more slides than anyone shows.
+        AttnvizError: if python-pptx is not installed, there is nothing to draw, or more slides than anyone shows.
     """
-    parts = list(_parts(report))
-    if len(parts) > MOST_SLIDES:
+    if isinstance(report, HeadList | ExactNumbers):
+        raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
+    parts = _parts(report)
+    if len(parts) > MAX_SLIDES:
         raise AttnvizError(f"{len(parts)} slides are too many; --heads 3.2,4.5 chooses and --per-slide 16 shares them")
     deck = _new_deck(report)
     _add_title_slide(deck, report)
     for part in parts:
-        _add_picture_slide(deck, part, report.caption)
+        _add_picture_slide(deck, part)
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
     whole = io.BytesIO()
@@ -92,17 +94,16 @@ def slide_size(look: Look) -> tuple[float, float]:
     return size
 
 
-def _parts(report: Report) -> Iterator[Report]:
-    """The report of each slide: panels that belong side by side stay together, and an overview stays whole."""
-    if report.style == "overview":
-        yield report
-        return
+def _parts(report: DrawnReport) -> list[DrawnReport]:
+    """What each slide shows: panels that belong side by side stay together, and thumbnails stay whole."""
+    if isinstance(report, Thumbnails):
+        return [report]
     count = report.look.per_slide * (report.across or 1)
-    for start in range(0, len(report.panels), count):
-        yield replace(report, panels=report.panels[start : start + count], summary=None)
+    starts = range(0, len(report.panels), count)
+    return [replace(report, panels=report.panels[start : start + count]) for start in starts]
 
 
-def _new_deck(report: Report) -> "Presentation":
+def _new_deck(report: DrawnReport) -> "Presentation":
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
@@ -119,7 +120,7 @@ def _new_deck(report: Report) -> "Presentation":
     return deck
 
 
-def _add_title_slide(deck: "Presentation", report: Report) -> None:
+def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     """The heading, and under it the model, the picture in a sentence, and what must be known of it."""
     width, height = slide_size(report.look)
     inner = width - 2 * MARGIN
@@ -129,38 +130,37 @@ def _add_title_slide(deck: "Presentation", report: Report) -> None:
     _add_notes(slide, lines)
 
 
-def _origin_lines(report: Report) -> list[str]:
+def _origin_lines(report: DrawnReport) -> list[str]:
     """The model, and the text where the heading is not all of it."""
-    about = report.numbers.about if report.numbers is not None else {}
-    origin = about.get("recording") or about.get("recording_a") or {}
+    origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
     cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
     shown = [f"“{cut}”"] if text and text != report.title else []
     return [*shown, f"Model: {origin['model']}"] if origin else []
 
 
-def _add_picture_slide(deck: "Presentation", part: Report, caption: str) -> None:
+def _add_picture_slide(deck: "Presentation", part: DrawnReport) -> None:
     """A head or a few, the remarks under them; what is said of them is the alternative text and in the notes."""
     from pptx.util import Inches
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
-    slide = _add_slide(deck, part, part_title(part.panels, part.style), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    slide = _add_slide(deck, part, part_title(part), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
     remarks = _fitted(" ".join(part.remarks), inner, MOST_REMARKS, REMARK)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture(part, size), *box)
-    said = part_caption(part.panels, part.style)
-    picture.name = _clean(part_title(part.panels, part.style))
+    said = part_caption(part)
+    picture.name = _clean(part_title(part))
     described: Any = picture._element.nvPicPr
     described.cNvPr.set("descr", _clean(said))
     if remarks.lines:
         _add_text(slide, part, [" ".join(part.remarks)], Box(MARGIN, height - room, inner, room), REMARK)
-    _add_notes(slide, [said, caption, *part.remarks])
+    _add_notes(slide, [said, part.caption, *part.remarks])
 
 
-def _add_table_slide(deck: "Presentation", report: Report, summary: Summary) -> None:
+def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
     """The summary as a table, as many rows of it as can be read."""
     from pptx.util import Inches
 
@@ -189,19 +189,20 @@ def _fill_cell(cell: Any, text: str) -> None:
     cell.text_frame.paragraphs[0].font.size = Pt(TABLE)
 
 
-def _picture(part: Report, size: tuple[float, float]) -> IO[bytes]:
+def _picture(part: DrawnReport, size: tuple[float, float]) -> IO[bytes]:
     """The panels alone: what is said of them stands on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = max(part.look.dpi, FEWEST_DPI)
-    smaller = 1.0 if part.style == "overview" else SMALLER
+    smaller = 1.0 if isinstance(part, Thumbnails) else SMALLER
     font = None if part.look.font_size is None else max(part.look.font_size / smaller, SMALLEST_FONT)
     look = replace(part.look, size=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
-    picture = io.BytesIO()
-    write_figure(replace(part, title="", panels=panels, remarks=(), look=look), ".png", picture)
-    return picture
+    alone: Picture = replace(picture_of(part), title="", remarks=(), panels=panels, look=look, summary=None)
+    file = io.BytesIO()
+    write_picture(part, alone, ".png", file)
+    return file
 
 
-def _add_slide(deck: "Presentation", report: Report, heading: str, box: Box) -> "Slide":
+def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Box) -> "Slide":
     """A slide of the theme's colour with its heading, which is the slide's title to outlines and screen readers."""
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
@@ -212,14 +213,14 @@ def _add_slide(deck: "Presentation", report: Report, heading: str, box: Box) -> 
     return slide
 
 
-def _add_text(slide: "Slide", report: Report, lines: list[str], box: Box, sizes: tuple[int, ...]) -> None:
+def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...]) -> None:
     from pptx.util import Emu
 
     nowhere = Emu(0)
     _fill(slide.shapes.add_textbox(nowhere, nowhere, nowhere, nowhere), report, lines, box, sizes, "faint")
 
 
-def _fill(shape: Any, report: Report, lines: list[str], box: Box, sizes: tuple[int, ...], ink: str) -> None:
+def _fill(shape: Any, report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...], ink: str) -> None:
     """Puts lines of text into a shape at a place, at the largest size at which they fit."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
@@ -270,7 +271,7 @@ def _add_notes(slide: "Slide", lines: list[str]) -> None:
     notes.text = "\n".join(map(_clean, lines))
 
 
-def _color(report: Report, name: str) -> "RGBColor":
+def _color(report: DrawnReport, name: str) -> "RGBColor":
     """A colour of the report's theme."""
     from pptx.dml.color import RGBColor
 

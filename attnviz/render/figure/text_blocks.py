@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from attnviz.render.figure.grid import PAD
+from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
-from attnviz.report.report import Report
 
 TITLES = (22.0, 20.0, 18.0, 16.0)  # points
 REMARK = 10.0
@@ -25,7 +25,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Lines of text below each other, and the height that they take."""
 
     lines: tuple[Line, ...]
@@ -36,33 +36,33 @@ class Block:
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
 
-def head_block(report: Report, width: float, scale: float, ruler: Ruler) -> Block:
+def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
     """The title: smaller where it is long, on two lines where it is longer, else cut."""
     sizes = [points * scale for points in TITLES]
-    points = next((size for size in sizes if ruler.width(report.title, size, bold=True) <= width), sizes[-1])
-    texts = ruler.clamp(report.title, points, width, 2, bold=True)
+    points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
+    texts = ruler.clamp(picture.title, points, width, 2, bold=True)
     line = points * LINE / POINTS
     lines = (Line(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
-    return Block(tuple(lines), len(texts) * line + PAD * scale)
+    return TextBlock(tuple(lines), len(texts) * line + PAD * scale)
 
 
-def foot_block(report: Report, width: float, scale: float, ruler: Ruler, most: float) -> Block:
+def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most: float) -> TextBlock:
     """The summary and the remarks, in at most ``most`` inches."""
     points = REMARK * scale
     line = points * LINE / POINTS
-    table, left_out = _summary(report, width, points * 1.15, ruler)
+    table, left_out = _summary(picture, width, points * 1.15, ruler)
     start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
-    text = " ".join((*left_out, *report.remarks))
+    text = " ".join((*left_out, *picture.remarks))
     texts = ruler.clamp(text, points, width, max(int((most - start) / line), 1))
     lines = (Line(0, -start - number * line, text, points) for number, text in enumerate(texts))
-    return Block((*table, *lines), start + len(texts) * line if table or texts else 0.0)
+    return TextBlock((*table, *lines), start + len(texts) * line if table or texts else 0.0)
 
 
-def _summary(report: Report, width: float, points: float, ruler: Ruler) -> tuple[list[Line], list[str]]:
+def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[Line], list[str]]:
     """The summary's cells, or a sentence saying that it is left out."""
-    if report.summary is None:
+    if picture.summary is None:
         return [], []
-    rows = (report.summary.header, *report.summary.rows)
+    rows = (picture.summary.header, *picture.summary.rows)
     if len(rows) > MOST_SUMMARY + 1:
         return [], [f"The table of {len(rows) - 1} heads is left out here."]
     gap = 2 * points / POINTS

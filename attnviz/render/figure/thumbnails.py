@@ -13,12 +13,12 @@ from PIL.PngImagePlugin import PngInfo
 
 from attnviz.base.arrays import ByteArray
 from attnviz.base.errors import AttnvizError
-from attnviz.render.figure.fonts import choose_fonts, readable, report_texts
+from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
 from attnviz.render.figure.letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
+from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.theme import THEMES, rgb
 from attnviz.report.colors import NAN, colormap
 from attnviz.report.panels import Panel
-from attnviz.report.report import Report
 
 ABSENT, HATCH, NOT_A_NUMBER = LEVELS, LEVELS + 1, LEVELS + 2
 FAST = 1  # of zlib's levels: the higher ones take several times the time for files about as large
@@ -75,30 +75,30 @@ class Frame:
         return self.side[0] + round(self.number * 1.35) + self.gap, self.side[1] + self.gap
 
 
-def draw_overview(report: Report) -> bytes:
-    """The overview as a palette PNG."""
-    drawn = readable(report, choose_fonts(report_texts(report)))
-    sheet = arrange_sheet(drawn)
+def draw_thumbnails(picture: Picture) -> bytes:
+    """The thumbnails as a palette PNG."""
+    sheet = arrange_sheet(readable(picture, choose_fonts(shown_texts(picture, labels=False))))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
         write_mark(pixels, mark)
-    picture = Image.fromarray(pixels)
-    picture.putpalette(palette(report).tobytes())
+    image = Image.fromarray(pixels)
+    image.putpalette(palette(picture).tobytes())
     said = PngInfo()
-    said.add_itxt("Title", report.title)
-    said.add_itxt("Description", " ".join((report.caption, *report.remarks)))
+    said.add_itxt("Title", picture.title)
+    said.add_itxt("Description", " ".join((picture.caption, *picture.remarks)))
+    look = picture.look
     with io.BytesIO() as file:
-        clear = {"transparency": PAPER} if report.look.transparent else {}
-        picture.save(file, "PNG", pnginfo=said, dpi=(report.look.dpi, report.look.dpi), compress_level=FAST, **clear)
+        clear = {"transparency": PAPER} if look.transparent else {}
+        image.save(file, "PNG", pnginfo=said, dpi=(look.dpi, look.dpi), compress_level=FAST, **clear)
         return file.getvalue()
 
 
-def palette(report: Report) -> ByteArray:
+def palette(picture: Picture) -> ByteArray:
     """The colours that the pixels of a sheet name, ``(256, 3)``."""
-    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEMES[report.look.paper].items()}
+    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEMES[picture.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
     chosen = np.rint(np.linspace(0, 255, LEVELS)).astype(np.intp)
-    colors[:LEVELS] = colormap(report.panels[0].scale.colormap)[chosen]
+    colors[:LEVELS] = colormap(picture.panels[0].scale.colormap)[chosen]
     colors[[ABSENT, HATCH, NOT_A_NUMBER]] = theme["absent"], theme["hatch"], NAN
     for start, ink in ((INK, "ink"), (FAINT, "faint")):
         share = np.linspace(0, 1, STEPS)[:, None]
@@ -106,22 +106,22 @@ def palette(report: Report) -> ByteArray:
     return np.rint(colors).astype(np.uint8)
 
 
-def arrange_sheet(report: Report) -> Sheet:
+def arrange_sheet(picture: Picture) -> Sheet:
     """The thumbnails in their places, their numbers, the title, the remarks and the colour bar.
 
     Raises:
         AttnvizError: if they do not fit a page of the size asked for.
     """
-    groups = [list(panels) for _, panels in groupby(report.panels, key=lambda panel: panel.group)]
-    size = report.look.size
-    page = (round(size[0] * report.look.dpi), round(size[1] * report.look.dpi)) if size else None
+    groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
+    size = picture.look.size
+    page = (round(size[0] * picture.look.dpi), round(size[1] * picture.look.dpi)) if size else None
     unit = min(page[0] / 2000, page[1] / 1500) if page else 1.0
     margin = round(MARGIN * unit)
     left = margin + round(max(text_width(panels[0].group, round(TEXT * unit)) for panels in groups) + 20 * unit)
     right = margin + round(BESIDE * unit)
     top = margin + round(TITLE * 1.6 * unit)
     width = page[0] if page else PAGE[0]
-    said = " ".join(report.remarks)
+    said = " ".join(picture.remarks)
     foot = _foot(said, width, margin, unit)
     room = (page[1] - top - foot, page[0] - left - right) if page else (PAGE[1], PAGE[0] - left - right)
     groups = _banded(groups, room)
@@ -142,8 +142,8 @@ def arrange_sheet(report: Report) -> Sheet:
     pixels = np.full((page[1], page[0]), PAPER, dtype=np.uint8)
     marks = [*_place(pixels, groups, frame, left, top), *(() if frame.number else _headed(groups, frame, left, top))]
     x = left + frame.step[1] * frame.columns + round(20 * unit)
-    marks += _bar(pixels, report.panels[0], x, top, frame.step[0] * frame.rows, unit)
-    marks += _title(report.title, margin, page[0] - 2 * margin, unit)
+    marks += _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, unit)
+    marks += _title(picture.title, margin, page[0] - 2 * margin, unit)
     remarks = wrap_text(said, page[0] - 2 * margin, round(SMALL * unit))
     for number, line in enumerate(remarks):
         y = page[1] - margin - (len(remarks) - 1 - number) * SMALL * 1.35 * unit

@@ -16,11 +16,10 @@ from attnviz.render.page.encoding import PRECISIONS, base85
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle, read_asset
-from attnviz.report.arcs_and_text import find_query
 from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.look import Look
 from attnviz.report.numbers import HeadCells, Numbers
-from attnviz.report.report import Report, Summary
+from attnviz.report.report import ExactNumbers, HeadAtlas, Report, Summary
 from attnviz.text.tokens import Tokens
 
 POLICY = (
@@ -39,18 +38,23 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the page; the same report gives the same bytes.
 
     Raises:
-        AttnvizError: if the report is of something that has no cells.
+        AttnvizError: if the report is of something that a page does not show.
     """
-    if report.table_of_heads is not None:
-        from attnviz.render.page.head_atlas import write_atlas
+    match report:
+        case HeadAtlas():
+            from attnviz.render.page.head_atlas import write_atlas
 
-        write_atlas(report, report.table_of_heads, file)
-        return
-    if report.numbers is None:
-        raise AttnvizError(f"there are no heads to show in a {suffix} page; attnviz show and compare have them")
+            write_atlas(report, file)
+        case ExactNumbers():
+            _write_heads(report, file)
+        case _:
+            raise AttnvizError(f"there are no heads to show in a {suffix} page; attnviz show and compare have them")
+
+
+def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     plan = plan_page(report.numbers.heads, report.look.max_size)
     heads, keys = pack_heads(report.numbers.heads, plan)
-    file.write(_opening(report, report.numbers, plan, heads).encode())
+    file.write(_opening(report, plan, heads).encode())
     if plan.factored:
         _write_data(file, "worker", bundle("worker.js").encode())
     for number, packed_keys in enumerate(keys):
@@ -66,10 +70,10 @@ def _write_data(file: IO[bytes], name: str, content: bytes) -> None:
     file.write(b'<script type="text/plain" id="%s">%s</script>\n' % (name.encode(), content))
 
 
-def _opening(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> str:
+def _opening(report: ExactNumbers, plan: Plan, heads: list[PackedHead]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
     style, script = _style(report.look), bundle("page.js")
-    data = _about_page(report, numbers, plan, heads)
+    data = _about_page(report, plan, heads)
     fields = {
         "policy": POLICY.format(
             script=_digest(script), style=_digest(style), worker=" worker-src blob:;" if plan.factored else ""
@@ -95,9 +99,9 @@ def _style(look: Look) -> str:
     return style.replace("(prefers-color-scheme: dark)", condition).replace("light dark;", f"{look.theme};")
 
 
-def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[PackedHead]) -> dict[str, Any]:
+def _about_page(report: ExactNumbers, plan: Plan, heads: list[PackedHead]) -> dict[str, Any]:
     """Everything but the heads' own numbers, as JSON values."""
-    texts, sequential = _Texts(plan), report.look.cmap or SEQUENTIAL
+    numbers, texts, sequential = report.numbers, _Texts(plan), report.look.cmap or SEQUENTIAL
     described = [_about_head(cells, head, texts) for cells, head in zip(numbers.heads, heads, strict=True)]
     sides = [packed for head in heads for packed in head.sides]
     absent, nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
@@ -105,7 +109,7 @@ def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[Packed
         "title": report.title,
         "caption": report.caption,
         "remarks": [*_remarks(numbers, plan, absent, nan), *report.remarks],
-        **_about_start(report, numbers),
+        **_about_start(report),
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
         "block": plan.block,
@@ -125,17 +129,15 @@ def _about_page(report: Report, numbers: Numbers, plan: Plan, heads: list[Packed
     }
 
 
-def _about_start(report: Report, numbers: Numbers) -> dict[str, Any]:
+def _about_start(report: ExactNumbers) -> dict[str, Any]:
     """What is shown first: the view, the token that is chosen in it, and the colours."""
-    look, first = report.look, numbers.heads[0]
-    fixed = not isinstance(look.limits, str)
-    query = find_query(first.maps.query_tokens, look.query)[0] if look.query is not None else -1
+    look = report.look
     return {
-        "view": "table" if report.style == "table" else {"heatmap": "matrix"}.get(look.style, look.style),
-        "query": query - first.queries.start if first.queries.start <= query < first.queries.stop else None,
+        "view": report.view,
+        "query": report.query,
         "steps": "log" if look.color_scale == "log" else None,
         "limits": "head" if look.limits == "head" else "page",
-        "fixed": list(look.limits) if fixed else None,
+        "fixed": list(look.limits) if not isinstance(look.limits, str) else None,
     }
 
 

@@ -13,7 +13,7 @@ from attnviz.metrics.head_table import HeadRow, HeadTable
 from attnviz.metrics.metrics import METRICS
 from attnviz.report.colors import colormap, ink_on
 from attnviz.report.panels import Panel
-from attnviz.report.report import Report
+from attnviz.report.report import HeadAtlas
 
 SHADES = 64  # classes of colours
 POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
@@ -33,11 +33,11 @@ th { font-weight: normal; color: var(--dim) } td, th { padding: 2px 6px; text-al
 """
 
 
-def write_atlas(report: Report, table: HeadTable, file: IO[bytes]) -> None:
+def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     """Writes the page; the same report gives the same bytes."""
     style = STYLE + _shades(report.panels[0].scale.colormap if report.panels else "viridis")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    rows = {(row.layer, row.head): row for row in table.rows}
+    rows = {(row.layer, row.head): row for row in report.table.rows}
     lines = (
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -49,7 +49,7 @@ def write_atlas(report: Report, table: HeadTable, file: IO[bytes]) -> None:
         '<div class="atlas">',
         *(_figure(panel, rows) for panel in report.panels),
         "</div>",
-        _all_heads(table),
+        _all_heads(report.table),
         "</body></html>\n",
     )
     file.write("\n".join(lines).encode())

@@ -1,5 +1,6 @@
 """A Report as lines for a terminal: numbers on colour where they fit, blocks of colour where they don't."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
@@ -10,10 +11,19 @@ from attnviz.render.terminal.overview import thumbnails
 from attnviz.render.terminal.table import summary_lines
 from attnviz.render.terminal.text import shaded_texts
 from attnviz.report.look import Look
-from attnviz.report.panels import Panel
-from attnviz.report.report import Report
+from attnviz.report.panels import Axis, Panel
+from attnviz.report.report import (
+    DrawnReport,
+    ExactNumbers,
+    HeadList,
+    NumberTables,
+    Report,
+    ShadedText,
+    Summary,
+    Thumbnails,
+)
 
-MOST_CELLS = 120  # a picture of more rows than this no longer fits a screen
+MAX_CELLS = 120  # a picture of more rows than this no longer fits a screen
 MARGIN = 12  # columns left for row labels where a map is pooled
 
 
@@ -24,64 +34,57 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def max_cells(look: Look) -> int:
     """The most rows or columns that fit this width, one column each."""
-    return max(8, min(look.width - MARGIN, MOST_CELLS))
+    return max(8, min(look.width - MARGIN, MAX_CELLS))
 
 
 def report_lines(report: Report) -> list[Line]:
     """The whole picture, line by line, none wider than the look's width."""
-    width = report.look.width
-    report = replace(report, panels=tuple(map(_with_marks, report.panels)))
-    if report.look.ascii:
-        report = _all_ascii(report)
-    lines = [[Span(fit(report.title, width).rstrip(), style="bold")], []]
-    if report.panels:
-        lines += [*_panels_lines(report), *_legends(report)]
-    if report.summary is not None:
-        lines += [*summary_lines(report.summary, report.look), []]
-    lines += [[Span(line)] for line in wrap(report.caption, width)]
-    return lines + [[Span(line, style="dim")] for remark in report.remarks for line in wrap(remark, width)]
+    look = report.look
+    written = in_ascii if look.ascii else str
+    lines = [[Span(fit(written(report.title), look.width).rstrip(), style="bold")], []]
+    match report:
+        case HeadList(summary=summary) | ExactNumbers(summary=summary):
+            lines += _summary_lines(summary, look)
+        case _:
+            lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
+    lines += [[Span(line)] for line in wrap(written(report.caption), look.width)]
+    return lines + [
+        [Span(line, style="dim")] for remark in report.remarks for line in wrap(written(remark), look.width)
+    ]
 
 
-def _with_marks(panel: Panel) -> Panel:
-    """The panel with its landmarks as its labels, where it has any."""
-    rows, columns = (
-        replace(axis, labels=axis.marked()) if axis.marks else axis for axis in (panel.rows, panel.columns)
-    )
-    return replace(panel, rows=rows, columns=columns)
+def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
+    return [] if summary is None else [*summary_lines(summary, look), []]
 
 
-def _panels_lines(report: Report) -> list[Line]:
-    """The panels in the report's style."""
-    if report.style == "text":
-        return list(shaded_texts(report))
-    return list(thumbnails(report) if report.style == "overview" else map_bands(report, choose_grid(report)))
+def _panel_lines(report: DrawnReport) -> Iterator[Line]:
+    """The panels of a report as its kind says, and the legend of their colours where there is one to read."""
+    look, panels = report.look, [_as_written(panel, report.look) for panel in report.panels]
+    match report:
+        case ShadedText():
+            yield from shaded_texts(panels, look)
+            reads_colors = bool(look.colors)
+        case Thumbnails():
+            yield from thumbnails(panels, look)
+            reads_colors = True
+        case _:
+            grid = choose_grid(panels, report.across, look, tables=isinstance(report, NumberTables))
+            yield from map_bands(panels, grid, look)
+            reads_colors = bool(look.colors) or not grid.numbers
+    if reads_colors:
+        scales = dict.fromkeys((panel.quantity, panel.scale) for panel in panels)
+        yield from (legend(quantity.name, quantity.text, scale, look) for quantity, scale in scales)
+        yield []
 
 
-def _legends(report: Report) -> list[Line]:
-    """The legend of each scale, where there are colours or shades to read."""
-    if not report.look.colors and report.style != "overview" and _writes_numbers(report):
-        return []
-    scales = dict.fromkeys((panel.quantity, panel.scale) for panel in report.panels)
-    return [*(legend(quantity.name, quantity.text, scale, report.look) for quantity, scale in scales), []]
+def _as_written(panel: Panel, look: Look) -> Panel:
+    """The panel with its words as a terminal writes them."""
+    title = in_ascii(panel.title) if look.ascii else panel.title
+    rows, columns = (_axis_as_written(axis, look) for axis in (panel.rows, panel.columns))
+    return replace(panel, title=title, rows=rows, columns=columns)
 
 
-def _writes_numbers(report: Report) -> bool:
-    return report.style == "text" or choose_grid(report).numbers
-
-
-def _all_ascii(report: Report) -> Report:
-    """The report with every word in ASCII, before anything is measured."""
-    return replace(
-        report,
-        title=in_ascii(report.title),
-        panels=tuple(_ascii_labels(panel) for panel in report.panels),
-        caption=in_ascii(report.caption),
-        remarks=tuple(in_ascii(remark) for remark in report.remarks),
-    )
-
-
-def _ascii_labels(panel: Panel) -> Panel:
-    rows, columns = (
-        replace(axis, labels=tuple(in_ascii(label) for label in axis.labels)) for axis in (panel.rows, panel.columns)
-    )
-    return replace(panel, title=in_ascii(panel.title), rows=rows, columns=columns)
+def _axis_as_written(axis: Axis, look: Look) -> Axis:
+    """The axis with its landmarks as its labels, where it has any, and in ASCII where there is no more."""
+    labels = axis.marked() if axis.marks else axis.labels
+    return replace(axis, labels=tuple(map(in_ascii, labels)) if look.ascii else labels)

@@ -9,7 +9,6 @@ from attnviz.render.terminal.cells import Grid, block_cells, half_cells, number_
 from attnviz.render.terminal.lines import Line, Span, fit, right, widest
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
-from attnviz.report.report import Report
 
 GAP = 3  # columns between panels
 TALLEST_HEADER = 10  # lines of key labels written downwards
@@ -17,33 +16,39 @@ WIDEST_CELL = 10
 NARROWEST_NUMBER = 3
 
 
-def map_bands(report: Report, grid: Grid) -> Iterator[Line]:
+def map_bands(panels: list[Panel], grid: Grid, look: Look) -> Iterator[Line]:
     """The panels side by side as the grid says, band below band; one that is too wide goes on below."""
-    panels = [part for panel in report.panels for part in _fitting_parts(panel, grid, report.look.width)]
-    for start in range(0, len(panels), grid.across):
-        yield from _band(panels[start : start + grid.across], grid, report.look)
+    parts = [part for panel in panels for part in _fitting_parts(panel, grid, look.width)]
+    for start in range(0, len(parts), grid.across):
+        yield from _band(parts[start : start + grid.across], grid, look)
         yield []
 
 
-def choose_grid(report: Report) -> Grid:
-    """The geometry in which the panels fit the width: with numbers if that is possible, then in the fewest lines."""
-    columns = max(len(panel.columns.labels) for panel in report.panels)
-    grids = _grids(report)
-    for wanted in (report.across or 1, 1):
+def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables: bool) -> Grid:
+    """The geometry in which the panels fit the width: with numbers if that is possible, then in the fewest lines.
+
+    Args:
+        panels: what is drawn.
+        together: how many panels belong side by side; ``None`` where any number may.
+        look: the width, and what can be written.
+        tables: whether every number is written out, however long the panels become.
+    """
+    columns = max(len(panel.columns.labels) for panel in panels)
+    grids = _grids(panels, look, tables)
+    for wanted in (together or 1, 1):
         fitting = [
-            replace(grid, across=_across(grid, columns, report))
+            replace(grid, across=_across(grid, columns, len(panels), together, look.width))
             for grid in grids
-            if grid.labels + 1 + wanted * (columns * grid.cell + GAP) - GAP <= report.look.width
+            if grid.labels + 1 + wanted * (columns * grid.cell + GAP) - GAP <= look.width
         ]
         numbered = [grid for grid in fitting if grid.numbers]
         if fitting:
-            return min(numbered, key=lambda grid: _lines(grid, report)) if numbered else fitting[0]
+            return min(numbered, key=lambda grid: _lines(grid, panels)) if numbered else fitting[0]
     return grids[-1]
 
 
-def _grids(report: Report) -> list[Grid]:
-    """The geometries that the report's cells allow, from the widest to the densest."""
-    panels, look = report.panels, report.look
+def _grids(panels: list[Panel], look: Look, tables: bool) -> list[Grid]:
+    """The geometries that the cells allow, from the widest to the densest."""
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     number = max(NARROWEST_NUMBER, *(_number_width(panel) for panel in panels))
     key = max(widest(panel.columns.labels) for panel in panels)
@@ -52,7 +57,7 @@ def _grids(report: Report) -> list[Grid]:
     numbered = [Grid(number + 1, True, 1, "down", labels)]
     if max(number, key) < WIDEST_CELL:
         numbered.append(Grid(max(number, key) + 1, True, 1, "across", labels))
-    if report.style == "table":
+    if tables:
         return numbered
     if look.colors:
         numbered.append(Grid(number, True, 1, "down", labels))
@@ -64,21 +69,21 @@ def _grids(report: Report) -> list[Grid]:
     ]
 
 
-def _lines(grid: Grid, report: Report) -> float:
+def _lines(grid: Grid, panels: list[Panel]) -> float:
     """The lines that the panels take; those of labels written down, and of cells without padding, count for more."""
-    rows = max(len(panel.rows.labels) for panel in report.panels)
-    tallest = max(len(_stacked(label, TALLEST_HEADER)) for label in report.panels[0].columns.labels)
-    lines = -(-len(report.panels) // grid.across) * (rows + 2 + (1 if grid.header == "across" else tallest))
+    rows = max(len(panel.rows.labels) for panel in panels)
+    tallest = max(len(_stacked(label, TALLEST_HEADER)) for label in panels[0].columns.labels)
+    lines = -(-len(panels) // grid.across) * (rows + 2 + (1 if grid.header == "across" else tallest))
     return lines * (1.0 if grid.header == "across" else 1.5)
 
 
-def _across(grid: Grid, columns: int, report: Report) -> int:
+def _across(grid: Grid, columns: int, count: int, together: int | None, width: int) -> int:
     """How many panels stand side by side: as many as fit, spread evenly over the bands."""
-    most = max(1, (report.look.width - grid.labels - 1 + GAP) // (columns * grid.cell + GAP))
-    if report.across is not None:
-        return report.across if most >= report.across else 1
-    bands = -(-len(report.panels) // most)
-    return -(-len(report.panels) // bands)
+    most = max(1, (width - grid.labels - 1 + GAP) // (columns * grid.cell + GAP))
+    if together is not None:
+        return together if most >= together else 1
+    bands = -(-count // most)
+    return -(-count // bands)
 
 
 def _band(panels: list[Panel], grid: Grid, look: Look) -> list[Line]:

@@ -9,7 +9,6 @@ from attnviz.render.terminal.cells import Grid, block_cells, half_cells
 from attnviz.render.terminal.lines import Line, Span, fit
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
-from attnviz.report.report import Report
 
 SMALLEST, LARGEST = 8, 16  # columns of a thumbnail
 GRID = Grid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
@@ -21,18 +20,18 @@ def thumbnail_cells(look: Look) -> int:
     return min(max((look.width + 1) // across - 1, SMALLEST), LARGEST)
 
 
-def thumbnails(report: Report) -> Iterator[Line]:
+def thumbnails(panels: list[Panel], look: Look) -> Iterator[Line]:
     """The panels of each group side by side, evenly over as few bands as the width allows."""
-    side = max(len(panel.columns.labels) for panel in report.panels)
-    most = max(1, (report.look.width + 1) // (max(side, SMALLEST) + 1))
-    alike = len({panel.title for panel in report.panels}) < len(report.panels)
-    for name, group in groupby(report.panels, lambda panel: panel.group):
-        panels = list(group)
+    side = max(len(panel.columns.labels) for panel in panels)
+    most = max(1, (look.width + 1) // (max(side, SMALLEST) + 1))
+    alike = len({panel.title for panel in panels}) < len(panels)
+    for name, group in groupby(panels, lambda panel: panel.group):
+        band = list(group)
         if alike:
-            yield [Span(fit(name, report.look.width).rstrip(), style="bold")]
-        across = -(-len(panels) // -(-len(panels) // most))
-        for start in range(0, len(panels), across):
-            yield from _thumbnail_band(panels[start : start + across], report.look)
+            yield [Span(fit(name, look.width).rstrip(), style="bold")]
+        across = -(-len(band) // -(-len(band) // most))
+        for start in range(0, len(band), across):
+            yield from _thumbnail_band(band[start : start + across], look)
 
 
 def _thumbnail_band(panels: list[Panel], look: Look) -> Iterator[Line]:

@@ -8,16 +8,15 @@ from attnviz.render.terminal.lines import Line, Span, fit, wrap
 from attnviz.report.colors import ink_on
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
-from attnviz.report.report import Report
 
 TELLING = 0.1  # of the scale: smaller weights are not written where there is no colour
 
 
-def shaded_texts(report: Report) -> Iterator[Line]:
+def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
     """The text of each panel under its title."""
-    for panel in report.panels:
-        yield from ([Span(line, style="bold")] for line in wrap(panel.title, report.look.width))
-        yield from _flowed(_tokens(panel, report.look), report.look.width)
+    for panel in panels:
+        yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
+        yield from _flowed(_tokens(panel, look), look.width)
         yield []
 
 

@@ -13,14 +13,15 @@ from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.report import Report
+from attnviz.report.report import DrawnReport
 from attnviz.text.selection import Selection
 from tests.conftest import cells
-from tests.render.figure.test_draw import recorded, shown_texts, words
+from tests.render.figure.examples import recorded, shown_texts, words
+from tests.report.examples import drawn
 
 
-def report_of(recording: Recording, table: str | None = None, suffix: str = ".svg", **look: Any) -> Report:
-    return build_report(recording, report_options(suffix, Selection(), Look.parse(**look), table))
+def report_of(recording: Recording, table: str | None = None, suffix: str = ".svg", **look: Any) -> DrawnReport:
+    return drawn(build_report(recording, report_options(suffix, Selection(), Look.parse(**look), table)))
 
 
 @pytest.mark.parametrize("style", ["arcs", "text"])

@@ -1,13 +1,13 @@
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 from PIL import Image
 
 from attnviz.maps.recording import Recording
@@ -19,41 +19,23 @@ from attnviz.report.head_atlas import heads_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import Report
-from attnviz.text.tokens import Tokens, tokenize
+from attnviz.report.report import DrawnReport, Report
+from attnviz.text.tokens import tokenize
 from tests.conftest import cells, random_maps
+from tests.render.figure.examples import recorded, shown_texts, words
+from tests.report.examples import drawn
 
 LONG_TITLE = "A title which goes on and on " * 8
-WORDS = ["the", "cat", "that", "sat", "on", "a", "mat", "extraordinarily", ",", "or", "so", "it", "seemed"]
 
 
-def tokens_of(labels: list[str]) -> Tokens:
-    numbered = Tokens.numbered(len(labels))
-    return Tokens(**{**vars(numbered), "labels": tuple(labels)})
-
-
-def recorded(heads: int, queries: list[str], keys: list[str], causal: bool = False, seed: int = 0) -> Recording:
-    """Random peaked maps of one layer over these labels."""
-    maps = random_maps(tokens_of(queries), tokens_of(keys), layer=3, heads=heads, causal=causal, peak=2, seed=seed)
-    return Recording(maps=(maps,), model="a test", untrained=True, seed=7)
-
-
-def words(count: int) -> list[str]:
-    return [WORDS[place % len(WORDS)] for place in range(count)]
-
-
-def report_of(recording: Recording, table: str | None = None, **look: Any) -> Report:
+def report_of(recording: Recording, table: str | None = None, **look: Any) -> DrawnReport:
     chosen = Look(**look)
-    return build_report(recording, ReportOptions(table=table, look=chosen, medium=medium_of(".png", chosen)))
+    return drawn(build_report(recording, ReportOptions(table=table, look=chosen, medium=medium_of(".png", chosen))))
 
 
-def compared(heads: int, **look: Any) -> Report:
+def compared(heads: int, **look: Any) -> DrawnReport:
     a, b = recorded(heads, words(7), words(7)), recorded(heads, words(7), words(7), causal=True, seed=1)
-    return comparison_report(a, b, "--causal", ReportOptions(look=Look(**look)))
-
-
-def shown_texts(drawn: Any) -> list[Text]:
-    return [text for text in drawn.findobj(Text) if text.get_text() and text.get_visible()]
+    return drawn(comparison_report(a, b, "--causal", ReportOptions(look=Look(**look))))
 
 
 def pixels(report: Report) -> np.ndarray[Any, Any]:
@@ -81,7 +63,7 @@ def atlas_of(layers: int, heads: int) -> Report:
     return heads_report((Recording(maps=maps, model="a test"),), ReportOptions(medium=Medium(one_page=True)))
 
 
-CASES = {
+CASES: dict[str, Callable[[], Report]] = {
     "one head of one token": lambda: report_of(recorded(1, ["Life"], ["Life"])),
     "one head": lambda: report_of(recorded(1, words(7), words(7))),
     "more keys than queries": lambda: report_of(recorded(2, words(2), words(40))),

@@ -1,11 +1,13 @@
 import pytest
 
-from attnviz.render.figure.fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, report_texts
+from attnviz.render.figure.fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, shown_texts
+from attnviz.render.figure.picture import picture_of
 from attnviz.render.formats import draw
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from tests.render.figure.test_draw import recorded
+from tests.render.figure.examples import recorded
+from tests.report.examples import report_of
 
 NOWHERE = "\U000e1234"  # a code point that Unicode has not given to anything
 
@@ -28,13 +30,13 @@ def test_cjk_is_drawn_with_another_font_where_one_is_installed() -> None:
 
 
 def test_missing_characters_are_written_as_their_numbers_and_said() -> None:
-    report = build_report(recorded(1, ["a", "x👋"], ["b"]), ReportOptions(look=Look(title="👋 hello")))
-    shown = readable(report, Fonts((DEFAULT,), frozenset("👋")))
+    report = report_of(recorded(1, ["a", "x👋"], ["b"]), look=Look(title="👋 hello"))
+    shown = readable(picture_of(report), Fonts((DEFAULT,), frozenset("👋")))
     assert shown.title == "⟨U+1F44B⟩ hello"
     assert shown.panels[0].rows.labels == ("a", "x⟨U+1F44B⟩")
     advice = "No installed font has outlines of U+1F44B (waving hand sign); install Symbola (Debian: fonts-symbola)."
     assert shown.remarks[-1] == advice
-    assert "👋" not in "".join(report_texts(shown))
+    assert "👋" not in "".join(shown_texts(shown))
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])

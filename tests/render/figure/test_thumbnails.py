@@ -13,6 +13,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.letters import LEVELS, text_width
+from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.theme import THEMES, rgb
 from attnviz.render.figure.thumbnails import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
 from attnviz.render.formats import draw, medium_of
@@ -21,7 +22,7 @@ from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.report import Heatmaps, Thumbnails
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 
@@ -47,9 +48,15 @@ def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = Fa
     return Recording(maps=tuple(maps), model="a test")
 
 
-def report_of(recording: Recording, **look: Any) -> Report:
+def report_of(recording: Recording, **look: Any) -> Thumbnails:
     chosen = Look(**look)
-    return build_report(recording, ReportOptions(look=chosen, medium=medium_of(".png", chosen)))
+    report = build_report(recording, ReportOptions(look=chosen, medium=medium_of(".png", chosen)))
+    assert isinstance(report, Thumbnails)
+    return report
+
+
+def sheet_of(report: Thumbnails) -> Sheet:
+    return arrange_sheet(picture_of(report))
 
 
 def corner(sheet: Sheet, title: str) -> tuple[int, int]:
@@ -65,8 +72,7 @@ def corner(sheet: Sheet, title: str) -> tuple[int, int]:
 def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str) -> None:
     report = report_of(recorded(5, 7, 4, 6, causal=True), theme=theme)
     picture = np.asarray(Image.open(io.BytesIO(draw(report, ".png"))).convert("RGB"))
-    sheet = arrange_sheet(report)
-    assert report.style == "overview"
+    sheet = sheet_of(report)
     for panel in report.panels[::9]:
         y, x = corner(sheet, panel.title)
         run = int(np.argmax(sheet.pixels[y : y + 400, x] != sheet.pixels[y, x]))  # the first column has no equal cells
@@ -81,7 +87,7 @@ def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str
 
 
 def test_layers_run_down_and_heads_across() -> None:
-    sheet = arrange_sheet(report_of(recorded(5, 7, 4, 6)))
+    sheet = sheet_of(report_of(recorded(5, 7, 4, 6)))
     at = {mark.text: (mark.x, mark.y) for mark in sheet.marks}
     assert at["0.0"][1] == at["0.6"][1] < at["1.0"][1] < at["2.0"][1]
     assert at["0.0"][0] == at["2.0"][0] < at["0.1"][0] < at["0.6"][0]
@@ -94,7 +100,7 @@ def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
     size: tuple[float, float] | None, shape: tuple[int, int, int, int]
 ) -> None:
     report = report_of(recorded(*shape), size=size)
-    sheet = arrange_sheet(report)
+    sheet = sheet_of(report)
     if size is not None:
         assert sheet.pixels.shape == (round(size[1] * 200), round(size[0] * 200))
     titles = {panel.title for panel in report.panels}
@@ -127,7 +133,7 @@ def test_nan_and_absence_have_colours_of_their_own() -> None:
     recording.maps[1].weights.setflags(write=True)  # type: ignore[attr-defined]
     recording.maps[1].weights[2, 3, 0] = np.nan  # type: ignore[attr-defined]
     report = report_of(recording)
-    sheet, colors = arrange_sheet(report), palette(report)
+    sheet, colors = sheet_of(report), palette(picture_of(report))
     assert (colors[sheet.pixels] == NAN).all(axis=-1).any()
     assert (sheet.pixels == HATCH).any()
     assert "NaN: 1 cell is no number, drawn pink (as ? without colour)." in report.remarks
@@ -150,8 +156,8 @@ def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:
     from attnviz.text.selection import Selection
 
     many = ReportOptions(selection=Selection.parse(heads="0-6"), medium=Medium(one_page=True))
-    assert build_report(recorded(3, 7, 2, 3), many).style == "map"
-    assert build_report(recorded(5, 7, 2, 3), many).style == "overview"
+    assert isinstance(build_report(recorded(3, 7, 2, 3), many), Heatmaps)
+    assert isinstance(build_report(recorded(5, 7, 2, 3), many), Thumbnails)
 
 
 def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
@@ -165,26 +171,24 @@ def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
 def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
     a, b = recorded(3, 7, 4, 6), recorded(3, 7, 4, 6, causal=True)
     report = comparison_report(a, b, "--causal", ReportOptions(medium=Medium(one_page=True)))
-    assert report.style == "overview"
+    assert isinstance(report, Thumbnails)
     assert [panel.title for panel in report.panels] == [f"{layer}.{head}" for layer in range(3) for head in range(7)]
     assert {panel.group for panel in report.panels} == {"layer 0", "layer 1", "layer 2"}
     block = ((2,), slice(0, 4), slice(0, 6))
     wanted = cells(b, 1).window(*block).weights - cells(a, 1).window(*block).weights
     assert np.array_equal(report.panels[9].values, wanted[0])
     assert report.remarks[1].startswith("Each thumbnail is B − A")
-    sheet = arrange_sheet(report)
+    sheet = sheet_of(report)
     ends = [mark.x + text_width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
     assert max(ends) <= sheet.pixels.shape[1]
 
 
 def test_thumbnails_too_small_for_numbers_have_those_of_their_columns() -> None:
-    small = {
-        mark.text: mark for mark in arrange_sheet(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=60)).marks
-    }
+    small = {mark.text: mark for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=60)).marks}
     assert {"0", "11", "head", "layer 8"} <= set(small)
     assert "0.11" not in small
     assert small["0"].y == small["11"].y < small["layer 0"].y
-    large = {mark.text for mark in arrange_sheet(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=200)).marks}
+    large = {mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=200)).marks}
     assert {"0.0", "8.11"} <= large
     assert "11" not in large
 
@@ -193,13 +197,13 @@ def test_thumbnails_that_nothing_can_number_say_so() -> None:
     chosen = ",".join(f"{layer}.{head}" for layer in range(9) for head in range(12) if (layer + head) % 2)
     report = report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=60)
     odd = replace(report, panels=tuple(panel for panel in report.panels if panel.title in chosen.split(",")))
-    said = " ".join(mark.text for mark in arrange_sheet(odd).marks)
+    said = " ".join(mark.text for mark in sheet_of(odd).marks)
     assert UNNUMBERED in said
-    assert UNNUMBERED not in " ".join(mark.text for mark in arrange_sheet(report).marks)
+    assert UNNUMBERED not in " ".join(mark.text for mark in sheet_of(report).marks)
 
 
 def test_a_long_row_of_heads_is_cut_into_bands_that_fill_the_page() -> None:
-    sheet = arrange_sheet(report_of(recorded(1, 300, 2, 3)))
+    sheet = sheet_of(report_of(recorded(1, 300, 2, 3)))
     places = {mark.text: (mark.y, mark.x) for mark in sheet.marks if mark.text.startswith("0.")}
     assert len(places) == 300
     across = len({x for _, x in places.values()})
@@ -209,7 +213,7 @@ def test_a_long_row_of_heads_is_cut_into_bands_that_fill_the_page() -> None:
 
 
 def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
-    sheet = arrange_sheet(report_of(recorded(12, 30, 2, 3)))
+    sheet = sheet_of(report_of(recorded(12, 30, 2, 3)))
     places = {mark.text: mark.y for mark in sheet.marks}
     assert places["3.0"] == places["3.29"] < places["4.0"]
 
@@ -217,4 +221,4 @@ def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
 def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
     report = report_of(recorded(12, 60, 2, 3), size=(4.0, 3.0), dpi=72)
     with pytest.raises(AttnvizError, match="720 heads do not fit that --size; a larger one works, or --layers"):
-        arrange_sheet(report)
+        sheet_of(report)

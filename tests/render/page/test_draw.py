@@ -375,6 +375,6 @@ def test_refuses_quantizing_what_is_no_weight() -> None:
 
 
 def test_refuses_a_report_without_cells(recording: Recording) -> None:
-    report = build_report(recording, ReportOptions(medium=NUMBERS))
+    report = build_report(recording, ReportOptions())
     with pytest.raises(AttnvizError, match=r"no heads to show in a \.html page"):
-        draw(replace(report, numbers=None), ".html")
+        draw(report, ".html")

@@ -12,23 +12,24 @@ from attnviz.render.terminal.draw import report_lines
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.report import DrawnReport, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
+from tests.render.terminal.examples import HOSTILE
+from tests.report.examples import drawn
 
 TRUE, INDEXED = 2**24, 256
 WIDTHS = (20, 40, 80, 200)
-HOSTILE = "\x1b[31m [red] $x$ NUL\x00 \u202eabc שלום e\u0301 👨‍👩‍👧 日本語 </script> ⏎ averyveryverylongword"
 
 
-def report_at(width: int, colors: int = 0, text: str = "Life is short", **options: object) -> Report:
+def report_at(width: int, colors: int = 0, text: str = "Life is short", **options: object) -> DrawnReport:
     look = Look(width=width, colors=colors, ascii=bool(options.pop("ascii", False)))
     causal, heads = bool(options.pop("causal", False)), int(str(options.pop("heads", 2)))
     tokens = tokenize(text)
     recording = Recording(maps=(random_maps(tokens, heads=heads, causal=causal),), model="a model")
     chosen = ReportOptions(look=look, medium=medium_of(".txt", look), **options)  # type: ignore[arg-type]
-    return build_report(recording, chosen)
+    return drawn(build_report(recording, chosen))
 
 
 def text_of(report: Report) -> str:

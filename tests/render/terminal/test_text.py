@@ -12,22 +12,23 @@ from attnviz.render.formats import draw
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
-from attnviz.report.report import Report
+from attnviz.report.report import DrawnReport
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
-from tests.render.figure.test_draw import recorded
-from tests.render.terminal.test_draw import HOSTILE
+from tests.render.figure.examples import recorded
+from tests.render.terminal.examples import HOSTILE
+from tests.report.examples import drawn
 
 TRUE = 2**24
 
 
 def report_at(
     width: int, colors: int = 0, text: str = "Life is short", query: str = "1", ascii: bool = False
-) -> Report:
+) -> DrawnReport:
     recording = Recording(maps=(random_maps(tokenize(text), heads=1, causal=True),), model="a model")
     look = Look(width=width, colors=colors, style="text", query=query, ascii=ascii)
-    return build_report(recording, report_options(".txt", Selection(), look))
+    return drawn(build_report(recording, report_options(".txt", Selection(), look)))
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])

@@ -1,0 +1,53 @@
+"""What one figure shows, whichever kind of report it is of: its maps or texts, and the words around them."""
+
+from dataclasses import dataclass
+
+from attnviz.report.look import Look
+from attnviz.report.panels import Panel
+from attnviz.report.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Picture:
+    """What one figure shows.
+
+    Attributes:
+        title: over it; nothing where something else says it.
+        caption: the picture in one sentence, for its metadata.
+        remarks: under it.
+        panels: in the order in which they are drawn.
+        look: its size, its colours and its letters.
+        across: how many panels belong side by side; ``None`` where any number may.
+        summary: a table under the panels, if there is one.
+        numbers: whether numbers are written into the cells.
+    """
+
+    title: str
+    caption: str
+    remarks: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    look: Look
+    across: int | None = None
+    summary: Summary | None = None
+    numbers: bool = False
+
+
+def picture_of(report: DrawnReport) -> Picture:
+    """The whole report as one picture."""
+    match report:
+        case NumberTables():
+            numbers = True
+        case Heatmaps() | HeadAtlas():
+            numbers = report.look.annotate
+        case _:
+            numbers = False
+    return Picture(
+        title=report.title,
+        caption=report.caption,
+        remarks=report.remarks,
+        panels=report.panels,
+        look=report.look,
+        across=report.across,
+        summary=report.summary,
+        numbers=numbers,
+    )

@@ -1,0 +1,19 @@
+"""Reports that tests share."""
+
+from typing import Any
+
+from attnviz.maps.recording import Recording
+from attnviz.report.heatmaps import build_report
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import DrawnReport, ExactNumbers, HeadList, Report
+
+
+def drawn(report: Report) -> DrawnReport:
+    """The report, which has something to draw."""
+    assert not isinstance(report, HeadList | ExactNumbers)
+    return report
+
+
+def report_of(recording: Recording, **options: Any) -> DrawnReport:
+    """The report that these options decide on."""
+    return drawn(build_report(recording, ReportOptions(**options)))
