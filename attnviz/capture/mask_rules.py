@@ -30,25 +30,32 @@ class PositionRules(NamedTuple):
 def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRules] | None:
     """The rules of each text's mask for these heads; ``None`` where heads see different cells."""
     batch, _, queries, keys = call.shape
-    given = Mask(causal=call.causal, window=call.window)
     if call.mask is None:
-        return [PositionRules(given, _position_bias(call, heads, item)) for item in range(batch)]
-    whole = slice(0, queries), slice(0, keys)
+        rule = Mask(causal=call.causal, window=call.window)
+        return [PositionRules(rule, _position_bias(call, heads, item)) for item in range(batch)]
+    cells = _shared_cells(call)
+    if cells is None:
+        return None
+    masks = [mask_of(text) for text in cells]
+    if not call.mask.is_floating_point():
+        return [PositionRules(mask, _position_bias(call, heads, item)) for item, mask in enumerate(masks)]
+    added = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
+    numbers = added.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
+    biases = [bias_of(text, visible, len(heads)) for text, visible in zip(numbers, cells, strict=True)]
+    return [PositionRules(mask, bias) for mask, bias in zip(masks, biases, strict=True)]
+
+
+def _shared_cells(call: FactoredCall) -> BoolArray | None:
+    """Which cells every head sees, ``(batch, queries, keys)``; ``None`` where heads see different cells."""
+    batch, _, queries, keys = call.shape
     cells = call.visible_cells()
     if cells.shape[1] > 1 and not bool((cells == cells[:, :1]).all()):
         return None
-    shown = cells[:, 0].expand(batch, queries, keys).cpu().numpy()
-    if given.causal or given.window is not None:
-        shown = shown & given.visible(*whole)
-    masks = [mask_of(one) for one in shown]
-    if call.mask.is_floating_point():
-        added = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
-        numbers = added.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
-        return [
-            PositionRules(mask, bias_of(one, seen, len(heads)))
-            for mask, one, seen in zip(masks, numbers, shown, strict=True)
-        ]
-    return [PositionRules(mask, _position_bias(call, heads, item)) for item, mask in enumerate(masks)]
+    shared: BoolArray = cells[:, 0].expand(batch, queries, keys).cpu().numpy()
+    if call.causal or call.window is not None:
+        by_position = Mask(causal=call.causal, window=call.window)
+        shared = shared & by_position.visible(slice(0, queries), slice(0, keys))
+    return shared
 
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
