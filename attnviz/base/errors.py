@@ -1,4 +1,4 @@
-"""Every refusal of attnviz: one line that says what was given and what would have worked."""
+"""The error of every refusal, one line that says what was given and what would have worked, and lists for its text."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Texts read, and every file written whole or not at all."""
+"""Text files read, and files written whole or not at all."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ from attnviz.base.errors import AttnvizError
 
 @contextmanager
 def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write to, which appears under its name only when all of it is written.
+    """A file to write to, which takes its name only when it is complete; after an error nothing is left of it.
 
     Raises:
         AttnvizError: if the target exists and ``force`` is not given, or cannot be written.
@@ -44,7 +44,7 @@ def refuse_target(path: Path, force: bool = False) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, line ends as they are.
+    """The text of a UTF-8 file, its line ends unchanged.
 
     Raises:
         AttnvizError: if it is missing, a folder, binary, or not UTF-8.

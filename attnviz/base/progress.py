@@ -1,4 +1,4 @@
-"""How far long work is, as a bar on standard error where that is a terminal."""
+"""Progress bars on stderr for slow loops."""
 
 import sys
 import time
@@ -7,23 +7,27 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
-PATIENCE = 1.0  # seconds of work that no bar is shown for
-shown: list[str] = []  # what the bar on the screen counts; at most one
+SECONDS_BEFORE_BAR = 1.0
+running: list[str] = []  # what the bar on the screen counts: one at most, since bars are not nested
 
 
 def track(items: Sequence[Item], what: str) -> Generator[Item]:
-    """The items one by one; a bar counts them once they have taken a second, and is gone after the last.
+    """Yields the items, and counts them in a bar on stderr if that is a terminal and they take longer than a second.
 
-    Work within work that has a bar has none of its own.
+    The bar disappears after the last item. A loop within a loop that has a bar gets none.
+
+    Args:
+        items: what the loop works on.
+        what: what the bar says it is doing.
     """
-    if len(items) < 2 or shown or not sys.stderr.isatty():
+    if len(items) < 2 or running or not sys.stderr.isatty():
         yield from items
         return
     start, bar, task = time.monotonic(), None, None
-    shown.append(what)
+    running.append(what)
     try:
         for done, item in enumerate(items):
-            if bar is None and time.monotonic() - start > PATIENCE:
+            if bar is None and time.monotonic() - start > SECONDS_BEFORE_BAR:
                 bar = _bar()
                 bar.start()
                 task = bar.add_task(what, total=len(items))
@@ -31,7 +35,7 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
                 bar.update(task, completed=done)
             yield item
     finally:
-        shown.clear()
+        running.clear()
         if bar is not None:
             bar.stop()
 

@@ -10,7 +10,7 @@ from attnviz.maps.layer_maps import LayerMaps
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_SAID = 12  # attention calls that a recording lists of itself
+MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,6 +86,6 @@ class Recording:
         return api.page_frame(self)
 
     def __repr__(self) -> str:
-        calls = [f"  {maps!r}" for maps in self.maps[:MOST_SAID]]
-        more = [f"  … and {len(self.maps) - MOST_SAID} more"] if len(self.maps) > MOST_SAID else []
+        calls = [f"  {maps!r}" for maps in self.maps[:MAX_LISTED_CALLS]]
+        more = [f"  … and {len(self.maps) - MAX_LISTED_CALLS} more"] if len(self.maps) > MAX_LISTED_CALLS else []
         return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *more])

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError
 from attnviz.text.tokens import is_printable
 
-KEY = "attnviz"  # of the header in the file's metadata
-CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "bool": "BOOL"}
-LARGEST = 1_000_000_000
-DEEPEST = 20  # levels of JSON within a value
+METADATA_KEY = "attnviz"  # of the header
+DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "bool": "BOOL"}
+MAX_COUNT = 1_000_000_000  # of whatever a header counts
+MAX_DEPTH = 20  # levels of JSON within a value
 T = TypeVar("T")
 
 
@@ -46,9 +46,9 @@ class TensorFile:
         except (OSError, ValueError) as error:
             reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
             raise AttnvizError(f"cannot read {str(path)!r}: {reason}") from error
-        if KEY not in metadata:
+        if METADATA_KEY not in metadata:
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; attnviz record writes one")
-        self.header = Entry(_parsed(metadata[KEY], path), str(path))
+        self.header = Entry(_parsed(metadata[METADATA_KEY], path), str(path))
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """The tensor of this name, a read-only view of the file.
@@ -57,7 +57,7 @@ class TensorFile:
             AttnvizError: if it is missing or of another type or shape.
         """
         entry = self.entries.get(name, {})
-        found, expected = (entry.get("dtype"), tuple(entry.get("shape", ()))), (CODES[dtype], shape)
+        found, expected = (entry.get("dtype"), tuple(entry.get("shape", ()))), (DTYPE_CODES[dtype], shape)
         if found != expected:
             described = f"{found[0]} of shape {found[1]}" if entry else "missing"
             raise AttnvizError(f"{str(self.path)!r}: {name} is {described}, expected {expected[0]} of shape {shape}")
@@ -94,7 +94,7 @@ class Entry:
             raise self.refusal(f"has no {kind.__name__} {name!r}")
         return value
 
-    def count(self, name: str, below: int = LARGEST) -> int:
+    def count(self, name: str, below: int = MAX_COUNT) -> int:
         """A whole number from 0 to one below ``below``."""
         value = self.take(name, int)
         if not 0 <= value < below:
@@ -104,7 +104,7 @@ class Entry:
     def counts(self, name: str) -> tuple[int, ...]:
         """One or more whole numbers from 0, no two the same."""
         numbers = self.take(name, list)
-        if not all(type(number) is int and 0 <= number < LARGEST for number in numbers):
+        if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):
             raise self.refusal(f"has {name!r} that are not whole numbers")
         if not numbers or len(set(numbers)) < len(numbers):
             raise self.refusal(f"has {name!r} that are none, or not different")
@@ -171,11 +171,11 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
         arrays: int64, float32, uint16 or bool, by name.
     """
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # each aligned to its own size
-    entries: dict[str, Any] = {"__metadata__": {KEY: json.dumps(header)}}
+    entries: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(header)}}
     stop = 0
     for name, array in ordered:
         start, stop = stop, stop + array.nbytes
-        entries[name] = {"dtype": CODES[array.dtype.name], "shape": array.shape, "data_offsets": (start, stop)}
+        entries[name] = {"dtype": DTYPE_CODES[array.dtype.name], "shape": array.shape, "data_offsets": (start, stop)}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little") + text)
@@ -186,7 +186,7 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
 def _parsed(text: str, path: Path) -> Any:
     try:
         value = json.loads(text)
-        _refuse_deep(value, DEEPEST)
+        _refuse_deep(value, MAX_DEPTH)
     except (ValueError, RecursionError) as error:
         raise AttnvizError(f"{str(path)!r} is not a recording that attnviz can read: its header is broken") from error
     return value

@@ -6,7 +6,7 @@ from typing import Literal, Self, get_args
 
 from attnviz.base.errors import AttnvizError, number_ranges
 
-LARGEST = 1_000_000
+MAX_NUMBER = 1_000_000  # of a layer or head, where a range goes further
 Span = tuple[int | None, int | None]
 AttentionPart = Literal["encoder", "decoder", "cross"]  # of an encoder-decoder
 ATTENTION_PARTS: tuple[AttentionPart, ...] = get_args(AttentionPart)
@@ -78,7 +78,7 @@ def parse_numbers(text: str, what: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise AttnvizError(f"{what} {text!r} counts backwards in {part.strip()!r}; {last}-{first} works")
-        numbers += range(first, min(last, LARGEST) + 1)
+        numbers += range(first, min(last, MAX_NUMBER) + 1)
     return tuple(dict.fromkeys(numbers))
 
 

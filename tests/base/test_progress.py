@@ -10,7 +10,7 @@ from attnviz.base.progress import track
 
 def be_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "SECONDS_BEFORE_BAR", -1.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
 
@@ -36,7 +36,7 @@ def test_bar_ends_with_work_that_is_interrupted(monkeypatch: pytest.MonkeyPatch)
     assert next(counted) == 1
     with pytest.raises(KeyboardInterrupt):
         counted.throw(KeyboardInterrupt)
-    assert not progress.shown
+    assert not progress.running
 
 
 def test_quick_work_shows_none(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
