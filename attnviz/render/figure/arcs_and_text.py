@@ -9,7 +9,7 @@ from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.render.figure.layout import MARGIN, PAGE, Bar, Box, plain_bars
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
-from attnviz.render.figure.text_blocks import Line, TextBlock, foot_block, head_block
+from attnviz.render.figure.text_blocks import TextBlock, TextLine, foot_block, head_block
 from attnviz.report.panels import Panel
 
 SIZES = (
@@ -33,10 +33,10 @@ USUAL = 14.0
 ROW = 1.45  # heights of a row of tokens, of their font's size
 REACH, GAP = 1.8, 0.6  # inches between the two columns, and between heads
 NARROWER, WIDER = 0.55, 2.0  # times that on a page of a given size, and what is added where it has the room
-LONGEST = 1.6  # inches of a token
+MAX_TOKEN = 1.6  # inches of a token
 SPACE, PADDING = 0.25, 0.18  # between words and around them, of their font's size
-FAINTEST = 0.01  # of the scale; fainter lines are not seen
-BAR, TALLEST = 0.22, 3.0
+MIN_STRENGTH = 0.01  # of the scale; fainter lines are not seen
+BAR, MAX_BAR = 0.22, 3.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Styled:
     scale: float
     words: tuple[Word, ...]
     strokes: tuple[Strokes, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TextLine, ...]
     bars: tuple[Bar, ...]
 
 
@@ -103,7 +103,7 @@ class Content:
     height: float
     words: tuple[Word, ...]
     strokes: tuple[Strokes, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[TextLine, ...] = ()
 
 
 Fill = Callable[[Picture, float, float, float, Ruler], Content]
@@ -161,7 +161,7 @@ def _placed(
     head, foot = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
     highest, names = page[1] - margin - head.height, 0.7 * scale
-    height = min(TALLEST * scale, max(highest - foot.height - margin - names - 0.3 * scale, 0.5))
+    height = min(MAX_BAR * scale, max(highest - foot.height - margin - names - 0.3 * scale, 0.5))
     upper = min(max(top, top - content.height / 2 + (height + names) / 2), highest)
     place = Box(left + content.width + GAP * scale, upper - names - height, BAR * scale, height)
     return Styled(
@@ -196,7 +196,7 @@ def _fitting(
 
 def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """Heads side by side as the width allows: queries at the left, keys at the right, lines between them."""
-    row, limit = points * ROW / POINTS, LONGEST * scale
+    row, limit = points * ROW / POINTS, MAX_TOKEN * scale
     shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
     one = 2 * label + ((REACH if picture.look.size is None else NARROWER * REACH) + 0.2) * scale
@@ -209,11 +209,11 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     for number, panel in enumerate(picture.panels):
         down, place = divmod(number, across)
         x, y = place * (one + GAP * scale), -down * tall
-        lines.append(Line(x + label, y, ruler.cut(panel.title, points, one - label), points, faint=False))
+        lines.append(TextLine(x + label, y, ruler.cut(panel.title, points, one - label), points, faint=False))
         start, left, right = y - 2.2 * row, x + label, x + one - label
         for align, axis, at in (("right", panel.rows, left), ("left", panel.columns, right)):
             lines.append(
-                Line(
+                TextLine(
                     at - (ruler.width(axis.name, points * 0.8) if align == "right" else 0),
                     y - 1.1 * row,
                     axis.name,
@@ -232,7 +232,7 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
 def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
     """A line for every visible weight that can be seen, the strongest last, so that it lies on top."""
     fraction = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.values)), 0)
-    pairs = np.argwhere(fraction > FAINTEST)
+    pairs = np.argwhere(fraction > MIN_STRENGTH)
     strengths = fraction[pairs[:, 0], pairs[:, 1]]
     order = np.argsort(strengths, kind="stable")
     pairs = pairs[order]
@@ -249,7 +249,7 @@ def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     y = 0.0
     for panel in picture.panels:
         for text in ruler.wrap(panel.title, points * 0.85, width):
-            lines.append(Line(0, y, text, points * 0.85))
+            lines.append(TextLine(0, y, text, points * 0.85))
             y -= points * LINE / POINTS
         paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
         words += paragraph

@@ -14,7 +14,7 @@ from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.layout import PAGE, Bar, Box, Layout, Place, arrange
 from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
-from attnviz.render.figure.text_blocks import Line
+from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import THEMES, Theme, rgb
 from attnviz.report.colors import colormap, ink_on
 from attnviz.report.look import Look
@@ -291,7 +291,7 @@ def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | Styled", theme: Theme
         _text(drawn, bar.box.x, y, text, points, theme["faint"], va="bottom")
 
 
-def _draw_line(drawn: "Figure", line: Line, theme: Theme) -> None:
+def _draw_line(drawn: "Figure", line: TextLine, theme: Theme) -> None:
     color = theme["faint" if line.faint else "ink"]
     _text(drawn, line.x, line.y, line.text, line.points, color, va="top", weight="bold" if line.bold else "normal")
 

@@ -27,7 +27,7 @@ UNSEEN = ("Cf", "Cc", "Zs")  # categories that need no shape of their own
 SELECTORS = range(0xFE00, 0xFE10)  # which say how the character before them looks
 REGULAR = 400
 PLAIN = 0x250  # characters below it are in every font
-MOST_NAMED = 4
+MAX_NAMED = 4
 PACKAGES = (
     ("EMOJI", "Symbola (Debian: fonts-symbola)"),
     ("CJK", "Noto Sans CJK (Debian: fonts-noto-cjk)"),
@@ -110,9 +110,9 @@ def _renamed(panel: Panel, names: dict[int, str]) -> Panel:
 def _advice(missing: frozenset[str]) -> str:
     ordered = sorted(missing)
     said = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
-    more = f" and {len(said) - MOST_NAMED} more" if len(said) > MOST_NAMED else ""
+    more = f" and {len(said) - MAX_NAMED} more" if len(said) > MAX_NAMED else ""
     packages = dict.fromkeys(_package(character) for character in ordered)
-    return f"No installed font has outlines of {', '.join(said[:MOST_NAMED])}{more}; install {' or '.join(packages)}."
+    return f"No installed font has outlines of {', '.join(said[:MAX_NAMED])}{more}; install {' or '.join(packages)}."
 
 
 def _package(character: str) -> str:

@@ -17,9 +17,9 @@ PANEL_TITLE = 14.0
 LABELS = (18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0)
 LEGIBLE = 6.0  # points, on a page of any size
 FLAT = 12.0  # labels of keys are turned before they become smaller than this
-LONGEST_LABEL = 1.7
-LARGEST_CELL = 1.5
-LONGEST_STRIP = 4.0  # a map of few queries and many keys is stretched until it is only so many times longer
+MAX_LABEL = 1.7
+MAX_CELL = 1.5
+MAX_STRIP = 4.0  # a map of few queries and many keys is stretched until it is only so many times longer
 TALLER = 1.9  # times the height of a number, the height of a cell that holds one
 
 
@@ -43,7 +43,7 @@ class Area:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PanelGrid:
     """Panels in rows and columns, in inches.
 
     Attributes:
@@ -79,7 +79,7 @@ class Grid:
         return sum(self.bottoms) + self.title * len(self.rows) + self.cell[1] * sum(self.rows)
 
 
-def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> Grid:
+def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
     """The grid with the largest cells; panels that belong side by side stay so."""
     count, group = len(picture.panels), picture.across or 1
     candidates = [_labelled(picture, area, across, ruler) for across in range(group, count + group, group)]
@@ -102,7 +102,7 @@ def axis_room(labels: float, scale: float) -> float:
     return labels + (2 * PAD + SMALL * LINE / POINTS) * scale
 
 
-def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> Grid:
+def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
     """The grid with the largest labels that all fit, or with as many of them as fit."""
     for labelling in _labellings(picture, area):
         grid = _sized(picture, area, across, labelling, ruler)
@@ -114,7 +114,7 @@ def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> Grid:
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """The ways to write labels, in the order in which they are tried; landmarks are never larger than titles."""
     wanted, marked = picture.look.font_size, picture.look.mark is not None
-    limit = min(LONGEST_LABEL * area.scale, 0.22 * area.width)
+    limit = min(MAX_LABEL * area.scale, 0.22 * area.width)
     if wanted is not None:
         yield from (Labelling(wanted, turned, limit) for turned in (False, True))
         return
@@ -124,12 +124,12 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
                 yield Labelling(points * area.scale, turned, limit)
 
 
-def _all_fit(picture: Picture, grid: Grid, ruler: Ruler) -> bool:
+def _all_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
     axes = {id(axis): (axis, size) for panel in picture.panels for axis, size in _sides(panel, grid)}
     return all(fits(axis, grid.labelling, size, ruler) for axis, size in axes.values())
 
 
-def _thinned(picture: Picture, grid: Grid, area: Area, ruler: Ruler) -> Labelling:
+def _thinned(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
     """The grid's labelling, with positions on the axes that could label few tokens."""
     counted = {
         axis.name
@@ -142,11 +142,11 @@ def _thinned(picture: Picture, grid: Grid, area: Area, ruler: Ruler) -> Labellin
     return replace(grid.labelling, counted=frozenset(counted), points=larger)
 
 
-def _sides(panel: Panel, grid: Grid) -> list[tuple[Axis, float]]:
+def _sides(panel: Panel, grid: PanelGrid) -> list[tuple[Axis, float]]:
     return [(panel.rows, grid.cell[1]), (panel.columns, grid.cell[0])]
 
 
-def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> Grid:
+def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
     """The grid of so many panels side by side, its cells as large as the area allows."""
     panels, scale = picture.panels, area.scale
     across = min(across, len(panels))
@@ -162,7 +162,7 @@ def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, rule
             bottoms[row] = max(bottoms[row], axis_room(room(panel.columns, labelling, ruler), scale))
     group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else GAP for column in range(across)]
-    grid = Grid(
+    grid = PanelGrid(
         across=across,
         labelling=labelling,
         lefts=tuple(lefts),
@@ -175,14 +175,14 @@ def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, rule
     return replace(grid, cell=_cell(picture, area, grid, ruler))
 
 
-def _cell(picture: Picture, area: Area, grid: Grid, ruler: Ruler) -> tuple[float, float]:
+def _cell(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
     """Width and height of a cell, whole pixels where it has any."""
     ratio = cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
     height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
     height = min(height, width / ratio)
     if not area.fixed:
-        height = min(height, LARGEST_CELL * area.scale / max(ratio, 1.0))
+        height = min(height, MAX_CELL * area.scale / max(ratio, 1.0))
     return _whole_pixels(height * ratio, area.dpi), _whole_pixels(height, area.dpi)
 
 
@@ -192,7 +192,7 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
         return max((longest_number(picture, ruler) + 0.8 / POINTS) / (TALLER / POINTS), 1.0)
     rows = max(len(panel.rows.labels) for panel in picture.panels)
     columns = max(len(panel.columns.labels) for panel in picture.panels)
-    strip = max(rows / columns, columns / rows, LONGEST_STRIP) / LONGEST_STRIP
+    strip = max(rows / columns, columns / rows, MAX_STRIP) / MAX_STRIP
     return strip if rows > columns else 1 / strip
 
 

@@ -9,7 +9,7 @@ from attnviz.render.figure.ruler import POINTS, Ruler
 from attnviz.report.panels import Axis
 
 LINE = 1.18  # heights of a label, of its font's size
-MOST_SKIPPED = 3  # every third token may carry its label; beyond that positions say more
+MAX_SKIPPED = 3  # every third token may carry its label; beyond that positions say more
 ROUND = (1, 2, 5)
 ORDINALS = {2: "2nd", 3: "3rd"}
 
@@ -94,7 +94,7 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
 def skipped(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """Whether so few tokens would carry a label that positions say more."""
-    return not axis.marks and pace(axis, labelling, ruler) > MOST_SKIPPED * cell
+    return not axis.marks and pace(axis, labelling, ruler) > MAX_SKIPPED * cell
 
 
 def _marks(axis: Axis, labelling: Labelling, apart: float, ruler: Ruler) -> Labels:

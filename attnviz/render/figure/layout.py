@@ -10,7 +10,7 @@ from attnviz.render.figure.grid import (
     SMALL,
     TALLER,
     Area,
-    Grid,
+    PanelGrid,
     axis_room,
     fit_grid,
     longest_number,
@@ -20,25 +20,25 @@ from attnviz.render.figure.grid import (
 from attnviz.render.figure.labels import Labels, label_axis
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE, POINTS, Ruler
-from attnviz.render.figure.text_blocks import TITLES, Line, foot_block, head_block
+from attnviz.render.figure.text_blocks import TITLES, TextLine, foot_block, head_block
 from attnviz.report.colors import ColorScale
 from attnviz.report.panels import Axis, Panel, Quantity
 
 PAGE = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
 PAGES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
 MAP_PAGES = PAGES[:3]  # and for maps whose longer side would be less than this
-SMALLEST_MAP = 1.2
+MIN_MAP = 1.2
 SCALES = (0.5, 6.0)  # how far fonts follow the page's size
 MARGIN = 0.35  # inches here and below are those of a slide
-NARROWEST, LOWEST = 5.0, 2.5
-WIDEST_FOR_TITLE = 6.0  # a longer title has two lines
-BAR, BAR_GAP, TALLEST_BAR, LOWEST_BAR = 0.22, 0.4, 4.0, 1.6
+MIN_WIDTH, MIN_HEIGHT = 5.0, 2.5
+MAX_TITLE_LINE = 6.0  # a longer title has two lines
+BAR, BAR_GAP, MAX_BAR, MIN_BAR = 0.22, 0.4, 4.0, 1.6
 BAR_NAME = 1.1
-SMALLEST_TITLE = 9.0  # of a panel
-LONGEST_NAME = 0.75  # of an axis, which may be longer than the axis by the gaps beside it
-LARGEST_NUMBER, WANTED_NUMBER, LEGIBLE = 14.0, 8.0, 5.0
+MIN_TITLE = 9.0  # of a panel
+MIN_NAME = 0.75  # of an axis, which may be longer than the axis by the gaps beside it
+MAX_NUMBER, WANTED_NUMBER, LEGIBLE = 14.0, 8.0, 5.0
 FOOT = 0.25  # the share of a page that remarks may take
-MOST_BARS = 3  # panels with more scales than that have their limits in their titles
+MAX_BARS = 3  # panels with more scales than that have their limits in their titles
 NO_NUMBERS = "The cells are too small for numbers; fewer tokens or heads, or a larger --size, shows them."
 
 
@@ -104,7 +104,7 @@ class Layout:
     scale: float
     places: tuple[Place, ...]
     bars: tuple[Bar, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TextLine, ...]
     labels: float
     titles: float
     numbers: float
@@ -123,7 +123,7 @@ def _fitting(picture: Picture, ruler: Ruler) -> Layout:
     factors = PAGES if picture.numbers else MAP_PAGES
     for factor in factors if picture.look.size is None else factors[:1]:
         layout = _arranged(picture, factor, ruler)
-        if layout.numbers >= WANTED_NUMBER if picture.numbers else _smallest(layout) >= SMALLEST_MAP:
+        if layout.numbers >= WANTED_NUMBER if picture.numbers else _smallest(layout) >= MIN_MAP:
             break
     return layout
 
@@ -147,11 +147,11 @@ def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     )
     grid = fit_grid(picture, area, ruler)
     if size is None:
-        title = min(ruler.width(picture.title, TITLES[-1], bold=True), WIDEST_FOR_TITLE)
-        wide = max(grid.width + beside, title, NARROWEST) + 2 * margin
+        title = min(ruler.width(picture.title, TITLES[-1], bold=True), MAX_TITLE_LINE)
+        wide = max(grid.width + beside, title, MIN_WIDTH) + 2 * margin
         head = head_block(picture, wide - 2 * margin, scale, ruler)
         foot = foot_block(picture, wide - 2 * margin, scale, ruler, high)
-        inner = max(grid.height, LOWEST_BAR * len(bars))
+        inner = max(grid.height, MIN_BAR * len(bars))
         high = inner + head.height + foot.height + 2 * margin
     inner = high - 2 * margin - head.height - foot.height
     left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
@@ -171,16 +171,16 @@ def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     )
 
 
-def _title_points(picture: Picture, grid: Grid, scale: float, ruler: Ruler) -> float:
+def _title_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
     """The largest size at which each panel's title is no wider than the panel, or the smallest that is legible."""
     shares = (
         grid.cell[0] * len(panel.columns.labels) / max(ruler.width(panel.title, 1.0), 1e-6) for panel in picture.panels
     )
-    return max(min(PANEL_TITLE * scale, *shares), SMALLEST_TITLE * scale)
+    return max(min(PANEL_TITLE * scale, *shares), MIN_TITLE * scale)
 
 
 def _places(
-    picture: Picture, grid: Grid, left: float, top: float, scale: float, titles: float, ruler: Ruler
+    picture: Picture, grid: PanelGrid, left: float, top: float, scale: float, titles: float, ruler: Ruler
 ) -> Iterator[Place]:
     wide, high = grid.cell
     pixel = picture.look.dpi
@@ -210,19 +210,17 @@ def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
     return title if fits else ruler.cut(title.removeprefix("head "), points, width)
 
 
-def _named(axis: Axis, grid: Grid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
+def _named(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
     """The labels of an axis, its name without its note where that is longer than the axis."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
     fits = ruler.width(labels.name, SMALL * scale) <= length
-    return (
-        labels if fits else replace(labels, name=ruler.cut(axis.name, SMALL * scale, max(length, LONGEST_NAME * scale)))
-    )
+    return labels if fits else replace(labels, name=ruler.cut(axis.name, SMALL * scale, max(length, MIN_NAME * scale)))
 
 
-def _number_points(picture: Picture, grid: Grid, scale: float, ruler: Ruler) -> float:
+def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
     wide, high = grid.cell
     widest = longest_number(picture, ruler)
-    return min(LARGEST_NUMBER * scale, high * POINTS / TALLER * 1.1, wide / (widest + 0.6 / POINTS))
+    return min(MAX_NUMBER * scale, high * POINTS / TALLER * 1.1, wide / (widest + 0.6 / POINTS))
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
@@ -230,7 +228,7 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     bars = []
     points = SMALL * scale
     scales = dict.fromkeys((panel.quantity, panel.scale) for panel in picture.panels)
-    for quantity, colors in scales if len(scales) <= MOST_BARS else ():
+    for quantity, colors in scales if len(scales) <= MAX_BARS else ():
         name = tuple(ruler.wrap(quantity.name, points, BAR_NAME * scale))
         ticks = _ticks(quantity, colors)
         beside = ruler.longest(tuple(text for _, text in ticks), points)
@@ -250,12 +248,12 @@ def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float
         return ()
     top = max(place.box.y + place.box.height for place in places)
     bottom = min(place.box.y for place in places)
-    room = max((top - bottom) / len(bars), min(LOWEST_BAR * scale, (top - lowest) / len(bars)))
+    room = max((top - bottom) / len(bars), min(MIN_BAR * scale, (top - lowest) / len(bars)))
     placed = []
     for number, bar in enumerate(bars):
         names = (len(bar.name) * SMALL * LINE / POINTS + 2 * PAD) * scale
         gap = 0 if number == len(bars) - 1 else 0.15 * scale
-        height = max(min(room - names - gap, TALLEST_BAR * scale), 0.3 * scale)
+        height = max(min(room - names - gap, MAX_BAR * scale), 0.3 * scale)
         upper = top - number * room - names
         ticks = _apart(bar, SMALL * scale / POINTS / height)
         placed.append(replace(bar, box=Box(x, upper - height, BAR * scale, height), ticks=ticks))

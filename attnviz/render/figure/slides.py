@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 MARGIN, TITLE_BAND = 0.5, 0.75  # inches here and below
 BLEED = 0.25  # of a picture's empty margin under the remarks
 HEADING, TEXT, REMARK = (40, 32, 28, 24, 20), (24, 20, 18, 16), (16, 14)  # points, the first that fits
-MOST_REMARKS = 1.2
+MAX_REMARKS = 1.2
 TABLE, ROW = 16, 0.42  # points, inches
 SUMMARY = "How much each head changed"
 POINTS, LINE, COLUMN = 72, 1.3, 0.62  # of an inch; height of a line and width of a narrow character, of its font's
-FEWEST_DPI = 300
+MIN_DPI = 300
 SMALLER = 2.0  # pictures are drawn on so much smaller a page, where figures keep their letters legible, and enlarged
-SMALLEST_FONT = 3.0  # points, that a figure takes
+MIN_FONT = 3.0  # points, that a figure takes
 MAX_SLIDES = 200
-LONGEST_TEXT = 240  # characters of the text on the title slide
-LARGEST_INCHES = 56  # of a slide, as the format has it
-LONGEST_PROPERTY = 255  # characters
+MAX_TEXT = 240  # characters of the text on the title slide
+MAX_SIDE = 56  # of a slide, as the format has it
+MAX_PROPERTY = 255  # characters
 TITLE_ONLY = 5  # of the layouts in python-pptx's own template
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
-class Box:
+class SlideBox:
     """A rectangle on a slide, in inches from its upper left corner."""
 
     left: float
@@ -78,7 +78,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def max_cells(look: Look) -> int:
     """The most rows or columns of one map: as many as its picture has pixels for."""
-    picture = replace(look, size=slide_size(look), dpi=max(look.dpi, FEWEST_DPI))
+    picture = replace(look, size=slide_size(look), dpi=max(look.dpi, MIN_DPI))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
 
 
@@ -89,8 +89,8 @@ def slide_size(look: Look) -> tuple[float, float]:
         AttnvizError: if a side is longer than the format has it.
     """
     size = look.size or SLIDES["16:9"]
-    if max(size) > LARGEST_INCHES:
-        raise AttnvizError(f"a slide of {size[0]:g} x {size[1]:g} inches is too large; at most {LARGEST_INCHES} works")
+    if max(size) > MAX_SIDE:
+        raise AttnvizError(f"a slide of {size[0]:g} x {size[1]:g} inches is too large; at most {MAX_SIDE} works")
     return size
 
 
@@ -113,7 +113,7 @@ def _new_deck(report: DrawnReport) -> "Presentation":
     deck = Presentation()
     deck.slide_width, deck.slide_height = (Inches(side) for side in slide_size(report.look))
     properties = deck.core_properties
-    properties.title, properties.subject = (_clean(text)[:LONGEST_PROPERTY] for text in (report.title, report.caption))
+    properties.title, properties.subject = (_clean(text)[:MAX_PROPERTY] for text in (report.title, report.caption))
     properties.author = "attnviz"
     properties.created = properties.modified = datetime(*ZIP_EPOCH)
     properties.last_modified_by, properties.revision = "attnviz", 1
@@ -124,9 +124,9 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     """The heading, and under it the model, the picture in a sentence, and what must be known of it."""
     width, height = slide_size(report.look)
     inner = width - 2 * MARGIN
-    slide = _add_slide(deck, report, report.title, Box(MARGIN, height * 0.12, inner, height * 0.25))
+    slide = _add_slide(deck, report, report.title, SlideBox(MARGIN, height * 0.12, inner, height * 0.25))
     lines = [*_origin_lines(report), report.caption, *report.remarks]
-    _add_text(slide, report, lines, Box(MARGIN, height * 0.42, inner, height * 0.58 - MARGIN), TEXT)
+    _add_text(slide, report, lines, SlideBox(MARGIN, height * 0.42, inner, height * 0.58 - MARGIN), TEXT)
     _add_notes(slide, lines)
 
 
@@ -134,7 +134,7 @@ def _origin_lines(report: DrawnReport) -> list[str]:
     """The model, and the text where the heading is not all of it."""
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
-    cut = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
     shown = [f"“{cut}”"] if text and text != report.title else []
     return [*shown, f"Model: {origin['model']}"] if origin else []
 
@@ -145,8 +145,8 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport) -> None:
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
-    slide = _add_slide(deck, part, part_title(part), Box(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
-    remarks = _fitted(" ".join(part.remarks), inner, MOST_REMARKS, REMARK)
+    slide = _add_slide(deck, part, part_title(part), SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    remarks = _fitted(" ".join(part.remarks), inner, MAX_REMARKS, REMARK)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
@@ -156,7 +156,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport) -> None:
     described: Any = picture._element.nvPicPr
     described.cNvPr.set("descr", _clean(said))
     if remarks.lines:
-        _add_text(slide, part, [" ".join(part.remarks)], Box(MARGIN, height - room, inner, room), REMARK)
+        _add_text(slide, part, [" ".join(part.remarks)], SlideBox(MARGIN, height - room, inner, room), REMARK)
     _add_notes(slide, [said, part.caption, *part.remarks])
 
 
@@ -165,7 +165,7 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     from pptx.util import Inches
 
     width, height = slide_size(report.look)
-    slide = _add_slide(deck, report, SUMMARY, Box(MARGIN, 0.15, width - 2 * MARGIN, TITLE_BAND - 0.15))
+    slide = _add_slide(deck, report, SUMMARY, SlideBox(MARGIN, 0.15, width - 2 * MARGIN, TITLE_BAND - 0.15))
     most = int((height - TITLE_BAND - 2 * MARGIN) / ROW) - 2
     rows = [summary.header, *summary.rows[:most]]
     shape = slide.shapes.add_table(
@@ -178,7 +178,7 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
             _fill_cell(shape.table.cell(row, column), text)
     if len(summary.rows) > most:
         left_out = [f"{len(summary.rows) - most} more heads are left out; -o change.csv writes them all."]
-        _add_text(slide, report, left_out, Box(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK)
+        _add_text(slide, report, left_out, SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
 
@@ -192,9 +192,9 @@ def _fill_cell(cell: Any, text: str) -> None:
 def _picture(part: DrawnReport, size: tuple[float, float]) -> IO[bytes]:
     """The panels alone: what is said of them stands on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
-    dpi = max(part.look.dpi, FEWEST_DPI)
+    dpi = max(part.look.dpi, MIN_DPI)
     smaller = 1.0 if isinstance(part, Thumbnails) else SMALLER
-    font = None if part.look.font_size is None else max(part.look.font_size / smaller, SMALLEST_FONT)
+    font = None if part.look.font_size is None else max(part.look.font_size / smaller, MIN_FONT)
     look = replace(part.look, size=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
     alone: Picture = replace(picture_of(part), title="", remarks=(), panels=panels, look=look, summary=None)
     file = io.BytesIO()
@@ -202,7 +202,7 @@ def _picture(part: DrawnReport, size: tuple[float, float]) -> IO[bytes]:
     return file
 
 
-def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Box) -> "Slide":
+def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: SlideBox) -> "Slide":
     """A slide of the theme's colour with its heading, which is the slide's title to outlines and screen readers."""
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
@@ -213,14 +213,14 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Box
     return slide
 
 
-def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...]) -> None:
+def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...]) -> None:
     from pptx.util import Emu
 
     nowhere = Emu(0)
     _fill(slide.shapes.add_textbox(nowhere, nowhere, nowhere, nowhere), report, lines, box, sizes, "faint")
 
 
-def _fill(shape: Any, report: DrawnReport, lines: list[str], box: Box, sizes: tuple[int, ...], ink: str) -> None:
+def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...], ink: str) -> None:
     """Puts lines of text into a shape at a place, at the largest size at which they fit."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt

@@ -9,11 +9,11 @@ from attnviz.render.figure.ruler import LINE, POINTS, Ruler
 
 TITLES = (22.0, 20.0, 18.0, 16.0)  # points
 REMARK = 10.0
-MOST_SUMMARY = 8  # rows
+MAX_SUMMARY = 8  # rows
 
 
 @dataclass(frozen=True)
-class Line:
+class TextLine:
     """A line of text, its upper left corner in inches from the page's lower left corner."""
 
     x: float
@@ -28,10 +28,10 @@ class Line:
 class TextBlock:
     """Lines of text below each other, and the height that they take."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TextLine, ...]
     height: float
 
-    def at(self, x: float, y: float) -> tuple[Line, ...]:
+    def at(self, x: float, y: float) -> tuple[TextLine, ...]:
         """The lines with the block's upper left corner at a point."""
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
@@ -42,7 +42,7 @@ def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> Te
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
     texts = ruler.clamp(picture.title, points, width, 2, bold=True)
     line = points * LINE / POINTS
-    lines = (Line(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
+    lines = (TextLine(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
     return TextBlock(tuple(lines), len(texts) * line + PAD * scale)
 
 
@@ -54,16 +54,16 @@ def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most:
     start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
     text = " ".join((*left_out, *picture.remarks))
     texts = ruler.clamp(text, points, width, max(int((most - start) / line), 1))
-    lines = (Line(0, -start - number * line, text, points) for number, text in enumerate(texts))
+    lines = (TextLine(0, -start - number * line, text, points) for number, text in enumerate(texts))
     return TextBlock((*table, *lines), start + len(texts) * line if table or texts else 0.0)
 
 
-def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[Line], list[str]]:
+def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
     """The summary's cells, or a sentence saying that it is left out."""
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)
-    if len(rows) > MOST_SUMMARY + 1:
+    if len(rows) > MAX_SUMMARY + 1:
         return [], [f"The table of {len(rows) - 1} heads is left out here."]
     gap = 2 * points / POINTS
     widths = [ruler.longest(column, points) + gap for column in zip(*rows, strict=True)]
@@ -71,7 +71,7 @@ def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tup
     lefts = [0.0, *accumulate(wide * min(1.0, width / sum(widths)) for wide in widths)]
     line = points * LINE / POINTS
     cells = [
-        Line(left, -(row + 0.5) * line, text, points, faint=row == 0)
+        TextLine(left, -(row + 0.5) * line, text, points, faint=row == 0)
         for row, texts in enumerate(rows)
         for left, text in zip(lefts, texts, strict=False)
     ]

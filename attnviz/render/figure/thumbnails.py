@@ -24,8 +24,8 @@ ABSENT, HATCH, NOT_A_NUMBER = LEVELS, LEVELS + 1, LEVELS + 2
 FAST = 1  # of zlib's levels: the higher ones take several times the time for files about as large
 STRIPES = 5  # pixels from one stripe of what is absent to the next
 PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
-LARGEST = 200  # pixels of a thumbnail's longer side, where no size is asked for
-SMALLEST = 4  # pixels of a thumbnail's place
+MAX_SIDE = 200  # pixels of a thumbnail's longer side, where no size is asked for
+MIN_SIDE = 4  # pixels of a thumbnail's place
 MARGIN, GAP, BAR, BESIDE = 56, 12, 30, 230  # pixels here and below are those of a slide at 200 an inch
 TITLE, TEXT, SMALL = 54, 30, 24
 NUMBER_SHARE = 0.2  # of a thumbnail
@@ -160,7 +160,7 @@ def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel
     """The rows, each cut into bands where that makes thumbnails of a few long rows twice as large or more."""
     columns = max(map(len, groups))
     places = [
-        min(room[0] / (len(groups) * bands), room[1] / math.ceil(columns / bands), LARGEST)
+        min(room[0] / (len(groups) * bands), room[1] / math.ceil(columns / bands), MAX_SIDE)
         for bands in range(1, columns + 1)
     ]
     bands = 1 + places.index(max(places)) if max(places) >= 2 * places[0] else 1
@@ -175,14 +175,14 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
     gap = max(3, round(GAP * unit))
     place = min(room[0] / rows, room[1] / columns) - gap
-    if fixed and place < SMALLEST:
+    if fixed and place < MIN_SIDE:
         raise AttnvizError(f"{len(cells)} heads do not fit that --size; a larger one works, or --layers and --heads")
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     number = int(min(place * NUMBER_SHARE, place / longest, NUMBER[1] * max(unit, 0.7)))
     number = number if number >= NUMBER[0] else 0
-    free = (max(room[0] / rows - gap - number * 1.35, SMALLEST), max(room[1] / columns - gap, SMALLEST))
+    free = (max(room[0] / rows - gap - number * 1.35, MIN_SIDE), max(room[1] / columns - gap, MIN_SIDE))
     if not fixed:
-        free = (min(free[0], max(LARGEST, high)), min(free[1], max(LARGEST, wide)))
+        free = (min(free[0], max(MAX_SIDE, high)), min(free[1], max(MAX_SIDE, wide)))
     cell = min(free[0] / high, free[1] / wide)
     cell = float(int(cell)) if int(cell) >= WHOLE * cell else cell
     tall = min(max(high, wide / 4) * cell, free[0]) / high, min(max(wide, high / 4) * cell, free[1]) / wide

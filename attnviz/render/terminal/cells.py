@@ -16,7 +16,7 @@ ASCII_SHADES = ".:-=+*#%@"
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellGrid:
     """The geometry of the panels: how wide a cell is, what is in it, how its labels run.
 
     Attributes:
@@ -36,7 +36,7 @@ class Grid:
     across: int = 1
 
 
-def number_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span]:
+def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """One row of a map, each number on the colour of its value; a masked cell is a dot."""
     papers = panel.scale.rgb(panel.values[row])
     inks = ink_on(papers).tolist()
@@ -48,7 +48,7 @@ def number_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Spa
             yield Span(_padded(text, grid.cell), ink=tuple(inks[column]), paper=tuple(paper))
 
 
-def block_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span]:
+def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """One row of a map as blocks of colour, or of shades where there is no colour."""
     values, visible = panel.values[row], panel.visible[row]
     if not look.colors or look.ascii:
@@ -61,7 +61,7 @@ def block_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span
         yield Span(" " * grid.cell, paper=tuple(paper)) if seen else Span("·".ljust(grid.cell), style="dim")
 
 
-def half_cells(panel: Panel, row: int, grid: Grid, look: Look) -> Iterator[Span]:
+def half_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """Two rows of a map on one line, as the upper and lower halves of blocks."""
     upper, lower = (_row_colors(panel, at) for at in (row, row + 1))
     for top, bottom in zip(upper, lower, strict=True):

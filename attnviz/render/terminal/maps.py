@@ -5,18 +5,18 @@ from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.render.terminal.cells import Grid, block_cells, half_cells, number_cells
+from attnviz.render.terminal.cells import CellGrid, block_cells, half_cells, number_cells
 from attnviz.render.terminal.lines import Line, Span, fit, right, widest
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
 
 GAP = 3  # columns between panels
-TALLEST_HEADER = 10  # lines of key labels written downwards
-WIDEST_CELL = 10
-NARROWEST_NUMBER = 3
+MAX_HEADER_LINES = 10  # lines of key labels written downwards
+MAX_CELL_WIDTH = 10
+MIN_NUMBER_WIDTH = 3
 
 
-def map_bands(panels: list[Panel], grid: Grid, look: Look) -> Iterator[Line]:
+def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]:
     """The panels side by side as the grid says, band below band; one that is too wide goes on below."""
     parts = [part for panel in panels for part in _fitting_parts(panel, grid, look.width)]
     for start in range(0, len(parts), grid.across):
@@ -24,7 +24,7 @@ def map_bands(panels: list[Panel], grid: Grid, look: Look) -> Iterator[Line]:
         yield []
 
 
-def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables: bool) -> Grid:
+def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables: bool) -> CellGrid:
     """The geometry in which the panels fit the width: with numbers if that is possible, then in the fewest lines.
 
     Args:
@@ -47,37 +47,38 @@ def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables
     return grids[-1]
 
 
-def _grids(panels: list[Panel], look: Look, tables: bool) -> list[Grid]:
+def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
     """The geometries that the cells allow, from the widest to the densest."""
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
-    number = max(NARROWEST_NUMBER, *(_number_width(panel) for panel in panels))
+    number = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
     key = max(widest(panel.columns.labels) for panel in panels)
     pooled = any(panel.pooled for panel in panels)
     ticks = "ticks" if pooled and not any(panel.columns.marks for panel in panels) else "down"
-    numbered = [Grid(number + 1, True, 1, "down", labels)]
-    if max(number, key) < WIDEST_CELL:
-        numbered.append(Grid(max(number, key) + 1, True, 1, "across", labels))
+    numbered = [CellGrid(number + 1, True, 1, "down", labels)]
+    if max(number, key) < MAX_CELL_WIDTH:
+        numbered.append(CellGrid(max(number, key) + 1, True, 1, "across", labels))
     if tables:
         return numbered
     if look.colors:
-        numbered.append(Grid(number, True, 1, "down", labels))
+        numbered.append(CellGrid(number, True, 1, "down", labels))
     half_blocks = 2 if look.colors and not look.ascii else 1
+    finest = ticks if key <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
         *([] if pooled else numbered),
-        Grid(2, False, 1, ticks, labels),
-        Grid(1, False, half_blocks, ticks if key <= TALLEST_HEADER or panels[0].columns.marks else "ticks", labels),
+        CellGrid(2, False, 1, ticks, labels),
+        CellGrid(1, False, half_blocks, finest, labels),
     ]
 
 
-def _lines(grid: Grid, panels: list[Panel]) -> float:
+def _lines(grid: CellGrid, panels: list[Panel]) -> float:
     """The lines that the panels take; those of labels written down, and of cells without padding, count for more."""
     rows = max(len(panel.rows.labels) for panel in panels)
-    tallest = max(len(_stacked(label, TALLEST_HEADER)) for label in panels[0].columns.labels)
+    tallest = max(len(_stacked(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
     lines = -(-len(panels) // grid.across) * (rows + 2 + (1 if grid.header == "across" else tallest))
     return lines * (1.0 if grid.header == "across" else 1.5)
 
 
-def _across(grid: Grid, columns: int, count: int, together: int | None, width: int) -> int:
+def _across(grid: CellGrid, columns: int, count: int, together: int | None, width: int) -> int:
     """How many panels stand side by side: as many as fit, spread evenly over the bands."""
     most = max(1, (width - grid.labels - 1 + GAP) // (columns * grid.cell + GAP))
     if together is not None:
@@ -86,7 +87,7 @@ def _across(grid: Grid, columns: int, count: int, together: int | None, width: i
     return -(-count // bands)
 
 
-def _band(panels: list[Panel], grid: Grid, look: Look) -> list[Line]:
+def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     """Panels side by side, the query labels once at the left."""
     blocks = [_panel_lines(panel, grid, look, labelled=index == 0) for index, panel in enumerate(panels)]
     height = max(len(block) for block in blocks)
@@ -102,7 +103,7 @@ def _band(panels: list[Panel], grid: Grid, look: Look) -> list[Line]:
     return lines
 
 
-def _panel_lines(panel: Panel, grid: Grid, look: Look, labelled: bool) -> list[Line]:
+def _panel_lines(panel: Panel, grid: CellGrid, look: Look, labelled: bool) -> list[Line]:
     """One panel: its title, the key labels, and the rows, all of the same width."""
     width = len(panel.columns.labels) * grid.cell
     margin = Span(" " * (grid.labels + 1)) if labelled else Span("")
@@ -116,12 +117,12 @@ def _panel_lines(panel: Panel, grid: Grid, look: Look, labelled: bool) -> list[L
     return lines
 
 
-def _header(columns: Axis, grid: Grid, width: int) -> list[str]:
+def _header(columns: Axis, grid: CellGrid, width: int) -> list[str]:
     if grid.header == "across":
         return ["".join(f"{right(label, grid.cell - 1)} " for label in columns.labels)]
     if grid.header == "ticks":
         return [_ticks(columns, grid.cell, width)]
-    stacks = [_stacked(label, TALLEST_HEADER) for label in columns.labels]
+    stacks = [_stacked(label, MAX_HEADER_LINES) for label in columns.labels]
     height = max(len(stack) for stack in stacks)
     at = max(0, (grid.cell - 1) // 2) if grid.numbers else 0
     padded = [[""] * (height - len(stack)) + stack for stack in stacks]
@@ -137,7 +138,7 @@ def _ticks(columns: Axis, cell: int, width: int) -> str:
     return line.ljust(width)
 
 
-def _fitting_parts(panel: Panel, grid: Grid, width: int) -> Iterator[Panel]:
+def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
     """The panel, in parts of as many columns as the width holds where it is wider than that."""
     most = max(1, (width - grid.labels - 1) // grid.cell)
     count = len(panel.columns.labels)
