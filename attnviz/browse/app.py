@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from threading import Thread
 
 from rich.segment import Segment
 from rich.text import Text
@@ -20,12 +21,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.background import Aside
-from attnviz.browse.cursor import Screen, first_state, settle
-from attnviz.browse.find import find, first_ranked
+from attnviz.browse.cursor import Screen, find, first_ranked, first_state, settle
 from attnviz.browse.keys import press
-from attnviz.browse.layout import map_lines, map_of, side_width, tiles
-from attnviz.browse.open_head import minimap_at, side_key, text_places
+from attnviz.browse.layout import tiles
+from attnviz.browse.open_head import clicked_in_head
 from attnviz.browse.pixels import COLORS, style_of
 from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
@@ -36,6 +35,7 @@ PAUSE = 0.2  # seconds at a metric before it is measured
 IDLE = 0.001  # seconds between slices of work, in which keys come first
 QUIET = 0.15  # seconds after a key in which nothing is refined
 REDRAW = 0.25  # seconds between two drawings of what is being refined
+Work = Callable[[], None]
 Save = Callable[[Screen, State, Path], None]
 
 
@@ -53,7 +53,7 @@ class Canvas(Widget):
         self.strips: list[Strip] = []
         self.working = False
         self.pressed = 0.0
-        self.aside = Aside(self.call_later)
+        self.background = Background(self.call_later)
 
     @property
     def here(self) -> Screen:
@@ -108,22 +108,22 @@ class Canvas(Widget):
         elif computed:
             self.start_work()
         else:
-            self.start_aside()
+            self.start_background()
 
-    def start_aside(self) -> None:
+    def start_background(self) -> None:
         """Has measured what heads are sorted by, where the user has stopped at it, and what else is unknown."""
         order = self.state.view.order
         if order is not None and not self.session.ranking.is_sorted(self.state.view):
             self.set_timer(PAUSE, partial(self.measure, order))
         elif (group := self.session.ranking.unnamed()) is not None:
-            self.aside.start("measure", partial(self.session.ranking.name, group), self.redraw)
+            self.background.start("measure", partial(self.session.ranking.name, group), self.redraw)
         if self.session.wanted:
-            self.aside.start("refine", self.refine, self.redraw)
+            self.background.start("refine", self.refine, self.redraw)
 
     def measure(self, order: str) -> None:
         """Measures what heads are still sorted by, and moves to the first of them."""
         if order == self.state.view.order and order not in self.session.ranking.numbers:
-            self.aside.start("measure", partial(self.session.ranking.measure, order), partial(self.ranked, order))
+            self.background.start("measure", partial(self.session.ranking.measure, order), partial(self.ranked, order))
 
     def ranked(self, order: str) -> None:
         """Moves to the first head of what is still asked for."""
@@ -254,28 +254,38 @@ class Browser(App[int]):
         gc.enable()
 
 
-def clicked_in_head(screen: Screen, state: State, x: int, y: int) -> State:
-    """The state with the cursor on what was clicked: a cell, a listed key, the minimap, or a token of the text."""
-    shown = map_of(screen.session, state, screen.size, screen.colors)
-    lines = map_lines(screen.size)
-    side = screen.size.width - side_width(screen.size)
-    state = replace(state, message="")
-    if y >= lines:
-        texts = text_places(screen, state)
-        line = texts[y - lines] if y - lines < len(texts) else []
-        key = line[x] if x < len(line) else None
-        return state if key is None else replace(state, key=key)
-    if x >= side:
-        place = minimap_at(screen, state, x - side, y)
-        key = side_key(screen, state, y)
-        if place is not None:
-            return replace(state, query=place[0], key=place[1])
-        return state if key is None else replace(state, key=key)
-    cell = shown.cell_at(x, y)
-    return state if cell is None else replace(state, query=cell[0], key=cell[1])
-
-
 def strip_of(line: Line) -> Strip:
     """A line as textual takes it: plain segments, in which nothing is markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
     return Strip([Segment("".join(span.text for span in run), style_of(*look)) for look, run in runs])
+
+
+class Background:
+    """At most one thread for each kind of work; what it finds, and its bugs, go to the thread of the keys."""
+
+    def __init__(self, tell: Callable[[Work], object]) -> None:
+        """``tell`` has a function called in the thread of the keys, from any other."""
+        self.tell = tell
+        self.busy: set[str] = set()
+
+    def start(self, kind: str, work: Work, then: Work) -> None:
+        """Does the work unless some of its kind is being done, and calls ``then`` in the thread of the keys."""
+        if kind not in self.busy:
+            self.busy.add(kind)
+            Thread(target=self._do, args=(kind, work, then), daemon=True).start()
+
+    def _do(self, kind: str, work: Work, then: Work) -> None:
+        try:
+            work()
+        except BaseException as bug:
+            self.tell(partial(_raise, bug))
+        else:
+            self.tell(partial(self._end, kind, then))
+
+    def _end(self, kind: str, then: Work) -> None:
+        self.busy.discard(kind)
+        then()
+
+
+def _raise(bug: BaseException) -> None:
+    raise bug

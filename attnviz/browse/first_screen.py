@@ -22,12 +22,12 @@ from attnviz.browse.state import Size
 from attnviz.render.terminal.lines import Line
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
-PATIENCE = 0.1  # seconds
+MAX_THUMBNAIL_SECONDS = 0.1  # seconds
 SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
 
 
 @contextmanager
-def first_sight(session: Session, ascii: bool) -> Iterator[None]:
+def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     """The overview on the terminal until something else draws there; whatever happens, all is as it was after."""
     terminal = sys.__stderr__
     assert terminal is not None
@@ -55,7 +55,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     state = first_state(screen)
     if screen.size.enough and not state.opened:
         grid = tiles(session, state, screen.size)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + MAX_THUMBNAIL_SECONDS
         while time.monotonic() < end and session.compute_thumbnails(grid.on_screen(0), state.view, grid.pixels):
             pass
     return "\r\n".join(encoded(line, SYSTEMS.get(name or "")) for line in draw_screen(screen, state, ascii))

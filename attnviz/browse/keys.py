@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from attnviz.browse.cursor import Screen, open_head, settle, strongest_keys
-from attnviz.browse.find import find, first_ranked, sort_by
+from attnviz.browse.cursor import Screen, find, first_ranked, open_head, settle, sort_by, strongest_keys
 from attnviz.browse.layout import Tiles, levels, map_of, tiles
 from attnviz.browse.state import State
 

@@ -7,12 +7,12 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 
 CHROME = 3  # the title above, the status and the hints below
-SMALLEST_TILE, SMALLEST_RANKED = 6, 11  # columns; ranked tiles have their number beside their name
-LARGEST_TILE = 42
+MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; ranked tiles have their number beside their name
+MAX_TILE_WIDTH = 42
 TILE_STEP = 4
-SIDE, WIDE_SIDE = 26, 36
-LONGEST_LABEL = 12
-ANSI = 16  # colours, with which half blocks cannot be told apart
+SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 36
+MAX_LABEL_WIDTH = 12
+ANSI_COLORS = 16  # colours, with which half blocks cannot be told apart
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class Axis1D:
+class MapAxis:
     """One axis of the map on the screen.
 
     Attributes:
@@ -93,7 +93,7 @@ class Axis1D:
 
 
 @dataclass(frozen=True)
-class Form:
+class CellForm:
     """How a cell is drawn.
 
     Attributes:
@@ -114,16 +114,16 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Level:
+class ZoomLevel:
     """One zoom: how many rows and columns of units are on the screen, and how a cell is drawn."""
 
     rows: int
     columns: int
-    form: Form
+    form: CellForm
 
 
 @dataclass(frozen=True)
-class Map:
+class MapPane:
     """The open head on the screen.
 
     Attributes:
@@ -134,9 +134,9 @@ class Map:
         width: columns of the pane, labels included.
     """
 
-    queries: Axis1D
-    keys: Axis1D
-    form: Form
+    queries: MapAxis
+    keys: MapAxis
+    form: CellForm
     labels: int
     width: int
 
@@ -154,10 +154,10 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     body = size.height - CHROME
     ranked = session.ranking.is_sorted(state.view)
     groups = [session.ranking.order(state.view)] if ranked else session.ranking.layers
-    smallest = min(SMALLEST_RANKED if ranked else SMALLEST_TILE, size.width)
+    smallest = min(MIN_RANKED_TILE_WIDTH if ranked else MIN_TILE_WIDTH, size.width)
     fitting = [
         width
-        for width in range(smallest, min(LARGEST_TILE, size.width) + 1)
+        for width in range(smallest, min(MAX_TILE_WIDTH, size.width) + 1)
         if _all_fit(groups, width, size.width, body, whole_rows=not ranked)
     ]
     whole = [width for width in range(smallest, size.width + 1) if max(map(len, groups)) * width <= size.width]
@@ -172,60 +172,60 @@ def tile_height(width: int) -> int:
     return 1 + width // 2
 
 
-def map_of(session: Session, state: State, size: Size, colors: int) -> Map:
+def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
     """The map pane at the state's zoom."""
     every = levels(session, state, size, colors)
     level = every[min(state.zoom, len(every) - 1)]
     rows, columns = level.form.capacity(size, label_columns(session, state))
-    return Map(
-        queries=Axis1D(state.row, state.row + level.rows, min(level.rows, rows)),
-        keys=Axis1D(state.column, state.column + level.columns, min(level.columns, columns)),
+    return MapPane(
+        queries=MapAxis(state.row, state.row + level.rows, min(level.rows, rows)),
+        keys=MapAxis(state.column, state.column + level.columns, min(level.columns, columns)),
         form=level.form,
         labels=label_columns(session, state),
         width=size.width - side_width(size) - 1,
     )
 
 
-def levels(session: Session, state: State, size: Size, colors: int) -> tuple[Level, ...]:
+def levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
     """The zooms: the whole map, halves of it until every unit has a cell, then larger cells, each filling the pane."""
     counts = tuple(len(units) for units in session.units(state.head, state.view))
     forms = map_forms(size, colors)
     room = {form: form.capacity(size, label_columns(session, state)) for form in forms}
     fitting = [form for form in forms if all(count <= most for count, most in zip(counts, room[form], strict=True))]
     found = (
-        [Level(counts[0], counts[1], fitting[-1])]
+        [ZoomLevel(counts[0], counts[1], fitting[-1])]
         if fitting
         else list(_pooled_levels(counts, forms[0], room[forms[0]]))
     )
     for form in forms[forms.index(found[-1].form) + bool(fitting) :]:
         rows, columns = (min(count, most) for count, most in zip(counts, room[form], strict=True))
-        found.append(Level(rows, columns, form))
+        found.append(ZoomLevel(rows, columns, form))
     return tuple(found)
 
 
-def _pooled_levels(counts: tuple[int, ...], form: Form, room: tuple[int, int]) -> Iterator[Level]:
+def _pooled_levels(counts: tuple[int, ...], form: CellForm, room: tuple[int, int]) -> Iterator[ZoomLevel]:
     """The whole, and halves of what does not fit."""
     rows, columns = counts
     while rows > room[0] or columns > room[1]:
-        yield Level(rows, columns, form)
+        yield ZoomLevel(rows, columns, form)
         rows = max(min(rows, room[0]), -(-rows // 2))
         columns = max(min(columns, room[1]), -(-columns // 2))
 
 
-def map_forms(size: Size, colors: int) -> tuple[Form, ...]:
+def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """The ways to draw a cell, from the smallest."""
     stacked = min(4, max(1, map_lines(size) // 5))
-    return Form(1, 2 if colors > ANSI else 1, 1), Form(2, 1, 1 + stacked), Form(4, 1, 2)
+    return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), CellForm(2, 1, 1 + stacked), CellForm(4, 1, 2)
 
 
 def label_columns(session: Session, state: State) -> int:
     """Columns of the map's row labels."""
-    return max(6, min(LONGEST_LABEL, session.units(state.head, state.view)[0].widest))
+    return max(6, min(MAX_LABEL_WIDTH, session.units(state.head, state.view)[0].widest))
 
 
 def side_width(size: Size) -> int:
     """Columns of the pane beside the map."""
-    return SIDE if size.width < 100 else WIDE_SIDE
+    return SIDE_WIDTH if size.width < 100 else WIDE_SIDE_WIDTH
 
 
 def text_lines(size: Size) -> int:

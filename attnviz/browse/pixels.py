@@ -5,8 +5,8 @@ from functools import lru_cache
 import numpy as np
 from rich.style import Style
 
-from attnviz.browse.blocks import Cells
-from attnviz.browse.layout import ANSI
+from attnviz.browse.blocks import CellBlock
+from attnviz.browse.layout import ANSI_COLORS
 from attnviz.render.terminal.cells import ASCII_SHADES, SHADES
 from attnviz.render.terminal.lines import Line, Span
 from attnviz.report.colors import DIVERGING, ColorScale, Rgb
@@ -17,9 +17,9 @@ CURSOR: Rgb = (255, 0, 170)
 MORE, LESS = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
 
 
-def pixel_lines(cells: Cells, scale: ColorScale, colors: int, cursor: tuple[int, int] | None = None) -> list[Line]:
+def pixel_lines(cells: CellBlock, scale: ColorScale, colors: int, cursor: tuple[int, int] | None = None) -> list[Line]:
     """Two rows a line as half blocks; below 256 colours a shade for two rows, the larger of them."""
-    if colors <= ANSI:
+    if colors <= ANSI_COLORS:
         return _shaded_pairs(cells, scale, colors, cursor)
     height, width = cells.values.shape
     rgb = scale.rgb(cells.values)
@@ -43,14 +43,14 @@ def shade_span(value: float, seen: bool, scale: ColorScale, colors: int, text: s
     style = "reverse" if cursor else ""
     if not seen:
         return Span(text if text.strip() else "·".ljust(len(text)), style=style or "dim")
-    if colors <= ANSI:
+    if colors <= ANSI_COLORS:
         strong = bool(abs(scale.fraction(value) - (0.5 if scale.colormap == DIVERGING else 0)) >= 0.25)
         return Span(text, ink=_sign(value, scale, colors), style=style or ("bold" if strong else ""))
     ink, paper = _ink_and_paper(round(float(np.nan_to_num(scale.fraction(value))), 2), scale.colormap)
     return Span(text, ink=ink, paper=paper, style="bold" if cursor else "")
 
 
-def shades(cells: Cells, scale: ColorScale, ascii: bool = False) -> list[list[str]]:
+def shades(cells: CellBlock, scale: ColorScale, ascii: bool = False) -> list[list[str]]:
     """Each cell as one character, darker for more; a cell that is not visible is a space."""
     ramp = ASCII_SHADES if ascii else SHADES
     fraction = np.nan_to_num(scale.fraction(cells.values))
@@ -67,15 +67,15 @@ def shades(cells: Cells, scale: ColorScale, ascii: bool = False) -> list[list[st
 def legend(quantity: Quantity, scale: ColorScale, colors: int, columns: int) -> Line:
     """The colours from the least to the most, with both written beside them."""
     values = (np.geomspace if scale.log else np.linspace)(scale.low, scale.high, columns)
-    bar = row_spans(Cells(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), 0, scale, colors, 1)
+    bar = row_spans(CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), 0, scale, colors, 1)
     low = f"{scale.low:.2%}" if scale.log else quantity.text(scale.low)
     return [Span(f"{low} "), *bar, Span(f" {quantity.text(scale.high)}")]
 
 
-def row_spans(cells: Cells, row: int, scale: ColorScale, colors: int, cell: int, cursor: int | None = None) -> Line:
+def row_spans(cells: CellBlock, row: int, scale: ColorScale, colors: int, cell: int, cursor: int | None = None) -> Line:
     """One row of cells, each ``cell`` columns wide."""
-    if colors <= ANSI:
-        one = Cells(cells.values[row : row + 1], cells.visible[row : row + 1])
+    if colors <= ANSI_COLORS:
+        one = CellBlock(cells.values[row : row + 1], cells.visible[row : row + 1])
         glyphs = shades(one, scale)[0]
         if cursor is not None:
             glyphs[cursor] = "+"
@@ -109,7 +109,7 @@ def half_block(above: Rgb | None, below: Rgb | None) -> Span:
     return Span("▀", ink=above, paper=below)
 
 
-def _shaded_pairs(cells: Cells, scale: ColorScale, colors: int, cursor: tuple[int, int] | None) -> list[Line]:
+def _shaded_pairs(cells: CellBlock, scale: ColorScale, colors: int, cursor: tuple[int, int] | None) -> list[Line]:
     height, width = cells.values.shape
     starts = np.arange(0, height, 2)
     strength = np.where(cells.visible, np.abs(cells.values) if scale.colormap == DIVERGING else cells.values, -np.inf)
@@ -117,7 +117,7 @@ def _shaded_pairs(cells: Cells, scale: ColorScale, colors: int, cursor: tuple[in
     lower = np.minimum(starts + 1, height - 1)[:, None]
     pick = np.where(taller[1::2] > strength[starts], lower, starts[:, None])
     columns = np.arange(width)[None]
-    pairs = Cells(cells.values[pick, columns], cells.visible[pick, columns])
+    pairs = CellBlock(cells.values[pick, columns], cells.visible[pick, columns])
     at = cursor and (cursor[0] // 2, cursor[1])
     return [
         row_spans(pairs, row, scale, colors, 1, at[1] if at and at[0] == row else None) for row in range(len(starts))

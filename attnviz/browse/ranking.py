@@ -5,7 +5,7 @@ import numpy as np
 from attnviz.browse.state import View
 from attnviz.maps.layer_maps import CellMaps
 
-MOST_UNASKED = 4_000_000  # cells of a head that is measured before its numbers are asked for
+MAX_UNREQUESTED_CELLS = 4_000_000  # cells of a head that is measured before its numbers are asked for
 
 
 class Ranking:
@@ -50,7 +50,7 @@ class Ranking:
 
     def unnamed(self) -> list[int] | None:
         """The next attention call whose heads have no pattern yet, those of long maps left out."""
-        small = (group for group in self.layers if _cells(self.heads[group[0]][0]) <= MOST_UNASKED)
+        small = (group for group in self.layers if _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
         return next((group for group in small if group[0] not in self._values), None)
 
     def name(self, group: list[int]) -> None:

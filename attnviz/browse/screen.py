@@ -6,16 +6,15 @@ from dataclasses import replace
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.browse.blocks import Cells
-from attnviz.browse.cursor import Screen
-from attnviz.browse.find import metrics_meant
+from attnviz.browse.blocks import CellBlock, RefinedBlock
+from attnviz.browse.cursor import Screen, metrics_meant
 from attnviz.browse.keys import BINDINGS
-from attnviz.browse.layout import Tiles, map_of, tiles
-from attnviz.browse.open_head import draw_head, place_status
+from attnviz.browse.layout import CHROME, Tiles, tiles
+from attnviz.browse.open_head import OpenHead, draw_head, lay_out, place_status
 from attnviz.browse.pixels import legend, pixel_lines
-from attnviz.browse.refined import Refined
-from attnviz.browse.state import SMALLEST, State
-from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.browse.session import Session
+from attnviz.browse.state import MIN_SIZE, State
+from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit
 from attnviz.report.captions import model_name, text_title
 from attnviz.report.colors import ColorScale
 from attnviz.text.units import harmless
@@ -24,44 +23,59 @@ HINTS = {
     False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",
     True: "arrows move   +/- zoom   g strongest   Tab next head   v l w t look   / finds   s saves   Esc back   ? keys",
 }
-SHORTEST_PATTERN = 9  # columns of a tile in which what the head does can be told
-ASCII_FOR = str.maketrans("▸▾·−–“”␣…│░▒▓█", '>v.--""_~|-+#@')
+MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
+IN_ASCII = ASCII_FOR | str.maketrans("▸▾│░▒▓█", ">v|-+#@")
 
 
 def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
     """Every line of the terminal, each exactly as wide as it."""
     size = screen.size
     if not size.enough:
-        lines = [[Span(f"attnviz browse needs {SMALLEST[0]} x {SMALLEST[1]}; q quits")]]
+        lines = [[Span(f"attnviz browse needs {MIN_SIZE[0]} x {MIN_SIZE[1]}; q quits")]]
     elif state.help:
         lines = _help_lines(screen)
+    elif state.opened:
+        lines = _with_head(screen, state)
     else:
-        body = draw_head(screen, state) if state.opened else draw_overview(screen, state)
-        lines = [_title(screen, state), *body[: size.height - 3]]
-    lines += [[] for _ in range(size.height - 2 - len(lines))]
-    if size.enough and not state.help:
-        lines += [_status(screen, state), _hints(screen, state)]
+        lines = _with_overview(screen, state)
     whole = [padded(line, size.width) for line in lines[: size.height]]
     whole += [padded([], size.width)] * (size.height - len(whole))
     return [[_plain(span) for span in line] for line in whole] if ascii else whole
 
 
-def draw_overview(screen: Screen, state: State) -> list[Line]:
-    """Rows of tiles from the first on the screen."""
+def _with_head(screen: Screen, state: State) -> list[Line]:
+    """The open head between the title and the status."""
+    head = lay_out(screen, state)
+    body, status = draw_head(head), _message(state) or _head_status(head)
+    return _framed(screen, state, body, status)
+
+
+def _with_overview(screen: Screen, state: State) -> list[Line]:
+    """The thumbnails between the title and the status."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
     session.want_thumbnails(grid.on_screen(state.top), state.view, grid.pixels)
-    seen = {head: session.thumbnail(head, state.view, grid.pixels) for head in grid.on_screen(state.top)}
-    scale = overview_scale(screen, state, grid)
+    scale = _overview_scale(session, state, grid)
+    body = _draw_tiles(screen, state, grid, scale)
+    return _framed(screen, state, body, _message(state) or _overview_status(screen, state, grid, scale))
+
+
+def _framed(screen: Screen, state: State, body: list[Line], status: Line) -> list[Line]:
+    room = screen.size.height - CHROME
+    blank: list[Line] = [[] for _ in range(room - len(body))]
+    return [_title(screen, state), *body[:room], *blank, status, _hints(screen, state)]
+
+
+def _draw_tiles(screen: Screen, state: State, grid: Tiles, scale: ColorScale) -> list[Line]:
+    """Rows of tiles from the first on the screen."""
     lines: list[Line] = []
     for row in grid.rows[state.top : state.top + grid.shown]:
-        blocks = [_tile(screen, state, head, seen[head], grid, scale) for head in row]
+        blocks = [_tile(screen, state, head, grid, scale) for head in row]
         lines += [[span for block in blocks for span in block[line]] for line in range(grid.height)]
     return lines
 
 
-def overview_scale(screen: Screen, state: State, grid: Tiles) -> ColorScale:
+def _overview_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
     """The colours of all thumbnails computed so far."""
-    session = screen.session
     computed = [session.thumbnail(head, state.view, grid.pixels) for head in range(len(session.heads))]
     cells = [each for each in computed if each is not None]
     return session.scale(replace(state.view, own=False), cells)
@@ -82,12 +96,12 @@ def padded(line: Iterable[Span], width: int) -> Line:
     return [*kept, Span(" " * room)] if room else kept
 
 
-def _tile(screen: Screen, state: State, head: int, cells: Cells | None, grid: Tiles, scale: ColorScale) -> list[Line]:
+def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> list[Line]:
     """One head: its name, then its pixels, all of the tile's width."""
-    chosen = head == state.head
+    chosen, cells = head == state.head, screen.session.thumbnail(head, state.view, grid.pixels)
     name = screen.session.names[head] + _number(screen, state, head)
     pattern = screen.session.ranking.patterns.get(head, "")
-    name += f" {pattern}" if pattern and grid.pixels >= cell_len(name) + SHORTEST_PATTERN else ""
+    name += f" {pattern}" if pattern and grid.pixels >= cell_len(name) + MIN_PATTERN_WIDTH else ""
     title = [Span(fit(("▸" if chosen else "") + name, grid.pixels), style="reverse bold" if chosen else ""), Span(" ")]
     if cells is None:
         blank = [[Span(fit("…" if not line else "", grid.width), style="dim")] for line in range(grid.height - 1)]
@@ -100,10 +114,10 @@ def _tile(screen: Screen, state: State, head: int, cells: Cells | None, grid: Ti
     return [title, *lines[: grid.height - 1]]
 
 
-def stretched(cells: Cells, pixels: int) -> Cells:
+def stretched(cells: CellBlock, pixels: int) -> CellBlock:
     """The cells repeated to ``pixels`` x ``pixels`` where there are fewer."""
     rows, columns = (np.arange(pixels) * count // pixels for count in cells.values.shape)
-    return Cells(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])
+    return CellBlock(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])
 
 
 def _number(screen: Screen, state: State, head: int) -> str:
@@ -137,24 +151,26 @@ def described(screen: Screen, state: State) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _status(screen: Screen, state: State) -> Line:
-    wanted = screen.session.wanted
-    if state.message:
-        return [Span(f" {state.message}", style="bold")]
-    if state.opened:
-        shown = map_of(screen.session, state, screen.size, screen.colors)
-        on_map = [block for block in wanted if (block.queries, block.keys) == (shown.queries.span, shown.keys.span)]
-        return [Span(preview(on_map), style="bold"), *place_status(screen, state)]
-    grid = tiles(screen.session, state, screen.size)
-    bar = legend(screen.session.quantity(state.view), overview_scale(screen, state, grid), screen.colors, 12)
+def _message(state: State) -> Line:
+    return [Span(f" {state.message}", style="bold")] if state.message else []
+
+
+def _head_status(head: OpenHead) -> Line:
+    spans = head.pane.queries.span, head.pane.keys.span
+    on_map = [block for block in head.screen.session.wanted if (block.queries, block.keys) == spans]
+    return [Span(preview(on_map), style="bold"), *place_status(head)]
+
+
+def _overview_status(screen: Screen, state: State, grid: Tiles, scale: ColorScale) -> Line:
+    before = preview(screen.session.wanted)
+    bar = legend(screen.session.quantity(state.view), scale, screen.colors, 12)
     if state.view.own:
         bar = [Span("each its own scale")]
     room = screen.size.width - sum(cell_len(span.text) for span in bar)
-    text = _told(screen, state, grid, preview(wanted), room)
-    return [Span(preview(wanted), style="bold"), Span(text), *bar]
+    return [Span(before, style="bold"), Span(_head_summary(screen, state, grid, before, room)), *bar]
 
 
-def _told(screen: Screen, state: State, grid: Tiles, before: str, room: int) -> str:
+def _head_summary(screen: Screen, state: State, grid: Tiles, before: str, room: int) -> str:
     """The chosen head, what it does, its size and its row, as far as there is room."""
     session = screen.session
     maps, _ = session.heads[state.head]
@@ -172,7 +188,7 @@ def _told(screen: Screen, state: State, grid: Tiles, before: str, room: int) -> 
     return f"{name}{': ' if parts else ''}{'; '.join(parts)}  "
 
 
-def preview(wanted: list[Refined]) -> str:
+def preview(wanted: list[RefinedBlock]) -> str:
     """How much of what is wanted is still of a few queries; empty where all of it is whole."""
     if not wanted:
         return ""
@@ -221,5 +237,5 @@ def _help_lines(screen: Screen) -> list[Line]:
 
 def _plain(span: Span) -> Span:
     """The span in ASCII, its columns kept."""
-    text = span.text.translate(ASCII_FOR)
+    text = span.text.translate(IN_ASCII)
     return replace(span, text="".join(c if c.isascii() else "?" * cell_len(c) for c in text))

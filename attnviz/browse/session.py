@@ -1,12 +1,13 @@
 """The recordings that the inspector shows, and what it has computed of them: thumbnails, rows, the order of heads."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.browse.blocks import Cells, Head, joined, pool, pooled, unit_cells
+from attnviz.browse.blocks import MAX_AT_ONCE, CellBlock, InspectedHead, RefinedBlock, joined, pool, pooled, unit_cells
 from attnviz.browse.ranking import Ranking
-from attnviz.browse.refined import MOST_AT_ONCE, Refined
 from attnviz.browse.state import View
 from attnviz.maps.heads import head_name, select_heads, with_cells
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
@@ -14,20 +15,55 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.change import refuse_unlike
 from attnviz.report.colors import ColorScale
 from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
-from attnviz.report.scales import shared_scale
+from attnviz.report.scales import LOG_RANGE, shared_scale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
-MOST_CELLS = 4_000_000  # of a head whose words are joined
-MOST_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys
-MOST_BLOCKS = 256  # large blocks that are kept
-FAINTEST = 1e-4  # of the largest weight, where a logarithmic scale begins
+MAX_JOINED_CELLS = 4_000_000  # of a head whose words are joined
+MAX_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys
+MAX_KEPT_BLOCKS = 256  # large blocks that are kept
+MAX_KEPT_UNITS = 1_024  # axes, by what their units are
+MAX_KEPT_SCREENS = 64  # blocks of cells, and rows, that are kept
+MAX_KEPT_VIEWS = 8  # of every head's thumbnail
+Value = TypeVar("Value")
+
+
+class LruCache(Generic[Value]):
+    """The values asked for last, at most so many."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._values: dict[Hashable, Value] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
+    def find(self, key: Hashable) -> Value | None:
+        """The value of the key, if it is kept."""
+        return self.get(key, lambda: self._values[key]) if key in self._values else None
+
+    def keep(self, key: Hashable, value: Value) -> None:
+        """Keeps a value, in place of any that the key had."""
+        self._values.pop(key, None)
+        self.get(key, lambda: value)
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of the key, made where it is not kept."""
+        value = self._values.pop(key) if key in self._values else make()
+        self._values[key] = value
+        if len(self._values) > self.limit:
+            del self._values[next(iter(self._values))]
+        return value
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._values.clear()
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class QueryRow:
     """All keys of one query, ``(keys,)`` in units.
 
     Attributes:
@@ -72,21 +108,21 @@ class Session:
 
     def __post_init__(self) -> None:
         self.heads: list[tuple[CellMaps, int]] = with_cells(select_heads(self.recording, self.selection))
-        self._partners: dict[int, CellMaps] = {}
+        self._partners: dict[CellMaps, CellMaps] = {}
         if self.other is not None:
             refuse_unlike(self.recording, self.other)
             layers = {maps.layer for maps, _ in self.heads}
             pairs = zip(self.recording.maps, self.other.maps, strict=True)
-            self._partners = {id(maps): cell_maps(partner) for maps, partner in pairs if maps.layer in layers}
+            self._partners = {cell_maps(a): cell_maps(b) for a, b in pairs if a.layer in layers}
         for maps, _ in self.heads:
             self._spans(maps)
         self.ranking = Ranking(self.heads)
-        self.wanted: list[Refined] = []
-        self._units: dict[tuple[int, bool, bool], Units] = {}
-        self._thumbnails: dict[tuple[object, ...], Cells | Refined] = {}
-        self._blocks: dict[tuple[object, ...], Refined] = {}
-        self._cells: dict[tuple[object, ...], Cells] = {}
-        self._rows: dict[tuple[object, ...], Row] = {}
+        self.wanted: list[RefinedBlock] = []
+        self._units = LruCache[Units](MAX_KEPT_UNITS)
+        self._thumbnails = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * len(self.heads))
+        self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
+        self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
+        self._rows = LruCache[QueryRow](MAX_KEPT_SCREENS)
 
     @cached_property
     def names(self) -> list[str]:
@@ -101,13 +137,13 @@ class Session:
     def joins(self, head: int) -> bool:
         """Whether the head is small enough for words to be joined and tokens hidden."""
         maps, _ = self.heads[head]
-        return len(maps.query_tokens) * len(maps.key_tokens) <= MOST_CELLS
+        return len(maps.query_tokens) * len(maps.key_tokens) <= MAX_JOINED_CELLS
 
     def units(self, head: int, view: View) -> tuple[Units, Units]:
         """What the rows and the columns of a head stand for."""
         maps, _ = self.heads[head]
         words, special = (view.words, view.special) if self.joins(head) else (False, True)
-        return tuple(self._units_of(tokens, words, special) for tokens in (maps.query_tokens, maps.key_tokens))  # type: ignore[return-value]
+        return self._units_of(maps.query_tokens, words, special), self._units_of(maps.key_tokens, words, special)
 
     def selected(self, head: int, view: View) -> tuple[slice, slice] | None:
         """The units of the queries and keys that were selected; ``None`` where all are."""
@@ -117,15 +153,15 @@ class Session:
         rows, columns = self.units(head, view)
         return rows.span(queries), columns.span(keys)
 
-    def thumbnail(self, head: int, view: View, pixels: int) -> Cells | None:
+    def thumbnail(self, head: int, view: View, pixels: int) -> CellBlock | None:
         """The whole head in at most ``pixels`` x ``pixels`` cells, as far as it has been computed."""
-        found = self._thumbnails.get((head, *_pooled_key(view, pixels)))
-        return found.cells if isinstance(found, Refined) else found
+        found = self._thumbnails.find((head, *_pooled_key(view, pixels)))
+        return found.cells if isinstance(found, RefinedBlock) else found
 
     def want_thumbnails(self, heads: list[int], view: View, pixels: int) -> None:
         """Has those of these thumbnails refined that are not."""
-        found = (self._thumbnails.get((head, *_pooled_key(view, pixels))) for head in heads)
-        self.wanted += [each for each in found if isinstance(each, Refined) and not each.finished]
+        found = (self._thumbnails.find((head, *_pooled_key(view, pixels))) for head in heads)
+        self.wanted += [each for each in found if isinstance(each, RefinedBlock) and not each.finished]
 
     def compute_thumbnails(self, heads: list[int], view: View, pixels: int) -> list[int]:
         """Computes one slice of the thumbnails of these heads, and returns those of the slice."""
@@ -135,13 +171,15 @@ class Session:
             return []
         maps = self.heads[missing[0]][0]
         whole = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
-        if whole[0].stop * whole[1].stop > MOST_AT_ONCE:
-            self._thumbnails[missing[0], *key] = Refined(self._head(missing[0]), view, *whole, pixels, pixels)
+        if whole[0].stop * whole[1].stop > MAX_AT_ONCE:
+            block = RefinedBlock(self._head(missing[0]), view, *whole, pixels, pixels)
+            self._thumbnails.keep((missing[0], *key), block)
             return missing[:1]
-        most = max(1, MOST_THUMBNAIL_CELLS // (whole[0].stop * whole[1].stop))
+        most = max(1, MAX_THUMBNAIL_CELLS // (whole[0].stop * whole[1].stop))
         batch = [head for head in missing if self.heads[head][0] is maps][:most]
         cells = pooled([self._head(head) for head in batch], view, *whole, pixels, pixels)
-        self._thumbnails |= {(head, *key): each for head, each in zip(batch, cells, strict=True)}
+        for head, each in zip(batch, cells, strict=True):
+            self._thumbnails.keep((head, *key), each)
         return batch
 
     def panel(
@@ -164,23 +202,19 @@ class Session:
         )
         return replace(panel, scale=self.scale(view, [cells]))
 
-    def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> Cells:
+    def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """The values of a block, each unit its own cell where they fit, else pooled: large ones as far as they are."""
         units = self.units(head, view)
         queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
-        large = (queries.stop - queries.start) * (keys.stop - keys.start) > MOST_AT_ONCE
+        large = (queries.stop - queries.start) * (keys.stop - keys.start) > MAX_AT_ONCE
         if large and not fits and units[0].plain and units[1].plain:
             return self._refined(head, view, queries, keys, height, width)
         shown = replace(view, log=False, own=False, order=None, ascending=False)
         key = (head, shown, rows.start, rows.stop, columns.start, columns.stop, height, width)
-        if key not in self._cells:
-            if len(self._cells) > 64:
-                self._cells.clear()
-            self._cells[key] = self._block(head, view, rows, columns, height, width)
-        return self._cells[key]
+        return self._cells.get(key, lambda: self._block(head, view, rows, columns, height, width))
 
-    def scale(self, view: View, shown: list[Cells]) -> ColorScale:
+    def scale(self, view: View, shown: list[CellBlock]) -> ColorScale:
         """The colours: weights from 0 to 1 for every head, unless the view gives each head its own."""
         quantity = self.quantity(view)
         if not shown or (quantity is PERCENT and not view.own and not view.mean):
@@ -194,44 +228,33 @@ class Session:
             if quantity is not PERCENT:
                 return scale
             high = scale.high
-        return ColorScale(high * FAINTEST, high, log=True) if view.log else ColorScale(0, high)
+        return ColorScale(high * LOG_RANGE, high, log=True) if view.log else ColorScale(0, high)
 
-    def row(self, head: int, view: View, query: int) -> Row:
+    def row(self, head: int, view: View, query: int) -> QueryRow:
         """One query's weights and scores over all keys, exactly."""
         key = (head, view.words, view.special, query)
-        if key not in self._rows:
-            if len(self._rows) > 64:
-                self._rows.clear()
-            self._rows[key] = self._read_row(head, view, query)
-        return self._rows[key]
+        return self._rows.get(key, lambda: self._read_row(head, view, query))
 
     def _spans(self, maps: LayerMaps) -> tuple[slice, slice]:
         queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
-        key = (id(tokens), words, special)
-        if key not in self._units:
-            self._units[key] = Units.of(tokens, words, special)
-        return self._units[key]
+        return self._units.get((tokens, words, special), lambda: Units.of(tokens, words, special))
 
-    def _head(self, head: int) -> Head:
+    def _head(self, head: int) -> InspectedHead:
         maps, number = self.heads[head]
-        return Head(maps, number, self._partners.get(id(maps)))
+        return InspectedHead(maps, number, self._partners.get(maps))
 
-    def _refined(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> Cells:
+    def _refined(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
         """The cells of a large block as far as they are computed; the rest is wanted from now on."""
         key = (head, *_pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
-        if key not in self._blocks:
-            if len(self._blocks) >= MOST_BLOCKS:
-                self._blocks.pop(next(iter(self._blocks)))
-            self._blocks[key] = Refined(self._head(head), view, queries, keys, height, width)
-        block = self._blocks[key]
+        block = self._blocks.get(key, lambda: RefinedBlock(self._head(head), view, queries, keys, height, width))
         if not block.finished and block not in self.wanted:
             self.wanted.append(block)
         return block.cells
 
-    def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> Cells:
+    def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """A block that is pooled at once, or each of whose units is a cell."""
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
@@ -242,15 +265,15 @@ class Session:
         cells = unit_cells(self._head(head), view, (row_units, rows), (column_units, columns))
         return pool(cells, height, width, mean=_means(view))
 
-    def _read_row(self, head: int, view: View, query: int) -> Row:
+    def _read_row(self, head: int, view: View, query: int) -> QueryRow:
         maps, number = self.heads[head]
         rows, columns = self.units(head, view)
         places = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
         weights, scores = (joined(maps, number, asked, *places) for asked in (False, True))
         change = None
         if self.other is not None:
-            change = joined(self._partners[id(maps)], number, False, *places).values[0] - weights.values[0]
-        return Row(weights.values[0], scores.values[0], change, weights.visible[0])
+            change = joined(self._partners[maps], number, False, *places).values[0] - weights.values[0]
+        return QueryRow(weights.values[0], scores.values[0], change, weights.visible[0])
 
 
 def _means(view: View) -> bool:

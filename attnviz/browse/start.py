@@ -33,14 +33,14 @@ def browse(recording: Recording, other: Recording | None, selection: Selection, 
     Raises:
         AttnvizError: if the two do not correspond, or there is no terminal for the keys.
     """
-    from attnviz.browse.first_screen import first_sight
+    from attnviz.browse.first_screen import early_screen
     from attnviz.browse.save import save_picture
     from attnviz.browse.session import Session
 
     session = Session(recording, other, selection)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)
-    with first_sight(session, ascii):
+    with early_screen(session, ascii):
         from attnviz.browse.app import Browser
 
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)

@@ -4,12 +4,12 @@ from threading import Event
 
 import pytest
 
-from attnviz.browse.background import Aside
+from attnviz.browse.app import Background
 
 
 def test_work_of_one_kind_is_done_once_at_a_time() -> None:
     told: Queue[Callable[[], None]] = Queue()
-    aside, go = Aside(told.put), Event()
+    aside, go = Background(told.put), Event()
     done: list[str] = []
 
     def first() -> None:
@@ -27,6 +27,6 @@ def test_work_of_one_kind_is_done_once_at_a_time() -> None:
 def test_bug_in_a_thread_is_raised_where_keys_are_answered() -> None:
     told: Queue[Callable[[], None]] = Queue()
     nothing: dict[str, None] = {}
-    Aside(told.put).start("measure", lambda: nothing["key"], lambda: None)
+    Background(told.put).start("measure", lambda: nothing["key"], lambda: None)
     with pytest.raises(KeyError, match="key"):
         told.get(timeout=5)()

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.cursor import Screen, first_state, settle, strongest_keys
-from attnviz.browse.find import find, metrics_meant
+from attnviz.browse.cursor import Screen, find, first_state, metrics_meant, settle, strongest_keys
 from attnviz.browse.keys import BINDINGS, press
 from attnviz.browse.layout import levels, map_of, tiles
 from attnviz.browse.session import Session

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from attnviz.browse.blocks import MAX_AT_ONCE
 from attnviz.browse.cursor import Screen, first_state
 from attnviz.browse.keys import press
 from attnviz.browse.layout import tiles
-from attnviz.browse.refined import MOST_AT_ONCE
 from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size
@@ -90,7 +90,7 @@ def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
     from tests.bench.browse import long_recording
 
     screen = Screen(Session(long_recording(1100)), Size(80, 24), colors=0)
-    assert MOST_AT_ONCE < 1100**2
+    assert MAX_AT_ONCE < 1100**2
     state = press(screen, first_state(screen), "enter")
     assert " preview: 1 query in 65, 0% refined " in text(draw_screen(screen, state))
     [block] = screen.session.wanted

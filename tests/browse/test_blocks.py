@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from attnviz.browse.blocks import Cells, Head, pool
-from attnviz.browse.refined import Refined
+from attnviz.browse.blocks import CellBlock, InspectedHead, RefinedBlock, pool
 from attnviz.browse.session import Session
 from attnviz.browse.state import View
 from attnviz.maps.recording import Recording
@@ -11,9 +10,9 @@ from tests.conftest import KEYS, QUERIES, dense_maps
 ROWS, COLUMNS = slice(0, QUERIES), slice(0, KEYS)
 
 
-def block(view: View, causal: bool = False) -> Refined:
+def block(view: View, causal: bool = False) -> RefinedBlock:
     partner = dense_maps(0, seed=9) if view.difference else None
-    return Refined(Head(dense_maps(0, causal=causal), 1, partner), view, ROWS, COLUMNS, height=2, width=3)
+    return RefinedBlock(InspectedHead(dense_maps(0, causal=causal), 1, partner), view, ROWS, COLUMNS, height=2, width=3)
 
 
 def test_at_first_each_row_of_cells_is_the_query_in_the_middle_of_its_own() -> None:
@@ -51,6 +50,6 @@ def test_what_is_drawn_is_never_half_written() -> None:
 
 
 def test_masked_cells_do_not_count_in_a_pooled_mean() -> None:
-    cells = Cells(np.array([[2.0, 9.0], [4.0, 9.0]], dtype=np.float32), np.array([[True, False], [True, False]]))
+    cells = CellBlock(np.array([[2.0, 9.0], [4.0, 9.0]], dtype=np.float32), np.array([[True, False], [True, False]]))
     assert pool(cells, 1, 1, mean=True).values.tolist() == [[3.0]]
     assert pool(cells, 1, 1, mean=False).values.tolist() == [[4.0]]
