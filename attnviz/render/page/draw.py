@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
 from attnviz.render.page.encoding import PRECISIONS, base85
 from attnviz.render.page.packed_factors import page_factors
-from attnviz.render.page.packing import PackedHead, Plan, axis_edges, pack_heads, plan_page, thumbnail_shape
+from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.look import Look
@@ -26,11 +26,11 @@ POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:;{worker} "
     "base-uri 'none'; form-action 'none'"
 )
-LIMITED = (
+NO_SINGLE_CELLS = (
     "Zoom ends at these blocks: a page computes single cells of a long recording from queries, keys and rules, "
     "and this one has none, or a mask or bias that is given cell by cell."
 )
-FEW = 3  # tokens of a block that are all in its label
+MAX_LABELLED_TOKENS = 3  # tokens of a block that are all in its label
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
@@ -70,7 +70,7 @@ def _write_data(file: IO[bytes], name: str, content: bytes) -> None:
     file.write(b'<script type="text/plain" id="%s">%s</script>\n' % (name.encode(), content))
 
 
-def _opening(report: ExactNumbers, plan: Plan, heads: list[PackedHead]) -> str:
+def _opening(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
     style, script = _style(report.look), bundle("page.js")
     data = _about_page(report, plan, heads)
@@ -99,7 +99,7 @@ def _style(look: Look) -> str:
     return style.replace("(prefers-color-scheme: dark)", condition).replace("light dark;", f"{look.theme};")
 
 
-def _about_page(report: ExactNumbers, plan: Plan, heads: list[PackedHead]) -> dict[str, Any]:
+def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
     """Everything but the heads' own numbers, as JSON values."""
     numbers, texts, sequential = report.numbers, _Texts(plan), report.look.cmap or SEQUENTIAL
     described = [_about_head(cells, head, texts) for cells, head in zip(numbers.heads, heads, strict=True)]
@@ -144,7 +144,7 @@ def _about_start(report: ExactNumbers) -> dict[str, Any]:
 class _Texts:
     """The texts of a page's axes, each described once however many heads share it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PagePlan) -> None:
         self.plan = plan
         self.described: list[dict[str, Any]] = []
         self.known: dict[tuple[Any, ...], int] = {}
@@ -158,7 +158,7 @@ class _Texts:
         return self.known[key]
 
 
-def _about_text(tokens: Tokens, span: slice, plan: Plan) -> dict[str, Any]:
+def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     """The labels of an axis, the number of each cell's first token, and the white space before it in the text."""
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
@@ -169,7 +169,7 @@ def _about_text(tokens: Tokens, span: slice, plan: Plan) -> dict[str, Any]:
 
 def _block_label(labels: tuple[str, ...]) -> str:
     """The tokens of a block where they are few, else its first and its last."""
-    return " ".join(labels) if len(labels) <= FEW else f"{labels[0]} … {labels[-1]}"
+    return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
 
 
 def _spaces(tokens: Tokens) -> str:
@@ -205,7 +205,7 @@ def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ..
     return thumbnail_shape(rows, columns) if factors is None else factors.overview.visible.shape
 
 
-def _remarks(numbers: Numbers, plan: Plan, absent: bool, nan: bool) -> list[str]:
+def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[str]:
     """What was pooled, what is masked and what is no number."""
     remarks = []
     if plan.block > 1:
@@ -216,7 +216,7 @@ def _remarks(numbers: Numbers, plan: Plan, absent: bool, nan: bool) -> list[str]
             "weights; fewer --heads, --queries 10:40 --keys :20, or a larger --max-size shows each token."
         )
         if any(page_factors(maps) is None for maps in head.sides.values()):
-            remarks.append(LIMITED)
+            remarks.append(NO_SINGLE_CELLS)
     if absent:
         remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
     if nan:

@@ -29,13 +29,13 @@ class Precision:
 
     Attributes:
         dtype: of what is kept for a weight: float32, uint16 or uint8.
-        most_cells: the most cells of a page for which it is chosen.
-        size: bytes that a cell takes in the page at most, with its score, deflated and in base64.
+        max_cells: the most cells of a page for which it is chosen.
+        bytes_per_cell: bytes that a cell takes in the page at most, with its score, deflated and in base64.
     """
 
     dtype: str
-    most_cells: int
-    size: int
+    max_cells: int
+    bytes_per_cell: int
 
     @property
     def exact(self) -> bool:

@@ -17,11 +17,12 @@ from attnviz.report.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 
-HALF = 2.0**-10 + 2.0**-22  # how far a product of two numbers rounded to float16 may be from their own, of its size
-HIGHEST = 15  # the largest number of a head is kept below 2 to this, well within float16
-COARSEST, FINEST_PIXELS = 0.015, 512  # bytes of an overview to those of the factors, and its most pixels a side
-SIZE = 1.1  # bytes of a page for one of float16 factors, about: deflated, then five characters for four bytes
-SENTENCE = (
+HALF_ROUNDING = 2.0**-10 + 2.0**-22  # how far a product of two numbers in float16 may be from their own, of its size
+MAX_EXPONENT = 15  # the largest number of a head is kept below 2 to this, well within float16
+OVERVIEW_SHARE = 0.015  # bytes of an overview to those of the factors
+MAX_OVERVIEW_SIDE = 512  # pixels
+PAGE_BYTES_PER_BYTE = 1.1  # of float16 factors, about: deflated, then five characters for four bytes
+FACTORS_SENTENCE = (
     "Weights and scores are computed in the browser from queries and keys in float16, and are shown with their error."
 )
 
@@ -78,7 +79,7 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
             key = (id(factors), factors.key_heads[maps.heads.index(head.head)])
             total += 2 * features * (queries + (0 if key in seen else keys)) + 8 * queries
             seen.add(key)
-    return math.ceil(SIZE * (1 + 2 * COARSEST) * total)
+    return math.ceil(PAGE_BYTES_PER_BYTE * (1 + 2 * OVERVIEW_SHARE) * total)
 
 
 def page_factors(maps: LayerMaps) -> Factors | None:
@@ -105,7 +106,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
     about = {
         "features": features,
         "unit": factors.scale * 2.0 ** (exponent + keys.exponents[number]),
-        "rounding": 0.0 if exact and keys.exact[number] else HALF,
+        "rounding": 0.0 if exact and keys.exact[number] else HALF_ROUNDING,
         "softcap": factors.softcap,
         "parts": {name: len(part) for name, part in given.items()},
         "mask": _about_mask(factors.mask, head),
@@ -119,7 +120,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
 def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
     """The numbers over a power of two that brings them into float16's range; its exponent; whether none was rounded."""
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
-    exponent = math.frexp(largest)[1] - HIGHEST if largest else 0
+    exponent = math.frexp(largest)[1] - MAX_EXPONENT if largest else 0
     scaled = np.ldexp(numbers, -exponent)
     half = scaled.astype(np.float16)
     return half, exponent, bool(np.array_equal(half.astype(np.float32), scaled, equal_nan=True))
@@ -134,7 +135,7 @@ def planes(half: NDArray[np.float16]) -> tuple[ByteArray, ByteArray]:
 def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
     """Pixels of the overview that travels with a head, down and across: a small part of its factors' bytes."""
     queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
-    side = min(FINEST_PIXELS, max(48, int(math.sqrt(COARSEST * 2 * features * (queries + keys)))))
+    side = min(MAX_OVERVIEW_SIDE, max(48, int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))))
     return min(side, queries), min(side, keys)
 
 

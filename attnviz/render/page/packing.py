@@ -10,7 +10,7 @@ from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import PRECISIONS, Precision, deflated, encode_weights, without_nan
 from attnviz.render.page.packed_factors import (
-    SENTENCE,
+    FACTORS_SENTENCE,
     KeyPool,
     PackedFactors,
     factored_bytes,
@@ -22,18 +22,18 @@ from attnviz.report.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
 
-THUMBNAIL = 48  # cells a side
-BAND = 4_000_000  # cells that are compared at once
-STEPS = 4  # cells of a row on which its log-sum-exp is checked
-SCORES_SAID = "Scores follow from them and each row’s log-sum-exp, and are shown with their error."
+THUMBNAIL_SIDE = 48  # cells a side
+BAND_CELLS = 4_000_000  # cells that are compared at once
+CHECKED_CELLS = 4  # cells of a row on which its log-sum-exp is checked
+SCORES_SENTENCE = "Scores follow from them and each row’s log-sum-exp, and are shown with their error."
 # The least ``high`` times keys: with codes up to 253 and rows that sum to one, the mean square of a row's codes is then
 # at most 253² / 80, and no distribution of codes with that mean square has quite 6 bits.
-FINEST = 80
-CLOSE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights may come from bfloat16
+MIN_HIGH_TIMES_KEYS = 80
+SCORE_TOLERANCE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights may come from bfloat16
 
 
 @dataclass(frozen=True)
-class Plan:
+class PagePlan:
     """What of the numbers fits a page.
 
     Attributes:
@@ -50,15 +50,15 @@ class Plan:
     def sentence(self) -> str:
         """What is kept of weights and scores."""
         if self.factored:
-            return SENTENCE
+            return FACTORS_SENTENCE
         if self.block > 1:
             return self.precision.sentence
-        scores = "So are scores." if self.precision.exact else SCORES_SAID
+        scores = "So are scores." if self.precision.exact else SCORES_SENTENCE
         return f"{self.precision.sentence} {scores}"
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class PageCells:
     """The numbers of one head of one recording that the page carries, before they are packed.
 
     Attributes:
@@ -111,24 +111,24 @@ class PackedHead:
     reach: float
 
 
-def plan_page(heads: Iterable[HeadCells], budget: int) -> Plan:
+def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     """The finest plan with which the heads fit ``budget`` bytes.
 
-    A cell takes a byte of the budget: six bits when deflated (see FINEST), and a quarter more in characters.
+    A cell takes a byte of the budget: six bits when deflated (see MIN_HIGH_TIMES_KEYS), a quarter more in characters.
     """
     heads = tuple(heads)
     cells, factors = _all_cells(heads, 1), factored_bytes(heads)
-    if cells > PRECISIONS[0].most_cells and factors is not None and factors <= budget:
-        return Plan(PRECISIONS[0], 1, factored=True)
+    if cells > PRECISIONS[0].max_cells and factors is not None and factors <= budget:
+        return PagePlan(PRECISIONS[0], 1, factored=True)
     block = 1
     while (cells := _all_cells(heads, block)) > budget or not all(_is_known(head, block) for head in heads):
         block += 1
     if block > 1:
-        return Plan(PRECISIONS[-1], block)
-    return Plan(next(one for one in PRECISIONS if cells <= min(one.most_cells, budget // one.size)), block)
+        return PagePlan(PRECISIONS[-1], block)
+    return PagePlan(next(one for one in PRECISIONS if cells <= min(one.max_cells, budget // one.bytes_per_cell)), block)
 
 
-def pack_heads(heads: Iterable[HeadCells], plan: Plan) -> tuple[list[PackedHead], list[bytes]]:
+def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
     """Each head, packed, in order; and the keys that heads share."""
     keys = KeyPool()
     if plan.factored:
@@ -161,21 +161,21 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: Key
 
 def _factored_reach(head: HeadCells) -> float:
     """The largest absolute change, looked for in bands of queries."""
-    spans = bands(head.queries, head.keys.stop - head.keys.start, BAND)
-    plan = Plan(PRECISIONS[0], 1)
+    spans = bands(head.queries, head.keys.stop - head.keys.start, BAND_CELLS)
+    plan = PagePlan(PRECISIONS[0], 1)
     return max(
         _reach([read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()]) for span in spans
     )
 
 
-def pack_head(head: HeadCells, plan: Plan) -> PackedHead:
+def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
     """One head, packed."""
     read = read_exact if plan.block == 1 else read_pooled
     sides = [read(maps, head, plan) for maps in head.sides.values()]
     return PackedHead(tuple(pack_side(side, plan) for side in sides), _reach(sides) if len(sides) > 1 else 0.0)
 
 
-def read_exact(maps: LayerMaps, head: HeadCells, plan: Plan) -> Cells:
+def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """A cell for every query and key."""
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
@@ -183,21 +183,21 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: Plan) -> Cells:
         second = np.where(visible, scores, np.float32(np.nan))
     else:
         second = log_sum_exp(scores, weights, visible)
-    return Cells(weights, second, weights, visible)
+    return PageCells(weights, second, weights, visible)
 
 
-def read_pooled(maps: LayerMaps, head: HeadCells, plan: Plan) -> Cells:
+def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """A cell for every block."""
     height, width = _shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
-    return Cells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible)
+    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible)
 
 
-def pack_side(cells: Cells, plan: Plan) -> PackedSide:
+def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
     """One head of one recording, packed."""
     pooled = plan.block > 1
     largest = np.where(cells.visible, cells.largest, np.float32(0))
-    least = min(1.0, FINEST * plan.block / cells.visible.shape[1])
+    least = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
     high = max(float(without_nan(largest).max(initial=0)), least)
     second = encode_weights(cells.second, cells.visible, plan.precision, high) if pooled else cells.second
     shown = np.where(cells.visible, cells.weights, np.float32(-1))
@@ -222,22 +222,22 @@ def axis_edges(span: slice, block: int) -> IntArray:
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
     """What ln(weight) lacks to the score, ``(queries,)``; NaN for a row where no one number does for all its cells."""
     rows = np.arange(len(weights))
-    columns = np.unique(np.linspace(0, weights.shape[1] - 1, STEPS).astype(int))
+    columns = np.unique(np.linspace(0, weights.shape[1] - 1, CHECKED_CELLS).astype(int))
     best = without_nan(np.where(visible, weights, np.float32(0))).argmax(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         lse = scores[rows, best].astype(np.float64) - np.log(weights[rows, best].astype(np.float64))
         misses = np.abs(np.log(weights[:, columns]) + lse[:, None] - scores[:, columns])
-    wrong = visible[:, columns] & (weights[:, columns] > 1e-4) & ~(misses <= CLOSE)
+    wrong = visible[:, columns] & (weights[:, columns] > 1e-4) & ~(misses <= SCORE_TOLERANCE)
     seen = visible[rows, best] & np.isfinite(lse)
     return np.where(seen & ~wrong.any(axis=-1), lse, np.nan).astype(np.float32)
 
 
 def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
     """The cells of the thumbnail of a map of so many."""
-    return min(height, THUMBNAIL), min(width, THUMBNAIL)
+    return min(height, THUMBNAIL_SIDE), min(width, THUMBNAIL_SIDE)
 
 
-def _thumbnail(cells: Cells) -> Overview:
+def _thumbnail(cells: PageCells) -> Overview:
     height, width = thumbnail_shape(*cells.visible.shape)
     means = pool_weights(cells.weights[None], cells.visible, height, width)
     same = cells.largest is cells.weights
@@ -264,7 +264,7 @@ def _peak(shown: FloatArray) -> tuple[int, int, float] | None:
     return (row, column, largest) if largest >= 0 else None
 
 
-def _reach(sides: list[Cells]) -> float:
+def _reach(sides: list[PageCells]) -> float:
     before, after = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
     change = np.abs(after - before)
     return float(change[np.isfinite(change)].max(initial=0))
