@@ -6,6 +6,7 @@ is a function of `Columns`, what every key received from those same queries, and
 blocks of queries with all keys, so that maps of any length are measured in bounded memory.
 """
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import NEAR
-from attnviz.metrics.row_blocks import Columns, Rows, absent, blocks_of_rows, mass, weight_at, weighted, where
+from attnviz.metrics.row_blocks import Columns, Rows, each_rows, where
 
 STRIPES = 3  # keys whose columns count as vertical stripes
 
@@ -88,32 +89,32 @@ def peak(rows: Rows) -> Float64Array:
 
 def first(rows: Rows) -> Float64Array:
     """Weight on the first token that is not padding, a share (the attention sink of Xiao et al. 2023)."""
-    return weight_at(rows, np.full(len(rows.grid.queries), np.argmax(rows.grid.seen)))
+    return rows.weight_at(np.full(len(rows.grid.queries), np.argmax(rows.grid.seen)))
 
 
 def special(rows: Rows) -> Float64Array:
     """Weight on tokens that the tokenizer added, such as [SEP], a share (Clark et al. 2019)."""
-    return mass(rows, rows.grid.special)
+    return rows.mass(rows.grid.special)
 
 
 def itself(rows: Rows) -> Float64Array:
     """Weight on the query's own token, a share; absent between two texts."""
-    return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions)
+    return rows.absent() if rows.grid.cross else rows.weight_at(rows.grid.positions)
 
 
 def previous(rows: Rows) -> Float64Array:
     """Weight on the token before the query, a share; absent for the first token, and between two texts."""
-    return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions - 1)
+    return rows.absent() if rows.grid.cross else rows.weight_at(rows.grid.positions - 1)
 
 
 def following(rows: Rows) -> Float64Array:
     """Weight on the token after the query, a share; absent where a causal mask hides it, and between two texts."""
-    return absent(rows) if rows.grid.cross else weight_at(rows, rows.grid.positions + 1)
+    return rows.absent() if rows.grid.cross else rows.weight_at(rows.grid.positions + 1)
 
 
 def duplicate(rows: Rows) -> Float64Array:
     """Weight on earlier copies of the query's token, a share (Wang et al. 2022); absent without one."""
-    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.copies)
+    return rows.absent() if rows.grid.cross else rows.mass(rows.grid.copies)
 
 
 def induction(rows: Rows) -> Float64Array:
@@ -121,25 +122,25 @@ def induction(rows: Rows) -> Float64Array:
 
     A token counts only before the query itself; absent for a query without such a token, and between two texts.
     """
-    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.after_copies)
+    return rows.absent() if rows.grid.cross else rows.mass(rows.grid.after_copies)
 
 
 def distance(rows: Rows) -> Float64Array:
     """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019); not between texts."""
-    return absent(rows) if rows.grid.cross else where(rows.grid.choices > 0, rows.distance)
+    return rows.absent() if rows.grid.cross else where(rows.grid.choices > 0, rows.distance)
 
 
 def distance_spread(rows: Rows) -> Float64Array:
     """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
     if rows.grid.cross:
-        return absent(rows)
-    variance = weighted(rows, rows.grid.squares) - rows.distance**2
+        return rows.absent()
+    variance = rows.squared_distance - rows.distance**2
     return where(rows.grid.choices > 0, np.sqrt(np.maximum(variance, 0)))
 
 
 def locality(rows: Rows) -> Float64Array:
     """Weight within `NEAR` tokens to either side and on the query itself, a share; absent between two texts."""
-    return absent(rows) if rows.grid.cross else mass(rows, rows.grid.near)
+    return rows.absent() if rows.grid.cross else rows.mass(rows.grid.near)
 
 
 def block(rows: Rows) -> Float64Array:
@@ -148,15 +149,15 @@ def block(rows: Rows) -> Float64Array:
     Special tokens belong to no sentence; absent for them, for a text of one sentence, and between two texts.
     """
     if rows.grid.cross or rows.grid.key_sentences.max(initial=0) < 1:
-        return absent(rows)
-    return where(rows.grid.query_sentences[rows.grid.queries] >= 0, mass(rows, rows.grid.own_sentence))
+        return rows.absent()
+    return where(rows.grid.query_sentences[rows.grid.queries] >= 0, rows.mass(rows.grid.own_sentence))
 
 
 def pair(rows: Rows) -> Float64Array:
     """Weight on the other text of a pair, special tokens left out, a share; absent without a pair."""
     if rows.grid.cross or rows.grid.key_tokens.segments.max(initial=0) < 1:
-        return absent(rows)
-    return where(~rows.grid.query_tokens.special[rows.grid.queries], mass(rows, rows.grid.other_text))
+        return rows.absent()
+    return where(~rows.grid.query_tokens.special[rows.grid.queries], rows.mass(rows.grid.other_text))
 
 
 def hidden(rows: Rows) -> Float64Array:
@@ -164,9 +165,9 @@ def hidden(rows: Rows) -> Float64Array:
 
     Absent for a query with no later key hidden, between two texts, and where scores of hidden keys were not kept.
     """
-    if rows.grid.cross or not rows.later.any():
-        return absent(rows)
-    return where(rows.later.any(axis=-1) & (rows.grid.choices > 0), 1 - 1 / (1 + rows.beyond))
+    if rows.grid.cross or not rows.grid.has_later.any():
+        return rows.absent()
+    return where(rows.grid.has_later & (rows.grid.choices > 0), 1 - 1 / (1 + rows.beyond))
 
 
 def sink(columns: Columns) -> Float64Array:
@@ -300,12 +301,19 @@ def measure_queries(
     numbers = {name: np.full(shape, np.nan) for name in functions}
     received = np.zeros((len(heads), len(maps.key_tokens)))
     chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
-    for rows in blocks_of_rows(maps, heads):
+    lock = threading.Lock()
+
+    def add(rows: Rows) -> None:
+        """Adds what some rows hold; in one of several threads at once."""
+        grid, choice = rows.grid, rows.grid.choices > 1
         for name, function in functions.items():
-            numbers[name][rows.places, rows.grid.queries] = function(rows)
-        choice = rows.grid.choices > 1
-        received[rows.places, : rows.weights.shape[-1]] += choice.astype(rows.weights.dtype) @ rows.weights
-        chosen[rows.grid.queries], seen = choice, rows.grid.seen
+            numbers[name][rows.places, grid.queries] = function(rows)
+        found = rows.received(choice)
+        with lock:
+            received[rows.places, : found.shape[-1]] += found
+            chosen[grid.queries], seen[:] = choice, grid.seen
+
+    each_rows(maps, heads, add)
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
 
 

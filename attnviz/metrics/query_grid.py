@@ -10,7 +10,7 @@ from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.text.tokens import Tokens
 
 NEAR = 3  # tokens to either side that count as local
-FEW = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them
+MAX_PICKED = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them
 SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
 
 
@@ -27,10 +27,20 @@ class Cells:
     @cached_property
     def picked(self) -> tuple[IntArray, IntArray] | None:
         """The query and the key of each, in order of the queries; ``None`` where they are many."""
-        if np.count_nonzero(self.counted) > FEW * self.counted.size:
+        if np.count_nonzero(self.counted) > MAX_PICKED * self.counted.size:
             return None
-        queries, keys = np.divmod(np.flatnonzero(self.counted), self.counted.shape[1])
+        queries, keys = np.divmod(self.flat, self.counted.shape[1])
         return queries, keys
+
+    @cached_property
+    def numbers(self) -> FloatArray:
+        """The same as numbers, 1 or 0."""
+        return self.counted.astype(np.float32)
+
+    @cached_property
+    def flat(self) -> IntArray:
+        """Where each picked cell stands in the grid's cells, one row after another."""
+        return np.flatnonzero(self.counted)
 
     @cached_property
     def present(self) -> BoolArray:
@@ -77,6 +87,62 @@ class Grid:
         """Where each query stands among the keys, ``(queries,)``; with earlier keys cached, queries are the last."""
         return self.queries + len(self.key_tokens) - len(self.query_tokens)
 
+    @property
+    def span(self) -> slice:
+        """The queries, with both ends."""
+        return slice(self.start, self.start + len(self.visible))
+
+    @cached_property
+    def later(self) -> BoolArray:
+        """Whether a later key is hidden from the query that others see, ``(queries, all keys)``."""
+        keys = np.arange(len(self.seen))
+        later = self.seen & (keys > self.positions[:, None])
+        later[:, : self.visible.shape[1]] &= ~self.visible
+        return np.asarray(later)
+
+    @cached_property
+    def has_later(self) -> BoolArray:
+        """Whether any later key is hidden from the query, ``(queries,)``."""
+        return np.asarray(self.later.any(axis=-1))
+
+    @cached_property
+    def all_later(self) -> bool:
+        """Whether every key after the grid's is a later one that is hidden from all queries."""
+        return bool(self.later[:, self.visible.shape[1] :].all())
+
+    @cached_property
+    def first_hidden(self) -> int:
+        """The first key that is hidden from some query; as many as there are keys where none is."""
+        seen = np.asarray(self.visible.all(axis=0))
+        return len(seen) if seen.all() else int(seen.argmin())
+
+    @cached_property
+    def before(self) -> int:
+        """How many of the keys lie before the position of the first query."""
+        return int(np.clip(self.positions[0], 0, self.visible.shape[1]))
+
+    @cached_property
+    def after(self) -> int:
+        """The first of the keys that lie after the position of the last query."""
+        return int(np.clip(self.positions[-1] + 1, 0, self.visible.shape[1]))
+
+    @cached_property
+    def near_distances(self) -> FloatArray:
+        """The distances of the keys between ``before`` and ``after``, ``(queries, those keys)``."""
+        steps = np.abs(self.positions[:, None] - self.keys[self.before : self.after])
+        return np.asarray(steps.astype(np.float32))
+
+    def powers(self, keys: slice, origin: int) -> FloatArray:
+        """Each key's place, counted from an origin, to the powers of 0, 1 and 2, ``(keys, 3)``."""
+        places = (self.keys[keys] - origin).astype(np.float32)
+        return np.stack([np.ones_like(places), places, places**2], axis=1)
+
+    def places_of(self, keys: IntArray) -> tuple[BoolArray, IntArray, IntArray]:
+        """For one key of each query: whether it is visible, the key or 0 where there is none, and the query's row."""
+        there = (keys >= 0) & (keys < self.visible.shape[1])
+        within, places = np.where(there, keys, 0), np.arange(len(keys))
+        return there & self.visible[places, within], within, places
+
     @cached_property
     def choices(self) -> IntArray:
         """How many keys each query sees, ``(queries,)``."""
@@ -101,7 +167,10 @@ class Grid:
     @cached_property
     def near(self) -> Cells:
         """Keys within `NEAR` tokens of the query."""
-        return Cells(self.visible & (self.distances <= NEAR))
+        near, first = np.zeros_like(self.visible), int(self.positions[0])
+        around = slice(max(0, first - NEAR), max(0, first + len(self.visible) + NEAR))
+        near[:, around] = np.abs(self.positions[:, None] - self.keys[around]) <= NEAR
+        return Cells(self.visible & near)
 
     @cached_property
     def copies(self) -> Cells:

@@ -1,6 +1,7 @@
 """Blocks of one layer's attention, queries with the keys they see, and the sums over keys that metrics are made of."""
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,39 +17,101 @@ from attnviz.metrics.query_grid import Cells, Grid, sentences_of
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
 LONG_CELLS = 2**20  # the same of long maps, whose products pay only with more rows
-FEWEST_ROWS = 32  # where all heads of fewer queries fit the cache, some heads of so many are taken; of long maps twice
+MIN_ROWS = 32  # where all heads of fewer queries fit the cache, some heads of so many are taken; of long maps twice
 TINY = np.finfo(np.float32).tiny
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Some heads' rows of a grid.
+class Rows(ABC):
+    """Some heads' rows of a grid, and the sums over keys that metrics are made of, by one engine or the other.
+
+    Attributes:
+        grid: the queries and keys.
+        places: where the heads are among all that are measured.
+        shape: how many heads and queries there are.
+    """
+
+    def __init__(self, grid: Grid, places: slice) -> None:
+        self.grid, self.places = grid, places
+        self.shape = places.stop - places.start, len(grid.visible)
+
+    @property
+    @abstractmethod
+    def entropy(self) -> Float64Array:
+        """The entropy of each row in bits, ``(heads, queries)``."""
+
+    @property
+    @abstractmethod
+    def peak(self) -> Float64Array:
+        """The largest weight, ``(heads, queries)``."""
+
+    @property
+    @abstractmethod
+    def distance(self) -> Float64Array:
+        """The mean distance to the key, ``(heads, queries)``."""
+
+    @property
+    @abstractmethod
+    def squared_distance(self) -> Float64Array:
+        """The mean squared distance to the key, ``(heads, queries)``."""
+
+    @property
+    @abstractmethod
+    def beyond(self) -> Float64Array:
+        """Σ exp(score) over hidden later keys to that over visible ones, ``(heads, queries)``; NaN without scores."""
+
+    @abstractmethod
+    def mass(self, cells: Cells) -> Float64Array:
+        """The weight on the cells that count, ``(heads, queries)``; NaN where a query has none."""
+
+    @abstractmethod
+    def weight_at(self, keys: IntArray) -> Float64Array:
+        """The weight on one key for each query, ``(queries,)`` to ``(heads, queries)``; NaN where it is not visible."""
+
+    @abstractmethod
+    def received(self, queries: BoolArray) -> Float64Array:
+        """The weight that each key receives from these queries, ``(queries,)`` to ``(heads, keys)``."""
+
+    def absent(self) -> Float64Array:
+        """NaN for every query, ``(heads, queries)``: the metric has no meaning here."""
+        return np.full(self.shape, np.nan)
+
+
+class NumpyRows(Rows):
+    """Rows of weights that are held whole.
 
     Attributes:
         maps: what they are of.
-        grid: the queries and keys.
         heads: their own numbers.
-        places: where they are among all that are measured.
         weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 where the maps are long.
         scores: ``(heads, queries, keys)``, before the mask.
     """
 
-    maps: CellMaps
-    grid: Grid
-    heads: tuple[int, ...]
-    places: slice
-    weights: NDArray[Any]
-    scores: NDArray[Any]
+    def __init__(
+        self,
+        grid: Grid,
+        places: slice,
+        maps: CellMaps,
+        heads: tuple[int, ...],
+        weights: NDArray[Any],
+        scores: NDArray[Any],
+    ) -> None:
+        super().__init__(grid, slice(places.start, places.start + len(heads)))
+        self.maps, self.heads, self.weights, self.scores = maps, heads, weights, scores
 
     @cached_property
     def entropy(self) -> Float64Array:
-        """The entropy of each row in bits, ``(heads, queries)``."""
+        """The entropy of each row in bits."""
         return entropy_bits(self.weights)
 
     @cached_property
     def distance(self) -> Float64Array:
-        """The mean distance to the key, ``(heads, queries)``."""
-        return weighted(self, self.grid.distances)
+        """The mean distance to the key."""
+        return self._weighted(self.grid.distances)
+
+    @cached_property
+    def squared_distance(self) -> Float64Array:
+        """The mean squared distance to the key."""
+        return self._weighted(self.grid.squares)
 
     @cached_property
     def best(self) -> IntArray:
@@ -57,7 +120,7 @@ class Rows:
 
     @cached_property
     def peak(self) -> Float64Array:
-        """The largest weight, ``(heads, queries)``."""
+        """The largest weight."""
         return np.take_along_axis(self.weights, self.best, axis=-1)[:, :, 0].astype(np.float64)
 
     @cached_property
@@ -67,23 +130,40 @@ class Rows:
         return np.asarray(score - np.log(np.maximum(self.peak, TINY))[:, :, None])
 
     @cached_property
-    def later(self) -> BoolArray:
-        """Whether a later key is hidden from the query that others see, ``(queries, all keys)``."""
-        keys = np.arange(len(self.grid.seen))
-        later = self.grid.seen & (keys > self.grid.positions[:, None])
-        later[:, : self.grid.visible.shape[1]] &= ~self.grid.visible
-        return np.asarray(later)
-
-    @cached_property
     def beyond(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys to that over visible ones, ``(heads, queries)``; NaN without scores."""
-        width, first = self.grid.visible.shape[1], max(0, int(self.grid.positions[0]) + 1)
-        sums = _powers(self.scores[:, :, first:], self.total, self.later[:, first:width])
-        if width < len(self.grid.seen):
-            queries = slice(self.grid.start, self.grid.start + len(self.grid.visible))
-            hidden = self.maps.scores_of(self.heads, queries, slice(width, len(self.grid.seen)))
-            sums = sums + _powers(hidden, self.total, self.later[:, width:])
+        """Σ exp(score) over hidden later keys to that over visible ones; NaN without scores."""
+        grid = self.grid
+        width, first = grid.visible.shape[1], max(0, int(grid.positions[0]) + 1)
+        sums = _powers(self.scores[:, :, first:], self.total, grid.later[:, first:width])
+        if width < len(grid.seen):
+            hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.seen)))
+            sums = sums + _powers(hidden, self.total, grid.later[:, width:])
         return sums
+
+    def mass(self, cells: Cells) -> Float64Array:
+        """The weight on the cells that count; NaN where a query has none."""
+        if cells.picked is None:
+            return where(cells.present, self._weighted(cells.counted))
+        queries, keys = cells.picked
+        sums = self.absent()
+        if len(queries):
+            starts = np.flatnonzero(np.diff(queries, prepend=-1))
+            sums[:, queries[starts]] = np.add.reduceat(self.weights[:, queries, keys], starts, axis=1, dtype=np.float64)
+        return sums
+
+    def weight_at(self, keys: IntArray) -> Float64Array:
+        """The weight on one key for each query; NaN where it is not visible."""
+        there, within, places = self.grid.places_of(keys)
+        return where(there, self.weights[:, places, within])
+
+    def received(self, queries: BoolArray) -> Float64Array:
+        """The weight that each key receives from these queries."""
+        return np.asarray(queries.astype(self.weights.dtype) @ self.weights)
+
+    def _weighted(self, numbers: NDArray[Any]) -> Float64Array:
+        """Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
+        numbers = numbers.astype(self.weights.dtype, copy=False)
+        return np.asarray(np.einsum("hqk,qk->hq", self.weights, numbers), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +179,23 @@ class Columns:
     seen: BoolArray
 
 
-def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Rows]:
+def each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[Rows], None]) -> None:
+    """Calls a function with the rows of these heads: by torch, in several threads, where long maps name its device."""
+    factors = maps.cell_factors()
+    if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
+        from attnviz.metrics import torch_rows
+
+        torch_rows.each_rows(maps, factors, heads, work)
+        return
+    for rows in blocks_of_rows(maps, heads):
+        work(rows)
+
+
+def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[NumpyRows]:
     """These heads in blocks of queries with the keys they see, each of as many heads as fit a processor's cache."""
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
     long = is_long(count, everything.stop)
-    kind, cells, rows = (np.float32, LONG_CELLS, 2 * FEWEST_ROWS) if long else (np.float64, BLOCK_CELLS, FEWEST_ROWS)
+    kind, cells, rows = (np.float32, LONG_CELLS, 2 * MIN_ROWS) if long else (np.float64, BLOCK_CELLS, MIN_ROWS)
     together = min(len(heads), max(1, cells // (rows * everything.stop)))
     height = max(1, rows if together < len(heads) else cells // (together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
@@ -112,13 +204,14 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Rows]:
         for first in range(0, len(heads), together):
             places = slice(first, first + together)
             window = maps.window(heads[places], span, keys)
-            yield Rows(maps, grid, heads[places], places, window.weights.astype(kind, copy=False), window.scores)
+            weights = window.weights.astype(kind, copy=False)
+            yield NumpyRows(grid, places, maps, heads[places], weights, window.scores)
 
 
 def grids(maps: CellMaps, spans: list[slice]) -> Iterator[Grid]:
     """The grid of each run of queries, as far as its last visible key."""
     everything = slice(0, len(maps.key_tokens))
-    seen = np.logical_or.reduce([maps.visibility(span, everything).any(axis=0) for span in spans])
+    seen = _seen(maps, spans)
     query_sentences, key_sentences = sentences_of(maps.query_tokens), sentences_of(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         visible = maps.visibility(span, everything)
@@ -135,43 +228,21 @@ def grids(maps: CellMaps, spans: list[slice]) -> Iterator[Grid]:
         )
 
 
+def _seen(maps: CellMaps, spans: list[slice]) -> BoolArray:
+    """Whether any query sees each key, ``(keys,)``."""
+    factors, everything = maps.cell_factors(), slice(0, len(maps.key_tokens))
+    if factors is not None:
+        counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(everything.stop + 1))
+        return np.asarray(counts[0] > 0)
+    return np.asarray(np.logical_or.reduce([maps.visibility(span, everything).any(axis=0) for span in spans]))
+
+
 def entropy_bits(weights: NDArray[Any]) -> Float64Array:
     """Entropy over keys in bits, ``(..., keys)`` to ``(...)``: −Σ w log2 w, with 0 log 0 = 0."""
     logarithms = np.maximum(weights, TINY, dtype=np.float32)
     np.log(logarithms, out=logarithms)
     total = np.einsum("...k,...k->...", weights, logarithms.astype(weights.dtype, copy=False))
     return np.asarray(np.maximum(-total, 0) / np.log(2), dtype=np.float64)
-
-
-def weighted(rows: Rows, numbers: NDArray[Any]) -> Float64Array:
-    """Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
-    numbers = numbers.astype(rows.weights.dtype, copy=False)
-    return np.asarray(np.einsum("hqk,qk->hq", rows.weights, numbers), dtype=np.float64)
-
-
-def mass(rows: Rows, cells: Cells) -> Float64Array:
-    """The weight on the cells that count, ``(heads, queries)``; NaN where a query has none."""
-    if cells.picked is None:
-        return where(cells.present, weighted(rows, cells.counted))
-    queries, keys = cells.picked
-    sums = np.full(rows.weights.shape[:2], np.nan)
-    if len(queries):
-        starts = np.flatnonzero(np.diff(queries, prepend=-1))
-        sums[:, queries[starts]] = np.add.reduceat(rows.weights[:, queries, keys], starts, axis=1, dtype=np.float64)
-    return sums
-
-
-def weight_at(rows: Rows, keys: IntArray) -> Float64Array:
-    """The weight on one key for each query, ``(queries,)`` to ``(heads, queries)``; NaN where it is not visible."""
-    there = (keys >= 0) & (keys < rows.weights.shape[-1])
-    within = np.where(there, keys, 0)
-    places = np.arange(len(keys))
-    return where(there & rows.grid.visible[places, within], rows.weights[:, places, within])
-
-
-def absent(rows: Rows) -> Float64Array:
-    """NaN for every query, ``(heads, queries)``: the metric has no meaning here."""
-    return np.full(rows.weights.shape[:2], np.nan)
 
 
 def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:

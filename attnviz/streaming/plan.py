@@ -19,7 +19,8 @@ from attnviz.streaming.tiles import Axis, Tile
 TILE = {"cpu": (256, 512), "cuda": (2048, 4096)}  # queries and keys of a tile: what stays in the cache
 LONGEST_RUN = 64  # tokens that are reduced in one step
 HIDDEN = np.float32(-1e30)  # the score of a hidden cell: unlike −inf, 0 times it is 0
-BITS = np.float32(math.log2(math.e))  # powers of two are quicker than those of e
+LOG2_E = math.log2(math.e)  # powers of two are quicker than those of e
+BITS = np.float32(LOG2_E)
 MASK_CACHE_SIZE = 128  # tiles whose hidden cells are remembered for the next head
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
-from tests.maps.examples import dense_of, factored
+from tests.maps.examples import CASES, dense_of, factored, with_factors
 
 NAN = np.nan
 WORDS = "a b a c a"
@@ -220,7 +221,7 @@ def test_blocks_of_queries_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     maps = dense_maps(causal=True)
     whole = measure(maps)
     monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * HEADS * KEYS)
-    monkeypatch.setattr(rows, "FEWEST_ROWS", 1)
+    monkeypatch.setattr(rows, "MIN_ROWS", 1)
     assert len(list(blocks_of_rows(maps, maps.heads))) == 3
     for one, other in zip(whole, measure(maps), strict=True):
         np.testing.assert_allclose(list(one.values.values()), list(other.values.values()))
@@ -230,7 +231,7 @@ def test_groups_of_heads_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) 
     maps = dense_maps(causal=True)
     whole = measure(maps)
     monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * 3 * KEYS)
-    monkeypatch.setattr(rows, "FEWEST_ROWS", 3)
+    monkeypatch.setattr(rows, "MIN_ROWS", 3)
     assert [(block.places.start, block.grid.start) for block in blocks_of_rows(maps, maps.heads)] == [
         (0, 0),
         (2, 0),
@@ -321,19 +322,39 @@ MASKS = {
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("cells", [2**18, 2**12])
 @pytest.mark.parametrize("long", [False, True], ids=["short", "long"])
+@pytest.mark.parametrize("device", [None, "cpu"], ids=["numpy", "torch"])
 def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
-    mask: Mask, kind: Any, cells: int, long: bool, monkeypatch: pytest.MonkeyPatch
+    mask: Mask, kind: Any, cells: int, long: bool, device: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "BLOCK_CELLS", cells)
     monkeypatch.setattr(rows, "LONG_CELLS", cells)
+    monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", cells)
     ids = np.random.default_rng(1).integers(0, 9, 90)
     keys, queries = (replace(Tokens.numbered(count), ids=ids[-count:].copy()) for count in (90, 70))
-    maps = replace(factored(mask), kind=kind, query_tokens=queries, key_tokens=keys)
+    held = with_factors(factored(mask), device=device)
+    maps = replace(held, kind=kind, query_tokens=queries, key_tokens=keys)
     expected = measure(dense_of(maps))
     monkeypatch.setattr(rows, "is_long", lambda queries, keys: long)
     for numbers, own in zip(measure(maps), expected, strict=True):
         assert numbers.values == pytest.approx(own.values, rel=1e-5, abs=1e-5, nan_ok=True)
         assert np.isnan(numbers.values["induction"]) == (kind == "cross")
+
+
+@pytest.mark.parametrize("case", ["soft cap", "alibi", "bias by key", "explicit bias", "sink", "chunk", "prefix"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_metric_by_torch_is_that_of_a_dense_computation_whatever_the_rules(
+    case: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "is_long", lambda queries, keys: True)
+    monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", 17 * 90)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    maps = replace(with_factors(factored(**CASES[case]), device="cpu"), kind="self")
+    for numbers, own in zip(measure(maps, heads=(9, 2)), measure(dense_of(maps), heads=(9, 2)), strict=True):
+        assert (numbers.head, numbers.sink, numbers.counts) == (own.head, own.sink, own.counts)
+        assert numbers.values == pytest.approx(own.values, rel=1e-5, abs=1e-5, nan_ok=True)
+    assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
 
 
 def test_heads_that_are_not_asked_for_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
