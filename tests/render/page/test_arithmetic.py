@@ -272,6 +272,7 @@ EXACT, BYTE = {"largest": 0, "high": 1}, {"largest": 253, "high": 0.5}
         ([ABSENT, EXACT], "masked"),
         ([0.123456, BYTE], "12.3%"),
         ([0, BYTE], "< 0.0002%"),
+        ([-0.25, EXACT, True], "−25.00%"),
         ([0.25, EXACT, True], "+25.00%"),
         ([0.123456, EXACT, False, 0.01], "12%"),
         ([0.123456, EXACT, False, 0.0001], "12.35%"),

@@ -31,8 +31,8 @@ export function percentText(weight, { largest, high }, signed = false, error = n
  * @param {number} high
  */
 function keptError(weight, largest, high) {
-  const percent = 100 * weight;
-  return largest ? (100 * Math.sqrt(Math.abs(weight) * high)) / largest : Math.min(0.01, percent / 100 || 0.01);
+  const size = Math.abs(weight);
+  return largest ? (100 * Math.sqrt(size * high)) / largest : Math.min(0.01, size || 0.01);
 }
 
 /** A score with its error. @param {Score | null} score */
