@@ -14,9 +14,10 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names
+from attnviz.maps.factored import is_long
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import NEAR
-from attnviz.metrics.row_blocks import Columns, Rows, each_rows, where
+from attnviz.metrics.row_blocks import Columns, Rows, blocks_of_rows, where
 
 STRIPES = 3  # keys whose columns count as vertical stripes
 
@@ -313,8 +314,20 @@ def measure_queries(
             received[rows.places, : found.shape[-1]] += found
             chosen[grid.queries], seen[:] = choice, grid.seen
 
-    each_rows(maps, heads, add)
+    _each_rows(maps, heads, add)
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
+
+
+def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[Rows], None]) -> None:
+    """Calls a function with the rows of these heads: by torch, in several threads, where long maps name its device."""
+    factors = maps.cell_factors()
+    if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
+        from attnviz.metrics import torch_rows
+
+        torch_rows.each_rows(maps, factors, heads, work)
+        return
+    for rows in blocks_of_rows(maps, heads):
+        work(rows)
 
 
 def _mean(numbers: Float64Array, chosen: BoolArray) -> Float64Array:

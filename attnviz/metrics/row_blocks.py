@@ -1,7 +1,7 @@
 """Blocks of one layer's attention, queries with the keys they see, and the sums over keys that metrics are made of."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -177,18 +177,6 @@ class Columns:
 
     received: Float64Array
     seen: BoolArray
-
-
-def each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[Rows], None]) -> None:
-    """Calls a function with the rows of these heads: by torch, in several threads, where long maps name its device."""
-    factors = maps.cell_factors()
-    if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
-        from attnviz.metrics import torch_rows
-
-        torch_rows.each_rows(maps, factors, heads, work)
-        return
-    for rows in blocks_of_rows(maps, heads):
-        work(rows)
 
 
 def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[NumpyRows]:

@@ -334,7 +334,8 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
     held = with_factors(factored(mask), device=device)
     maps = replace(held, kind=kind, query_tokens=queries, key_tokens=keys)
     expected = measure(dense_of(maps))
-    monkeypatch.setattr(rows, "is_long", lambda queries, keys: long)
+    for module in ("metrics", "row_blocks"):
+        monkeypatch.setattr(f"attnviz.metrics.{module}.is_long", lambda queries, keys: long)
     for numbers, own in zip(measure(maps), expected, strict=True):
         assert numbers.values == pytest.approx(own.values, rel=1e-5, abs=1e-5, nan_ok=True)
         assert np.isnan(numbers.values["induction"]) == (kind == "cross")
@@ -345,7 +346,7 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
 def test_every_metric_by_torch_is_that_of_a_dense_computation_whatever_the_rules(
     case: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "is_long", lambda queries, keys: True)
+    monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", 17 * 90)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
