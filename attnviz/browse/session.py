@@ -9,7 +9,7 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.blocks import MAX_AT_ONCE, CellBlock, InspectedHead, RefinedBlock, joined, pool, pooled, unit_cells
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.state import View
-from attnviz.maps.heads import head_name, select_heads, with_cells
+from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import refuse_unlike
@@ -107,15 +107,13 @@ class Session:
     selection: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:
-        self.heads: list[tuple[CellMaps, int]] = with_cells(select_heads(self.recording, self.selection))
+        self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(self.recording, self.selection))
         self._partners: dict[CellMaps, CellMaps] = {}
         if self.other is not None:
             refuse_unlike(self.recording, self.other)
             layers = {maps.layer for maps, _ in self.heads}
             pairs = zip(self.recording.maps, self.other.maps, strict=True)
             self._partners = {cell_maps(a): cell_maps(b) for a, b in pairs if a.layer in layers}
-        for maps, _ in self.heads:
-            self._spans(maps)
         self.ranking = Ranking(self.heads)
         self.wanted: list[RefinedBlock] = []
         self._units = LruCache[Units](MAX_KEPT_UNITS)

@@ -48,16 +48,20 @@ def choose(recording: Recording, selection: Selection) -> list[ChosenHead]:
             queries=resolve_span(selection.queries, len(maps.query_tokens), "queries"),
             keys=resolve_span(selection.keys, len(maps.key_tokens), "keys"),
         )
-        for maps, head in select_heads(recording, selection)
+        for maps, head in _selected(recording, selection)
     ]
 
 
-def select_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
-    """The chosen heads in the order chosen.
+def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
+    """The maps and the number of each head, for what needs single cells.
 
     Raises:
-        AttnvizError: naming what is not there and what is.
+        AttnvizError: if these are not known of one of them.
     """
+    return [(cell_maps(head.maps), head.head) for head in heads]
+
+
+def _selected(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
     refuse_missing(selection.chosen_layers, recording.layers, "layer")
     layers = selection.chosen_layers or recording.layers
     chosen = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
@@ -66,12 +70,3 @@ def select_heads(recording: Recording, selection: Selection) -> list[tuple[Layer
     pairs = [(maps, head) for maps in chosen for head in selection.heads_of(maps.layer) or maps.heads]
     order = {pair: place for place, pair in enumerate(selection.pairs or ())}
     return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))
-
-
-def with_cells(heads: Iterable[tuple[LayerMaps, int]]) -> list[tuple[CellMaps, int]]:
-    """The heads, for what needs their single cells.
-
-    Raises:
-        AttnvizError: if these are not known of one of them.
-    """
-    return [(cell_maps(maps), head) for maps, head in heads]

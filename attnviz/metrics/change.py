@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
-from attnviz.maps.heads import head_name, select_heads, with_cells
+from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import measure_heads
@@ -60,7 +60,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> l
 
 def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
     """The chosen heads of both, side by side."""
-    heads = zip(*(with_cells(select_heads(recording, selection)) for recording in (a, b)), strict=True)
+    heads = zip(*(cell_heads(choose(recording, selection)) for recording in (a, b)), strict=True)
     return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
 
 

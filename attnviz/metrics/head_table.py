@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import ChosenHead, with_cells
+from attnviz.maps.heads import ChosenHead, cell_heads
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
 from attnviz.metrics.patterns import name_pattern
@@ -99,7 +99,7 @@ def rank_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> li
     if sort is None:
         return take_first(heads, [], sort, top)
     name = find_metric(sort.removeprefix("-")).name
-    measured = measure_heads(with_cells((head.maps, head.head) for head in heads), (name,))
+    measured = measure_heads(cell_heads(heads), (name,))
     return take_first(heads, [numbers.values for numbers in measured], sort, top)
 
 

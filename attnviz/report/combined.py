@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import ChosenHead, choose, with_cells
+from attnviz.maps.heads import ChosenHead, cell_heads, choose
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.head_table import rank_heads
@@ -98,7 +98,7 @@ def _refuse_scores(options: ReportOptions) -> None:
 def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
     """The one head that all chosen heads make."""
     heads = rank_heads(choose(recording, options.selection), options.sort, options.top)
-    maps = reduce_heads(with_cells((head.maps, head.head) for head in heads), method, residual)
+    maps = reduce_heads(cell_heads(heads), method, residual)
     return replace(heads[0], maps=maps, head=0)
 
 

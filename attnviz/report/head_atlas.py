@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import select_heads, with_cells
+from attnviz.maps.heads import cell_heads, choose
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
@@ -55,8 +55,8 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> H
         AttnvizError: if the recordings have different heads, or the order cannot be had.
     """
     refuse_style(options.look, "a table of heads")
-    heads = [head for one in recordings for head in select_heads(one, options.selection)]
-    scope = _Scope(recordings, with_cells(heads))
+    heads = [head for one in recordings for head in choose(one, options.selection)]
+    scope = _Scope(recordings, cell_heads(heads))
     _refuse_unlike(recordings)
     table = head_table(scope.heads, scope.texts, options.sort, options.top)
     return (_list if options.medium.lists_heads else _atlas)(scope, table, options)
