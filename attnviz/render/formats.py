@@ -66,7 +66,7 @@ def _terminal_cells(look: "Look") -> int:
 
 
 def _terminal_thumbnail(look: "Look") -> int:
-    from attnviz.render.terminal.overview import thumbnail_cells
+    from attnviz.render.terminal.thumbnails import thumbnail_cells
 
     return thumbnail_cells(look)
 
