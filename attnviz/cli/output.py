@@ -36,7 +36,8 @@ def medium(output: Output) -> str:
 def explained_suffix(output: Output) -> str:
     """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
     from attnviz.base.files import refuse_target
-    from attnviz.explain.formats import TERMINAL, suffix_of
+    from attnviz.explain.formats import suffix_of
+    from attnviz.render.formats import TERMINAL
 
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names
+from attnviz.render.formats import TERMINAL
 
 if TYPE_CHECKING:
     from attnviz.explain.tables import Explanation
     from attnviz.report.look import Look
-
-TERMINAL = ".txt"
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
+from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads
 from attnviz.report.numbers import HeadCells, NumberBlock
 from attnviz.report.report import ExactNumbers, HeadAtlas, HeadList, Report
 
-JSON_FORMAT, JSON_VERSION = "attnviz numbers", 1
+NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
 NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
-ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
@@ -68,8 +68,8 @@ def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
 
 def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
     about = {
-        "format": JSON_FORMAT,
-        "version": JSON_VERSION,
+        "format": NUMBERS_FORMAT,
+        "version": NUMBERS_VERSION,
         "caption": report.caption,
         "remarks": list(report.remarks),
         **report.numbers.about,
@@ -114,10 +114,8 @@ def _write_member(
     parts: Iterator[NDArray[Any]],
 ) -> None:
     """One array of the archive, given in parts along its first axis."""
-    member = zipfile.ZipInfo(f"{name}.npy", ZIP_EPOCH)
-    member.create_system = 3  # the same bytes on every system
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with archive.open(member, "w", force_zip64=True) as file:
+    with archive.open(undated_member(f"{name}.npy"), "w", force_zip64=True) as file:
         np.lib.format.write_array_header_2_0(file, header)
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype).tobytes())

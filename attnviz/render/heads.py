@@ -12,7 +12,7 @@ from attnviz.metrics.metrics import METRICS
 from attnviz.report.report import HeadAtlas, HeadList
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
-JSON_FORMAT, JSON_VERSION = "attnviz heads", 1
+HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 
 
 def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
@@ -44,8 +44,8 @@ def _write_json(report: HeadList | HeadAtlas, file: IO[bytes]) -> None:
     """Numbers by name, ``null`` where one has no meaning."""
     metrics = {name: {"unit": metric.unit, "meaning": metric.meaning} for name, metric in METRICS.items()}
     content = {
-        "format": JSON_FORMAT,
-        "version": JSON_VERSION,
+        "format": HEADS_FORMAT,
+        "version": HEADS_VERSION,
         "caption": report.caption,
         "remarks": list(report.remarks),
         "texts": report.table.texts,

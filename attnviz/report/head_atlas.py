@@ -19,13 +19,13 @@ from attnviz.report.panels import Axis, Panel, Quantity
 from attnviz.report.report import HeadAtlas, HeadList, Summary
 from attnviz.report.scales import share_scales
 
-QUANTITIES = {
+METRIC_QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),
     "bits": Quantity("bits", ".2f"),
     "tokens": Quantity("tokens", ".1f"),
 }
-UNITS = {"share": "", "bits": " in bits", "tokens": " in tokens"}
-TELLING = ("sink", "previous", "induction", "entropy", "self", "duplicate", "next", "distance", "special", "pair")
+UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens"}
+FIRST_SHOWN = ("sink", "previous", "induction", "entropy", "self", "duplicate", "next", "distance", "special", "pair")
 CELL = 11  # columns of a number, its bar and a gap
 SPREAD = 5  # more where it is followed by its spread
 PATTERN = 24  # columns of a pattern
@@ -89,7 +89,7 @@ def _shown(table: HeadTable, options: ReportOptions) -> tuple[Metric, ...]:
     """As many metrics as the width holds: the one sorted by, then the most telling."""
     wanted = [options.sort.removeprefix("-")] if options.sort else []
     present = {metric.name for metric in table.metrics}
-    names = [name for name in dict.fromkeys((*wanted, *TELLING, *METRICS)) if name in present]
+    names = [name for name in dict.fromkeys((*wanted, *FIRST_SHOWN, *METRICS)) if name in present]
     heads = max(map(len, ("head", *map(_name, table.rows))))
     patterns = min(PATTERN, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
     room = options.look.width - heads - patterns - 2
@@ -120,7 +120,7 @@ def _name(row: HeadRow) -> str:
 
 
 def _cell(row: HeadRow, metric: Metric, several: bool) -> str:
-    quantity, value, spread = QUANTITIES[metric.unit], row.values[metric.name], row.spreads[metric.name]
+    quantity, value, spread = METRIC_QUANTITIES[metric.unit], row.values[metric.name], row.spreads[metric.name]
     if np.isnan(value):
         return "–"
     return quantity.cell(value) + (f"±{quantity.cell(spread)}" if several and not np.isnan(spread) else "")
@@ -149,7 +149,7 @@ def _panel(table: HeadTable, metric: Metric) -> Panel:
         visible=~np.isnan(values),
         rows=_axis("layers", [f"{layer}" if kind == "self" else f"{layer} {kind}" for layer, _, kind in layers]),
         columns=_axis("heads", [str(number) for number in numbers]),
-        quantity=QUANTITIES[metric.unit],
+        quantity=METRIC_QUANTITIES[metric.unit],
         scale=ColorScale(0, 1),
     )
 
@@ -181,7 +181,7 @@ def _clearest(table: HeadTable) -> str:
 
 def _shown_remarks(shown: tuple[Metric, ...]) -> tuple[str, ...]:
     """What the metrics shown mean."""
-    meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNITS[metric.unit]}" for metric in shown)
+    meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in shown)
     return (f"{meanings[0].upper()}{meanings[1:]}.",) if shown else ()
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
+from attnviz.render.archive import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
 from attnviz.render.figure.picture import Picture, picture_of
@@ -41,7 +42,6 @@ MAX_TEXT = 240  # characters of the text on the title slide
 MAX_SIDE = 56  # of a slide, as the format has it
 MAX_PROPERTY = 255  # characters
 TITLE_ONLY = 5  # of the layouts in python-pptx's own template
-ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,5 @@ def _write_undated(whole: IO[bytes], file: IO[bytes]) -> None:
     """Copies a deck, whose parts carry the time of writing, without it."""
     with zipfile.ZipFile(whole) as dated, zipfile.ZipFile(file, "w") as undated:
         for name in dated.namelist():
-            member = zipfile.ZipInfo(name, ZIP_EPOCH)
-            member.create_system = 3  # the same bytes on every system
-            member.compress_type = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
-            undated.writestr(member, dated.read(name))
+            compression = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
+            undated.writestr(undated_member(name, compression), dated.read(name))

@@ -18,6 +18,7 @@ from attnviz.render.figure.letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.theme import THEMES, rgb
 from attnviz.report.colors import NAN, colormap
+from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 
 ABSENT, HATCH, NOT_A_NUMBER = LEVELS, LEVELS + 1, LEVELS + 2
@@ -75,6 +76,34 @@ class Frame:
         return self.side[0] + round(self.number * 1.35) + self.gap, self.side[1] + self.gap
 
 
+@dataclass(frozen=True, eq=False)
+class SheetPlan:
+    """What stands on a sheet, and where, in pixels.
+
+    Attributes:
+        groups: the thumbnails of each row.
+        frame: how large they are.
+        said: the remarks at its foot.
+        corner: left and upper edge of the thumbnails.
+        right: what is kept free beside them.
+        room: height and width that they may take.
+        page: width and height of the sheet.
+    """
+
+    groups: list[list[Panel]]
+    frame: Frame
+    said: str
+    corner: tuple[int, int]
+    right: int
+    room: tuple[int, int]
+    page: tuple[int, int]
+
+    @property
+    def margin(self) -> int:
+        """What is kept free at every edge."""
+        return round(MARGIN * self.frame.unit)
+
+
 def draw_thumbnails(picture: Picture) -> bytes:
     """The thumbnails as a palette PNG."""
     sheet = arrange_sheet(readable(picture, choose_fonts(shown_texts(picture, labels=False))))
@@ -112,43 +141,71 @@ def arrange_sheet(picture: Picture) -> Sheet:
     Raises:
         AttnvizError: if they do not fit a page of the size asked for.
     """
+    page = _page(picture.look)
+    plan = _centred(_fitted(picture, page), page)
+    pixels = np.full((plan.page[1], plan.page[0]), PAPER, dtype=np.uint8)
+    return Sheet(pixels, tuple(_marks(picture, plan, pixels)))
+
+
+def _page(look: Look) -> tuple[int, int] | None:
+    """Width and height of the page in pixels; ``None`` where its content chooses."""
+    return None if look.size is None else (round(look.size[0] * look.dpi), round(look.size[1] * look.dpi))
+
+
+def _fitted(picture: Picture, page: tuple[int, int] | None) -> SheetPlan:
+    """The thumbnails as large as the room between the title and the remarks allows, from its upper left corner."""
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
-    size = picture.look.size
-    page = (round(size[0] * picture.look.dpi), round(size[1] * picture.look.dpi)) if size else None
     unit = min(page[0] / 2000, page[1] / 1500) if page else 1.0
-    margin = round(MARGIN * unit)
+    margin, said = round(MARGIN * unit), " ".join(picture.remarks)
     left = margin + round(max(text_width(panels[0].group, round(TEXT * unit)) for panels in groups) + 20 * unit)
     right = margin + round(BESIDE * unit)
     top = margin + round(TITLE * 1.6 * unit)
     width = page[0] if page else PAGE[0]
-    said = " ".join(picture.remarks)
     foot = _foot(said, width, margin, unit)
-    room = (page[1] - top - foot, page[0] - left - right) if page else (PAGE[1], PAGE[0] - left - right)
+    room = (page[1] - top - foot if page else PAGE[1], width - left - right)
     groups = _banded(groups, room)
     frame = _frame(groups, room, unit, fixed=page is not None)
+    plan = SheetPlan(groups, frame, said, (left, top), right, room, page or PAGE)
+    return plan if frame.number else _unnumbered(plan, fixed=page is not None)
+
+
+def _unnumbered(plan: SheetPlan, fixed: bool) -> SheetPlan:
+    """The plan with a line over the thumbnails for the numbers of their columns, or a remark that there are none."""
+    unit, width = plan.frame.unit, plan.page[0]
+    said = plan.said if _column_numbers(plan.groups) else f"{plan.said} {UNNUMBERED}"
+    header = round(1.35 * max(SMALL * unit, NUMBER[0]))
+    foot, before = (_foot(text, width, plan.margin, unit) for text in (said, plan.said))
+    room = (plan.room[0] - header - foot + before, plan.room[1])
+    frame = replace(_frame(plan.groups, room, unit, fixed), number=0)
+    return replace(plan, frame=frame, said=said, corner=(plan.corner[0], plan.corner[1] + header), room=room)
+
+
+def _centred(plan: SheetPlan, page: tuple[int, int] | None) -> SheetPlan:
+    """The plan in the middle of its page, or on a page of its own size."""
+    left, top = plan.corner
+    wide, high = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
+    if page is not None:
+        corner = (left + max(plan.room[1] - wide, 0) // 2, top + max(plan.room[0] - high, 0) // 2)
+        return replace(plan, corner=corner)
+    width = max(left + wide + plan.right, 1100)
+    foot = _foot(plan.said, width, plan.margin, plan.frame.unit)
+    return replace(plan, page=(width, max(top + high, top + 400) + foot))
+
+
+def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
+    """Every text of the sheet; the thumbnails and the colour bar are put into the pixels."""
+    frame, (left, top), margin = plan.frame, plan.corner, plan.margin
+    yield from _place(pixels, plan.groups, frame, left, top)
     if not frame.number:
-        said = said if _column_numbers(groups) else f"{said} {UNNUMBERED}"
-        header = round(1.35 * max(SMALL * unit, NUMBER[0]))
-        taller, foot = header + _foot(said, width, margin, unit) - foot, _foot(said, width, margin, unit)
-        top, room = top + header, (room[0] - taller, room[1])
-        frame = replace(_frame(groups, room, unit, fixed=page is not None), number=0)
-    if page is None:
-        width = max(left + frame.step[1] * frame.columns + right, 1100)
-        foot = _foot(said, width, margin, unit)
-        page = (width, max(top + frame.step[0] * frame.rows, top + 400) + foot)
-    else:
-        left += max(room[1] - frame.step[1] * frame.columns, 0) // 2
-        top += max(room[0] - frame.step[0] * frame.rows, 0) // 2
-    pixels = np.full((page[1], page[0]), PAPER, dtype=np.uint8)
-    marks = [*_place(pixels, groups, frame, left, top), *(() if frame.number else _headed(groups, frame, left, top))]
-    x = left + frame.step[1] * frame.columns + round(20 * unit)
-    marks += _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, unit)
-    marks += _title(picture.title, margin, page[0] - 2 * margin, unit)
-    remarks = wrap_text(said, page[0] - 2 * margin, round(SMALL * unit))
+        yield from _headed(plan.groups, frame, left, top)
+    x = left + frame.step[1] * frame.columns + round(20 * frame.unit)
+    yield from _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, frame.unit)
+    yield from _title(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
+    size = round(SMALL * frame.unit)
+    remarks = wrap_text(plan.said, plan.page[0] - 2 * margin, size)
     for number, line in enumerate(remarks):
-        y = page[1] - margin - (len(remarks) - 1 - number) * SMALL * 1.35 * unit
-        marks.append(Mark(margin, y, line, round(SMALL * unit), faint=True))
-    return Sheet(pixels, tuple(marks))
+        y = plan.page[1] - margin - (len(remarks) - 1 - number) * SMALL * 1.35 * frame.unit
+        yield Mark(margin, y, line, size, faint=True)
 
 
 def _foot(said: str, width: int, margin: int, unit: float) -> int:

@@ -7,9 +7,9 @@ from typing import IO
 from attnviz.render.terminal.cells import legend
 from attnviz.render.terminal.lines import Line, Span, fit, in_ascii, print_lines, wrap
 from attnviz.render.terminal.maps import choose_grid, map_bands
-from attnviz.render.terminal.thumbnails import thumbnails
 from attnviz.render.terminal.table import summary_lines
 from attnviz.render.terminal.text import shaded_texts
+from attnviz.render.terminal.thumbnails import thumbnails
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
 from attnviz.report.report import (

@@ -1,0 +1,14 @@
+"""Members of zip archives that say nothing of when or where they were written."""
+
+import zipfile
+
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that an archive can hold
+UNIX = 3
+
+
+def undated_member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
+    """A member of this name, the same on every system and at any time."""
+    member = zipfile.ZipInfo(name, ZIP_EPOCH)
+    member.create_system = UNIX
+    member.compress_type = compression
+    return member
