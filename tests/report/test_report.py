@@ -1,10 +1,17 @@
+import contextlib
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
+from attnviz.render.formats import FORMATS, draw
+from attnviz.report.head_atlas import heads_report
+from attnviz.report.heatmaps import build_report
+from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import NumberTables
+from attnviz.report.report import Arcs, ExactNumbers, Heatmaps, NumberTables, Report, ShadedText
 from attnviz.text.selection import Selection
 from tests.conftest import HEADS, KEYS, QUERIES, dense
 from tests.report.examples import report_of
@@ -69,3 +76,41 @@ def test_a_table_is_cut_never_pooled_and_says_where_the_rest_is(recording: Recor
     report = report_of(recording, table="both", medium=Medium(max_cells=5))
     assert np.array_equal(report.panels[0].values, dense(recording).scores[0, :5, :5])
     assert report.remarks[0].startswith("Cut: keys 0:5 of 0:7; --queries and --keys show others")
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        (ReportOptions(), Heatmaps),
+        (ReportOptions(table="weights"), NumberTables),
+        (ReportOptions(look=Look(style="arcs")), Arcs),
+        (ReportOptions(look=Look(style="text")), ShadedText),
+        (ReportOptions(medium=Medium(draws_maps=False)), ExactNumbers),
+        (ReportOptions(table="scores", medium=Medium(draws_maps=False)), ExactNumbers),
+        (ReportOptions(look=Look(style="text"), medium=Medium(draws_maps=False)), ExactNumbers),
+    ],
+)
+def test_options_and_medium_decide_on_the_kind_of_report(
+    recording: Recording, options: ReportOptions, kind: type[Report]
+) -> None:
+    assert type(build_report(recording, options)) is kind
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_renderer_draws_a_kind_of_report_or_refuses_it(recording: Recording, suffix: str) -> None:
+    one, look = Selection(pairs=((0, 0),)), Look(dpi=40)
+    numbers = ReportOptions(selection=one, medium=Medium(draws_maps=False))
+    listed = ReportOptions(selection=one, medium=Medium(lists_heads=True))
+    makers: list[Callable[[], Report]] = [
+        lambda: build_report(recording, ReportOptions(selection=one, look=look)),
+        lambda: build_report(recording, ReportOptions(selection=one, look=Look(style="text", dpi=40))),
+        lambda: build_report(recording, numbers),
+        lambda: heads_report((recording,), ReportOptions(selection=one, look=look)),
+        lambda: heads_report((recording,), listed),
+    ]
+    drawn = 0
+    for make in makers:
+        report = make()
+        with contextlib.suppress(AttnvizError):
+            drawn += bool(draw(report, suffix))
+    assert drawn >= 1
