@@ -1,4 +1,4 @@
-"""The inspector's first screen, on the terminal before textual is: importing that takes longer than drawing."""
+"""Draws the first screen before textual is imported (importing takes longer)."""
 
 import os
 import signal

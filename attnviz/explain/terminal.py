@@ -6,14 +6,14 @@ from typing import IO
 from rich.cells import cell_len
 
 from attnviz.explain.tables import ABSENT, GAP, MAX_COLUMN_LABEL_WIDTH, MAX_LABEL_WIDTH, Explanation, Step, Table
-from attnviz.render.terminal.lines import Line, Span, fit, print_lines, wrap
+from attnviz.render.terminal.lines import Line, Span, fit, print_lines, right, wrap
 from attnviz.report.colors import ink_on
 
 INDENT = 2
 GUTTER = 4
-IN_ASCII = str.maketrans(
+SIGNS_IN_ASCII = str.maketrans(  # besides those that every text has
     {"√": "sqrt ", "Σ": "sum", "ₖ": "_k", "ᵀ": "^T", "→": "->", "×": "x", "∞": "inf", "⊙": "*", "′": "'", "″": "''"}
-    | {"α": "a", "²": "^2", "≤": "<=", "─": "-", "−": "-", "·": ".", "…": "~", "“": '"', "”": '"'}
+    | {"α": "a", "²": "^2", "≤": "<=", "─": "-"}
 )
 
 
@@ -22,7 +22,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     look = explanation.look
     lines = explanation_lines(explanation)
     if look.ascii:
-        lines = [[Span(span.text.translate(IN_ASCII)) for span in line] for line in lines]
+        lines = [[Span(span.text.translate(SIGNS_IN_ASCII)) for span in line] for line in lines]
     print_lines(lines, look, file)
 
 
@@ -114,11 +114,11 @@ def _width(table: Table, most: int) -> int:
 def _table_lines(table: Table, most: int, colored: bool) -> list[Line]:
     """The table's title, its column labels and its rows, all of the same width."""
     label, cells, width = _label_width(table), _cell_widths(table), _width(table, most)
-    head = "".join(" " + _right(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
+    head = "".join(" " + right(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
     rest = Span(" " * (width - label - sum(cells)))
     lines: list[Line] = [[Span(fit(table.title, width), style="bold")], [Span(" " * label + head, style="dim"), rest]]
     for number, row in enumerate(table.rows):
-        lines.append([Span(_right(row, label - 1) + " "), *_cells(table, number, cells, colored), rest])
+        lines.append([Span(right(row, label - 1) + " "), *_cells(table, number, cells, colored), rest])
     return lines
 
 
@@ -137,8 +137,3 @@ def _cells(table: Table, row: int, widths: list[int], colored: bool) -> Line:
         Span(text, style="dim") if dim else Span(text, ink=tuple(ink), paper=tuple(paper))
         for text, dim, ink, paper in zip(texts, plain, inks, papers.tolist(), strict=True)
     ]
-
-
-def _right(text: str, width: int) -> str:
-    """The text at the right of ``width`` columns, cut where it is longer."""
-    return " " * (width - cell_len(text)) + text if cell_len(text) <= width else fit(text, width)

@@ -12,7 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
 from attnviz.report.panels import PERCENT, WEIGHT, Panel
 from attnviz.report.report import Arcs, DrawnReport, ShadedText
-from attnviz.text.landmarks import UNITS
+from attnviz.text.landmarks import LANDMARKS
 
 MAX_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MAX_NAMED_PANELS = 6  # one by one
@@ -210,7 +210,7 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
     count = max(len(axis.marks) for panel in panels for axis in (panel.rows, panel.columns))
     if not count:
         raise AttnvizError(f"--mark {mark!r} matches nothing in the text shown; lines, paragraphs or '^Chapter .*' may")
-    return (f"Labels: {count} {mark if mark in UNITS else f'matches of {mark}'}, each at its first token.",)
+    return (f"Labels: {count} {mark if mark in LANDMARKS else f'matches of {mark}'}, each at its first token.",)
 
 
 def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.text.tokens import Tokens, visible_label
 
 Mark = tuple[int, str]
-UNITS = {"lines": ("line ", r"^.*\S"), "paragraphs": ("¶ ", r"(?:\A|\n[ \t]*\n)\s*\S")}
-LONGEST = 30  # characters of a label
+LANDMARKS = {"lines": ("line ", r"^.*\S"), "paragraphs": ("¶ ", r"(?:\A|\n[ \t]*\n)\s*\S")}
+MAX_LABEL_LENGTH = 30  # characters of a label
 
 
 @lru_cache(maxsize=8)
@@ -39,7 +39,7 @@ def compile_mark(mark: str) -> re.Pattern[str]:
         AttnvizError: if it is none.
     """
     try:
-        return re.compile(UNITS[mark][1] if mark in UNITS else mark, re.MULTILINE)
+        return re.compile(LANDMARKS[mark][1] if mark in LANDMARKS else mark, re.MULTILINE)
     except re.error as error:
         raise AttnvizError(
             f"--mark {mark!r} is no regular expression: {error}; lines, paragraphs or '^Chapter .*' works"
@@ -49,8 +49,8 @@ def compile_mark(mark: str) -> re.Pattern[str]:
 def _matches(text: str, mark: str) -> Iterator[Mark]:
     """Where in the text each landmark begins, and its name."""
     for number, match in enumerate(compile_mark(mark).finditer(text), start=1):
-        if mark in UNITS:
-            yield match.start() + len(match.group()) - len(match.group().lstrip()), f"{UNITS[mark][0]}{number}"
+        if mark in LANDMARKS:
+            yield match.start() + len(match.group()) - len(match.group().lstrip()), f"{LANDMARKS[mark][0]}{number}"
         elif match.group().strip():
             words = visible_label(" ".join(match.group().split())).replace("␣", " ")
-            yield match.start(), words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
+            yield match.start(), words if len(words) <= MAX_LABEL_LENGTH else f"{words[: MAX_LABEL_LENGTH - 1]}…"

@@ -9,16 +9,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
-from attnviz.attention.mask import Mask
-from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
-from attnviz.streaming.factors import Factors
-from attnviz.text.tokens import Tokens
 from tests.bench.timing import Pair, report
-from tests.browse.test_app import KEYS, key_times, wide_recording
+from tests.browse.examples import long_recording, wide_recording
+from tests.browse.player import KEYS, key_times
 
 LIMIT = 0.1  # seconds to answer a key
 STEP_LIMIT = 0.15  # seconds to answer a step of zoom on a long map
@@ -88,30 +83,6 @@ def zoom(tokens: int) -> None:
         holds = "holds" if times[slowest] <= STEP_LIMIT else "MISSED"
         told = f"{slowest!r} {times[slowest]:.3f} s, median {median(times.values()):.3f} s"
         print(f"slowest of {len(keys)} keys at {tokens} tokens, by {name}: {told} (at most {STEP_LIMIT:g}, {holds})")
-
-
-def long_recording(tokens: int) -> Recording:
-    """Twelve causal heads as random factors; the log-sum-exp is that of independent normal scores."""
-    random = np.random.default_rng(0)
-    queries, keys = (random.normal(size=(12, tokens, 64)).astype(np.float32) for _ in range(2))
-    seen = np.log(np.arange(1, tokens + 1)) + 0.5  # the mean of exp(normal) is exp(1/2)
-    text = Tokens.numbered(tokens, "t")
-    maps = FactoredMaps(
-        layer=0,
-        module="layers.0",
-        heads=tuple(range(12)),
-        query_tokens=text,
-        key_tokens=text,
-        factors=Factors(
-            queries=queries,
-            keys=keys,
-            key_heads=tuple(range(12)),
-            scale=1 / 8,
-            logsumexp=np.tile(seen.astype(np.float32), (12, 1)),
-            mask=Mask(causal=True),
-        ),
-    )
-    return Recording(maps=(maps,), model="a test")
 
 
 def _read(terminal: int) -> bytes:

@@ -1,59 +1,23 @@
-import asyncio
-import time
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from textual import events
-from textual.geometry import Region
 from textual.pilot import Pilot
-from textual.strip import Strip
 
-from attnviz.base.errors import AttnvizError
 from attnviz.browse.app import Browser
-from attnviz.browse.cursor import Screen
+from attnviz.browse.cursor import Screen, settle
+from attnviz.browse.layout import side_width
+from attnviz.browse.open_head import clicked_in_head, lay_out, side_lines
 from attnviz.browse.session import Session
-from attnviz.browse.state import State
+from attnviz.browse.state import Size, State
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
+from tests.browse.examples import wide_recording
+from tests.browse.player import KEYS, key_times, played
 from tests.conftest import random_maps
 
-Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
 SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m tests.bench browse has the limit of a free one
-
-
-def wide_recording(layers: int, heads: int, tokens: int) -> Recording:
-    """Random weights of one text, each head's the same in every layer."""
-    maps = random_maps(Tokens.numbered(tokens, "t"), heads=heads)
-    every = tuple(replace(maps, layer=layer, module=f"layers.{layer}") for layer in range(layers))
-    return Recording(maps=every, model="a test")
-
-
-def no_save(screen: Screen, state: State, path: Path) -> None:
-    raise AttnvizError("nothing is saved here")
-
-
-def played(
-    recording: Recording,
-    play: Play,
-    size: tuple[int, int] = (80, 24),
-    other: Recording | None = None,
-    save: Callable[[Screen, State, Path], None] = no_save,
-) -> Browser:
-    """The inspector after ``play`` has pressed its keys."""
-    browser = Browser(Session(recording, other), save)
-
-    async def run() -> None:
-        async with browser.run_test(size=size) as pilot:
-            await pilot.pause()
-            await play(pilot, browser)
-
-    asyncio.run(run())
-    return browser
 
 
 def shown(browser: Browser) -> str:
@@ -170,46 +134,6 @@ def test_q_ends_with_0(recording: Recording) -> None:
     assert played(recording, play).return_code == 0
 
 
-def key_times(
-    recording: Recording,
-    keys: list[str],
-    size: tuple[int, int] = (120, 40),
-    clock: Callable[[], float] = time.process_time,
-) -> dict[str, float]:
-    """Seconds from each key to its picture, by the key's place and name."""
-    times: dict[str, float] = {}
-
-    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        painted = asyncio.Event()
-        canvas = browser.canvas
-        go, paint = canvas.go, canvas.render_lines
-
-        def go_and_note(state: State) -> None:
-            before = canvas.lines
-            go(state)
-            if canvas.lines == before:
-                painted.set()
-
-        def paint_and_note(crop: Region) -> list[Strip]:
-            painted.set()
-            return paint(crop)
-
-        canvas.go, canvas.render_lines = go_and_note, paint_and_note  # type: ignore[method-assign]
-        for number, key in enumerate(keys):
-            painted.clear()
-            start = clock()
-            canvas.post_message(events.Key(key, key if len(key) == 1 else None))
-            await asyncio.wait_for(painted.wait(), timeout=5)
-            times[f"{number} {key}"] = clock() - start
-
-    played(recording, play, size)
-    return times
-
-
-KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right", "plus", "plus", "plus", "plus"]
-KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "question_mark", "x", "escape", "c", "down"]
-
-
 def test_no_key_takes_long_at_12_by_12_heads_of_512_tokens() -> None:
     times = key_times(wide_recording(12, 12, 512), KEYS)
     assert {key: seconds for key, seconds in times.items() if seconds > SLOWEST} == {}
@@ -228,3 +152,17 @@ def test_a_row_that_is_no_number_is_shown_as_such(wrong: float) -> None:
         assert "score" in shown(browser)
 
     played(Recording(maps=(broken,), model="a test"), play)
+
+
+def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn() -> None:
+    recording = wide_recording(1, 1, 300)
+    for size in (Size(40, 12), Size(80, 24), Size(120, 40)):
+        screen = Screen(Session(recording), size, colors=256)
+        state = settle(screen, replace(State(), opened=True, zoom=1, query=150, key=150))
+        side = size.width - side_width(size)
+        lines = side_lines(lay_out(screen, state))
+        for y, line in enumerate(lines):
+            clicked = clicked_in_head(screen, state, side + 1, y)
+            expected = line.query if line.query is not None else state.query
+            assert clicked.query == expected
+            assert clicked.key == (0 if line.query is not None else state.key if line.key is None else line.key)

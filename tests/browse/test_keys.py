@@ -11,7 +11,7 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection
-from tests.browse.test_session import other_recording, worded_recording
+from tests.browse.examples import other_recording, wide_recording, worded_recording
 from tests.conftest import dense_maps
 
 TRUE_COLOR = 2**24
@@ -124,8 +124,6 @@ def test_heads_are_sorted_by_the_metric_of_that_name_the_first_chosen(recording:
 
 
 def long_recording(count: int = 300) -> Recording:
-    from tests.browse.test_app import wide_recording
-
     return wide_recording(layers=1, heads=2, tokens=count)
 
 
@@ -157,8 +155,6 @@ def test_smaller_terminal_keeps_the_cursor_on_the_screen() -> None:
 
 
 def test_overview_scrolls_to_the_chosen_head() -> None:
-    from tests.browse.test_app import wide_recording
-
     screen = screen_of(wide_recording(layers=12, heads=12, tokens=8))
     state = after(screen, *["down"] * 11)
     grid = tiles(screen.session, state, screen.size)

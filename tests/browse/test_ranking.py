@@ -1,34 +1,13 @@
 import math
 
-import numpy as np
-
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.state import View
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import METRICS
 from attnviz.text.tokens import Tokens
+from tests.browse.examples import previous_maps
 from tests.conftest import HEADS, every_head
 from tests.maps.examples import ComputedMaps
-
-
-def previous_maps(layer: int, tokens: int = 8) -> DenseMaps:
-    """One head that looks at the token before, and one that looks at the first."""
-    weights = np.zeros((2, tokens, tokens), dtype=np.float32)
-    weights[0, np.arange(tokens), np.maximum(np.arange(tokens) - 1, 0)] = 1
-    weights[1, :, 0] = 1
-    text = Tokens.numbered(tokens)
-    visible = np.tri(tokens, dtype=bool)
-    return DenseMaps(
-        layer=layer,
-        module="",
-        heads=(4, 7),
-        query_tokens=text,
-        key_tokens=text,
-        scores=weights,
-        weights=weights,
-        visible=visible,
-    )
 
 
 def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:

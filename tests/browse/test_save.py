@@ -9,7 +9,7 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State, View
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
-from tests.browse.test_session import worded_recording
+from tests.browse.examples import worded_recording
 
 
 def screen_of(recording: Recording) -> Screen:

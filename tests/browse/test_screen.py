@@ -11,7 +11,7 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
-from tests.browse.test_ranking import previous_maps
+from tests.browse.examples import long_recording, previous_maps
 
 OVERVIEW = """\
  4 heads  weights                                    a test
@@ -87,8 +87,6 @@ def test_sorted_heads_have_their_number_beside_their_name(screen: Screen) -> Non
 
 
 def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
-    from tests.bench.browse import long_recording
-
     screen = Screen(Session(long_recording(1100)), Size(80, 24), colors=0)
     assert MAX_AT_ONCE < 1100**2
     state = press(screen, first_state(screen), "enter")

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.session import Session
+from attnviz.browse.session import LruCache, Session
 from attnviz.browse.state import View
-from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
+from tests.browse.examples import other_recording, worded_recording
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
 from tests.maps.examples import ComputedMaps
-from tests.text.examples import made_tokens
 
 ROWS, COLUMNS = slice(0, QUERIES), slice(0, KEYS)
 
@@ -37,23 +36,6 @@ def test_pooled_scores_are_the_mean_of_the_visible(causal_recording: Recording) 
     assert cells.values[0, 0] == pytest.approx(maps.scores[0][maps.visible].mean(), rel=1e-5)
 
 
-def worded_recording() -> Recording:
-    """One head whose five tokens make [CLS], two words and [SEP]."""
-    weights = np.arange(1, 26, dtype=np.float32).reshape(1, 5, 5)
-    tokens = made_tokens()
-    maps = DenseMaps(
-        layer=0,
-        module="",
-        heads=(0,),
-        query_tokens=tokens,
-        key_tokens=tokens,
-        scores=weights * 10,
-        weights=weights,
-        visible=np.ones((5, 5), dtype=bool),
-    )
-    return Recording(maps=(maps,), model="a test")
-
-
 def test_weights_of_a_word_are_summed_over_keys_and_averaged_over_queries() -> None:
     cells = Session(worded_recording()).cells(0, View(words=True, special=False), slice(0, 2), slice(0, 2), 9, 9)
     # Rows 1-2 and 3, columns 1-2 and 3, of 1..25: (7 + 8 + 12 + 13) / 2, (9 + 14) / 2, 17 + 18, 19.
@@ -70,10 +52,6 @@ def test_row_is_every_key_of_one_query(recording: Recording) -> None:
     row = Session(recording).row(1, View(), 3)
     assert np.array_equal(row.weights, dense_maps(0).weights[1, 3])
     assert np.array_equal(row.scores, dense_maps(0).scores[1, 3])
-
-
-def other_recording() -> Recording:
-    return Recording(maps=tuple(dense_maps(layer, seed=9) for layer in range(LAYERS)), model="another")
 
 
 def test_difference_is_the_other_minus_this(recording: Recording) -> None:
@@ -153,3 +131,12 @@ def test_long_maps_are_never_made_whole() -> None:
 
 def test_scale_of_nothing_yet_is_that_of_weights(recording: Recording) -> None:
     assert Session(recording).scale(View(scores=True), []).high == 1
+
+
+def test_cache_forgets_what_was_asked_for_longest_ago() -> None:
+    cache: LruCache[int] = LruCache(2)
+    cache.keep("a", 1)
+    cache.keep("b", 2)
+    assert cache.get("a", lambda: 0) == 1
+    assert cache.get("c", lambda: 3) == 3
+    assert (cache.find("a"), cache.find("b"), cache.find("c")) == (1, None, 3)

@@ -13,25 +13,10 @@ from torch import Tensor, nn
 from attnviz.attention.modules import Attended, MultiHeadAttention, SelfAttention, SeparateHeads, dot_product
 from attnviz.attention.softmax import masked_softmax, renormalized_softmax
 from attnviz.text.tokens import tokenize
+from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints
 
 SENTENCE = "Lieft is short, eat dessert first"
 QK_DIM, VALUE_DIM = 2, 4
-
-
-def assert_prints(values: Tensor, printed: str) -> None:
-    """Each value, rounded as the notes print it, is the number printed: its digits decide how close is equal."""
-    numbers = printed.replace("[", " ").replace("]", " ").replace(",", " ").split()
-    flat = values.detach().flatten().tolist()
-    assert len(flat) == len(numbers)
-    for value, number in zip(flat, numbers, strict=True):
-        mantissa, _, exponent = number.partition("e")
-        decimals = len(mantissa.split(".")[1])
-        if number.lstrip("-") == "inf":
-            assert value == float(number)
-        elif exponent:
-            assert f"{value:.{decimals}e}" == number
-        else:
-            assert float(f"{value:.{decimals}f}") == float(number)
 
 
 def assert_prints_inf(values: Tensor, printed: str) -> None:
@@ -102,14 +87,6 @@ def test_second_note_values(second: Second) -> None:
     assert_prints(second.call.values, printed)
 
 
-SCORES = """[-4.5107e-03, -1.6400e-01, -5.6877e-01,  9.5348e-02,  4.3990e-01, -7.0085e-02],
-        [ 1.5593e-01,  8.9439e-01,  3.9957e+00, -4.1141e-01, -3.6631e+00, 1.0034e-01],
-        [ 4.7362e-01,  2.3904e+00,  1.1067e+01, -1.0525e+00, -1.0338e+01, 1.4611e-01],
-        [-9.6320e-02, -8.0302e-01, -3.2902e+00,  4.0549e-01,  2.8685e+00, -1.8383e-01],
-        [-3.2614e-01, -1.1686e+00, -6.0539e+00,  4.3631e-01,  5.9644e+00, 1.3164e-01],
-        [ 9.0325e-02,  4.0680e-01,  1.9495e+00, -1.7108e-01, -1.8529e+00, 3.9907e-03]"""
-
-
 def test_second_note_raw_scores(second: Second) -> None:
     assert_prints(dot_product(second.call.queries, second.call.keys), SCORES)
     unscaled = SelfAttention(3, QK_DIM, VALUE_DIM, bias=False, scale=1.0)
@@ -157,14 +134,6 @@ def test_second_note_weights_multiplied_by_the_mask(second: Second) -> None:
         [1.1096e-02, 6.1158e-03, 1.9329e-04, 1.9024e-02, 9.4823e-01, 0.0000e+00],
         [1.2501e-01, 1.5636e-01, 4.6546e-01, 1.0391e-01, 3.1637e-02, 1.1761e-01]"""
     assert_prints(second.call.weights * torch.ones(6, 6).tril(), printed)
-
-
-CAUSAL_WEIGHTS = """[1.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00],
-        [3.7234e-01, 6.2766e-01, 0.0000e+00, 0.0000e+00, 0.0000e+00, 0.0000e+00],
-        [5.5693e-04, 2.1600e-03, 9.9728e-01, 0.0000e+00, 0.0000e+00, 0.0000e+00],
-        [3.1876e-01, 1.9339e-01, 3.3315e-02, 4.5453e-01, 0.0000e+00, 0.0000e+00],
-        [1.1268e-02, 6.2110e-03, 1.9630e-04, 1.9320e-02, 9.6300e-01, 0.0000e+00],
-        [1.2501e-01, 1.5636e-01, 4.6546e-01, 1.0391e-01, 3.1637e-02, 1.1761e-01]"""
 
 
 @pytest.mark.parametrize("normalize", [masked_softmax, renormalized_softmax])

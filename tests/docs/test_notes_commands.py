@@ -23,7 +23,7 @@ from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
-from tests.docs.test_notes import CAUSAL_WEIGHTS, SCORES, assert_prints
+from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints
 
 WORDS = "Lieft is short eat dessert first"
 SECOND = [

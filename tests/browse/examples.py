@@ -1,0 +1,85 @@
+"""Recordings that several tests of the inspector take."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.attention.mask import Mask
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import Recording
+from attnviz.streaming.factors import Factors
+from attnviz.text.tokens import Tokens
+from tests.conftest import LAYERS, dense_maps, random_maps
+from tests.text.examples import made_tokens
+
+
+def wide_recording(layers: int, heads: int, tokens: int) -> Recording:
+    """Random weights of one text, each head's the same in every layer."""
+    maps = random_maps(Tokens.numbered(tokens, "t"), heads=heads)
+    every = tuple(replace(maps, layer=layer, module=f"layers.{layer}") for layer in range(layers))
+    return Recording(maps=every, model="a test")
+
+
+def worded_recording() -> Recording:
+    """One head whose five tokens make [CLS], two words and [SEP]."""
+    weights = np.arange(1, 26, dtype=np.float32).reshape(1, 5, 5)
+    tokens = made_tokens()
+    maps = DenseMaps(
+        layer=0,
+        module="",
+        heads=(0,),
+        query_tokens=tokens,
+        key_tokens=tokens,
+        scores=weights * 10,
+        weights=weights,
+        visible=np.ones((5, 5), dtype=bool),
+    )
+    return Recording(maps=(maps,), model="a test")
+
+
+def other_recording() -> Recording:
+    return Recording(maps=tuple(dense_maps(layer, seed=9) for layer in range(LAYERS)), model="another")
+
+
+def previous_maps(layer: int, tokens: int = 8) -> DenseMaps:
+    """One head that looks at the token before, and one that looks at the first."""
+    weights = np.zeros((2, tokens, tokens), dtype=np.float32)
+    weights[0, np.arange(tokens), np.maximum(np.arange(tokens) - 1, 0)] = 1
+    weights[1, :, 0] = 1
+    text = Tokens.numbered(tokens)
+    visible = np.tri(tokens, dtype=bool)
+    return DenseMaps(
+        layer=layer,
+        module="",
+        heads=(4, 7),
+        query_tokens=text,
+        key_tokens=text,
+        scores=weights,
+        weights=weights,
+        visible=visible,
+    )
+
+
+def long_recording(tokens: int) -> Recording:
+    """Twelve causal heads as random factors; the log-sum-exp is that of independent normal scores."""
+    random = np.random.default_rng(0)
+    queries, keys = (random.normal(size=(12, tokens, 64)).astype(np.float32) for _ in range(2))
+    seen = np.log(np.arange(1, tokens + 1)) + 0.5  # the mean of exp(normal) is exp(1/2)
+    text = Tokens.numbered(tokens, "t")
+    maps = FactoredMaps(
+        layer=0,
+        module="layers.0",
+        heads=tuple(range(12)),
+        query_tokens=text,
+        key_tokens=text,
+        factors=Factors(
+            queries=queries,
+            keys=keys,
+            key_heads=tuple(range(12)),
+            scale=1 / 8,
+            logsumexp=np.tile(seen.astype(np.float32), (12, 1)),
+            mask=Mask(causal=True),
+        ),
+    )
+    return Recording(maps=(maps,), model="a test")

@@ -1,0 +1,82 @@
+"""The inspector played by keys, and how long each takes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from textual import events
+from textual.geometry import Region
+from textual.pilot import Pilot
+from textual.strip import Strip
+
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.app import Browser
+from attnviz.browse.cursor import Screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import State
+from attnviz.maps.recording import Recording
+
+Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
+KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right", "plus", "plus", "plus", "plus"]
+KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "question_mark", "x", "escape", "c", "down"]
+
+
+def no_save(screen: Screen, state: State, path: Path) -> None:
+    raise AttnvizError("nothing is saved here")
+
+
+def played(
+    recording: Recording,
+    play: Play,
+    size: tuple[int, int] = (80, 24),
+    other: Recording | None = None,
+    save: Callable[[Screen, State, Path], None] = no_save,
+) -> Browser:
+    """The inspector after ``play`` has pressed its keys."""
+    browser = Browser(Session(recording, other), save)
+
+    async def run() -> None:
+        async with browser.run_test(size=size) as pilot:
+            await pilot.pause()
+            await play(pilot, browser)
+
+    asyncio.run(run())
+    return browser
+
+
+def key_times(
+    recording: Recording,
+    keys: list[str],
+    size: tuple[int, int] = (120, 40),
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, float]:
+    """Seconds from each key to its picture, by the key's place and name."""
+    times: dict[str, float] = {}
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        painted = asyncio.Event()
+        canvas = browser.canvas
+        go, paint = canvas.go, canvas.render_lines
+
+        def go_and_note(state: State) -> None:
+            before = canvas.lines
+            go(state)
+            if canvas.lines == before:
+                painted.set()
+
+        def paint_and_note(crop: Region) -> list[Strip]:
+            painted.set()
+            return paint(crop)
+
+        canvas.go, canvas.render_lines = go_and_note, paint_and_note  # type: ignore[method-assign]
+        for number, key in enumerate(keys):
+            painted.clear()
+            start = clock()
+            canvas.post_message(events.Key(key, key if len(key) == 1 else None))
+            await asyncio.wait_for(painted.wait(), timeout=5)
+            times[f"{number} {key}"] = clock() - start
+
+    played(recording, play, size)
+    return times
