@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attnviz.capture.record import record as record
     from attnviz.maps.recording import Recording as Recording
     from attnviz.maps.saved import load as load
-    from attnviz.report.heatmaps import build_report as build_report
+    from attnviz.report.build import build_report as build_report
     from attnviz.report.options import ReportOptions as ReportOptions
     from attnviz.text.selection import Selection as Selection
 
@@ -26,7 +26,7 @@ EXPORTS = {
     "Selection": "attnviz.text.selection",
     "SelfAttention": "attnviz.attention.modules",
     "SeparateHeads": "attnviz.attention.modules",
-    "build_report": "attnviz.report.heatmaps",
+    "build_report": "attnviz.report.build",
     "draw": "attnviz.api",
     "load": "attnviz.maps.saved",
     "record": "attnviz.capture.record",

@@ -1,32 +1,33 @@
 """attnviz as a library: a recording on the terminal, as any file, a matplotlib figure, or a page in a notebook."""
 
 import html
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import Grouping, regroup
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of
 from attnviz.render.formats import draw as draw_report
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look, on_terminal
-from attnviz.report.options import ReportOptions
+from attnviz.report.build import build_report
+from attnviz.report.look import Look, LookOptions, on_terminal
+from attnviz.report.options import ReportOptions, TableOptions
 from attnviz.report.report import Report
-from attnviz.text.selection import Selection
+from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FRAME_HEIGHT = 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
-SELECTED = ("layers", "heads", "queries", "keys")
-CHOSEN = ("table", "sort", "top")
 
 
-def draw(recording: Recording, suffix: str, **options: Any) -> bytes:
+class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):
+    """The options of ``attnviz show`` by their names in Python: ``--no-special`` is ``no_special=True``."""
+
+
+def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> bytes:
     """The bytes that ``attnviz show RECORDING -o FILE`` writes.
 
     Args:
@@ -40,7 +41,7 @@ def draw(recording: Recording, suffix: str, **options: Any) -> bytes:
     return draw_report(_report(recording, suffix, options), suffix)
 
 
-def show(recording: Recording, **options: Any) -> None:
+def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
     """Prints what ``attnviz show RECORDING`` prints, in as many columns and colours as the terminal has.
 
     Args:
@@ -50,10 +51,12 @@ def show(recording: Recording, **options: Any) -> None:
     Raises:
         AttnvizError: for an unknown option, or one that the recording cannot give.
     """
-    print(draw_report(_report(recording, TERMINAL, options, on_terminal), TERMINAL).decode(), end="")
+    chosen = report_options(options)
+    fitted = fit(replace(chosen, look=on_terminal(chosen.look)), TERMINAL)
+    print(draw_report(build_report(recording, fitted), TERMINAL).decode(), end="")
 
 
-def figure(recording: Recording, **options: Any) -> "Figure":
+def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
     """The recording as a matplotlib figure to go on with.
 
     Args:
@@ -91,33 +94,37 @@ def page_frame(recording: Recording) -> str | None:
     )
 
 
-def report_options(
-    suffix: str,
-    selection: Selection,
-    look: Look,
-    table: str | None = None,
-    sort: str | None = None,
-    top: int | None = None,
-) -> ReportOptions:
-    """The options of a report, with the limits of the files that it is drawn as.
+def report_options(options: DrawOptions) -> ReportOptions:
+    """The options of a report, of those that a user gave by name.
 
     Raises:
-        AttnvizError: for an unknown suffix or table, or a style that such files do not have.
+        AttnvizError: for an unknown name, or a value that is none.
     """
-    medium = medium_of(suffix, look)
-    return ReportOptions(selection=selection, table=table, sort=sort, top=top, look=look, medium=medium)
-
-
-def _report(
-    recording: Recording, suffix: str, options: dict[str, Any], fitted: Callable[[Look], Look] = lambda look: look
-) -> Report:
-    grouped = tuple(field.name for field in fields(Grouping))
-    known = (*SELECTED, *grouped, *CHOSEN, *(field.name for field in fields(Look)))
-    unknown = [name for name in options if name not in known]
+    given = dict(options)
+    known = tuple(DrawOptions.__annotations__)
+    unknown = [name for name in given if name not in known]
     if unknown:
         raise AttnvizError(f"unknown option {unknown[0]!r}; {known_names(known)} works")
-    selection = Selection.parse(**{name: options.pop(name) for name in SELECTED if name in options})
-    grouping = Grouping(**{name: options.pop(name) for name in grouped if name in options})
-    chosen = {name: options.pop(name) for name in CHOSEN if name in options}
-    recording = regroup(recording, selection, grouping, chosen.get("table"))
-    return build_report(recording, report_options(suffix, selection, fitted(Look.parse(**options)), **chosen))
+
+    def take(names: Iterable[str]) -> dict[str, Any]:
+        return {name: given[name] for name in names if name in given}
+
+    return ReportOptions(
+        selection=Selection.parse(**take(SelectionOptions.__annotations__)),
+        grouping=Grouping(**take(GroupingOptions.__annotations__)),
+        look=Look(**take(LookOptions.__annotations__)),
+        **take(TableOptions.__annotations__),
+    )
+
+
+def fit(options: ReportOptions, suffix: str) -> ReportOptions:
+    """The options for the files that the report is drawn as.
+
+    Raises:
+        AttnvizError: for an unknown suffix, or a style or mark that such files do not have.
+    """
+    return replace(options, medium=medium_of(suffix, options.look))
+
+
+def _report(recording: Recording, suffix: str, options: DrawOptions) -> Report:
+    return build_report(recording, fit(report_options(options), suffix))

@@ -6,27 +6,36 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any, cast, get_type_hints
 
 import pytest
 
 import attnviz
 from attnviz import api
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.options import Declared, declared_options
 from attnviz.cli.commands import main
+from attnviz.cli.options import GROUPS, Input, Output
 from attnviz.maps.recording import Recording
+from attnviz.models.settings import ModelSettings
 from attnviz.render.formats import FORMATS
+from attnviz.report.look import Look, LookOptions
+from attnviz.report.options import Rank, Reduction, ReportOptions, TableOptions
+from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
+from attnviz.text.tokens import tokenize
+from tests.conftest import random_maps
 
 OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", "dpi": 50, "title": "A <title> & more"}
 
 
-def arguments(options: dict[str, object]) -> list[str]:
+def arguments(options: dict[str, Any]) -> list[str]:
     return [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
 
 
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
 @pytest.mark.parametrize("options", [{"per_slide": 6}, OPTIONS], ids=["plain", "options"])
 def test_command_line_writes_exactly_the_bytes_that_draw_gives(
-    suffix: str, options: dict[str, object], causal_recording: Recording, in_folder: Path
+    suffix: str, options: dict[str, Any], causal_recording: Recording, in_folder: Path
 ) -> None:
     causal_recording.save("run.safetensors")
     assert main(["show", "run.safetensors", "-o", f"out{suffix}", *arguments(options)]) == 0
@@ -39,7 +48,99 @@ def test_tokens_are_joined_and_left_out_as_on_the_command_line(
 ) -> None:
     causal_recording.save("run.safetensors")
     assert main(["show", "run.safetensors", "-o", "out.csv", f"--{name.replace('_', '-')}"]) == 0
-    assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **{name: True})
+    assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **cast(Any, {name: True}))
+
+
+TABLE = {"table": declared_options(ReportOptions)["table"]}
+CHOICES = {
+    name: declared
+    for options in (
+        *(declared_options(make) for group, (make, _) in GROUPS.items() if group not in (Input, ModelSettings, Output)),
+        TABLE,
+    )
+    for name, declared in options.items()
+}
+EXAMPLES = {
+    "layers": "1",
+    "heads": "1.2,0.1",
+    "queries": "1:3",
+    "keys": ":3",
+    "sort": "-entropy",
+    "reduce": "rollout",
+    "residual": 0.25,
+    "theme": "dark",
+    "size": "4:3",
+    "title": "A <title>",
+    "style": "text",
+    "query": "short",
+    "color_scale": "log",
+    "limits": "0:0.5",
+    "cmap": "magma",
+    "pool": "max",
+    "mark": "lines",
+    "font_size": 7.5,
+    "max_size": "1MB",
+    "table": "both",
+}
+
+
+def example(name: str, declared: Declared) -> object:
+    """A value that an option may have: the other one of a flag, one more than a number, else one of the table."""
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    return not declared.default if declared.type is bool else (declared.default or 0) + 1
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".svg", ".json"])
+@pytest.mark.parametrize(("name", "declared"), CHOICES.items(), ids=CHOICES)
+def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
+    name: str,
+    declared: Declared,
+    suffix: str,
+    in_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    tokens = tokenize("Life is short, eat")
+    recording = Recording(maps=tuple(random_maps(tokens, layer=layer) for layer in (0, 1)), model="a test")
+    recording.save("run.safetensors")
+    value: Any = example(name, declared)
+    to = [] if suffix == ".txt" else ["-o", f"out{suffix}"]
+    code = main(["show", "run.safetensors", *to, *([flag(name)] if value is True else [flag(name), str(value)])])
+    written = capfdbinary.readouterr()
+    if code == 1:
+        with pytest.raises(AttnvizError) as refusal:
+            attnviz.draw(recording, suffix, **{name: value})
+        assert written.err.decode() == f"attnviz: {refusal.value.worded(flag)}\n"
+    elif suffix == ".txt":
+        recording.show(**{name: value})
+        assert capfdbinary.readouterr().out == written.out
+    else:
+        assert attnviz.draw(recording, suffix, **{name: value}) == Path(f"out{suffix}").read_bytes()
+
+
+def test_rollout_is_drawn_from_python_with_its_share_of_the_residual() -> None:
+    recording = Recording(maps=tuple(random_maps(tokenize("a b c"), layer=layer) for layer in (0, 1)), model="a test")
+    drawn = json.loads(attnviz.draw(recording, ".json", reduce="rollout", residual=0.25))
+    assert drawn["combined"] == "rollout of 6 heads"
+    assert drawn != json.loads(attnviz.draw(recording, ".json", reduce="rollout"))
+    assert b"25% of each row" in attnviz.draw(recording, ".txt", reduce="rollout", residual=0.25)
+
+
+@pytest.mark.parametrize(
+    ("typed", "groups"),
+    [
+        (SelectionOptions, [Selection.parse]),
+        (GroupingOptions, [Grouping]),
+        (TableOptions, [Rank, Reduction]),
+        (LookOptions, [Look]),
+    ],
+)
+def test_what_an_editor_completes_is_what_is_declared(typed: type, groups: list[Any]) -> None:
+    declared = {name: each.type for group in groups for name, each in declared_options(group).items()}
+    more = {"TableOptions": {"table": TABLE["table"].type}, "LookOptions": {"width": int, "colors": int}}
+    assert get_type_hints(typed) == declared | more.get(typed.__name__, {})
 
 
 def test_json_on_standard_output_is_what_draw_gives(
@@ -54,7 +155,7 @@ def test_json_on_standard_output_is_what_draw_gives(
 
 @pytest.mark.parametrize("options", [{}, {"heads": "1.2", "table": "both"}], ids=["all", "one"])
 def test_show_prints_what_the_command_line_prints(
-    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object]
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]
 ) -> None:
     recording.save(tmp_path / "run.safetensors")
     assert main(["show", str(tmp_path / "run.safetensors"), *arguments(options)]) == 0
@@ -98,7 +199,7 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
     ],
 )
 def test_what_the_command_line_refuses_the_library_refuses(
-    suffix: str, options: dict[str, object], message: str, recording: Recording
+    suffix: str, options: dict[str, Any], message: str, recording: Recording
 ) -> None:
     with pytest.raises(AttnvizError, match=message):
         attnviz.draw(recording, suffix, **options)

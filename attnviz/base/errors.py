@@ -1,10 +1,49 @@
-"""The error of every refusal, one line that says what was given and what would have worked, and lists for its text."""
+"""The error of every refusal, one line that says what was given and what would have worked, and lists for its text.
 
-from collections.abc import Iterable
+A message names an option as ``option("limits", "0:0.5")``, so that who came through Python reads ``limits='0:0.5'``
+and who came through the command line ``--limits 0:0.5``.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterable
+
+START, END = "\x0e", "\x0f"  # around an option in a message: control characters, which no message else holds
+OPPOSITES = {"dense": "factored"}  # what the command line calls False, where it has a word for it
+Value = str | float | None
 
 
 class AttnvizError(ValueError):
-    """What the user asked for cannot be done; the message is one line that says what would work."""
+    """What the user asked for cannot be done; the message is one line that says what would work.
+
+    Its text names options as Python does; ``worded`` names them otherwise.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.replace(START, "").replace(END, ""))
+        self._marked = message
+
+    def worded(self, name_option: Callable[[str, Value], str]) -> str:
+        """The message with each option as ``name_option`` writes it, given its name and its value, if it has one."""
+
+        def written(match: re.Match[str]) -> str:
+            name, _, value = match[1].partition("=")
+            return name_option(name, ast.literal_eval(value) if value else None)
+
+        return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", written, self._marked)
+
+
+def flag(name: str, value: Value = None) -> str:
+    """An option as it is written on the command line, with its value if it has one: ``--num-heads 4``."""
+    if value is False:
+        return f"--{OPPOSITES.get(name, f'no-{name}')}".replace("_", "-")
+    written = f"--{name.replace('_', '-')}"
+    return written if value is None or value is True else f"{written} {value}"
+
+
+def option(name: str, value: Value = None) -> str:
+    """An option, with its value where one is given, as a message names it: neutral until it is known who reads it."""
+    return f"{START}{name}{END}" if value is None else f"{START}{name}={value!r}{END}"
 
 
 def known_names(names: Iterable[object]) -> str:

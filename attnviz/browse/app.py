@@ -20,7 +20,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, flag
 from attnviz.browse.cursor import Screen, find, first_ranked, first_state, settle
 from attnviz.browse.keys import press
 from attnviz.browse.layout import tiles
@@ -199,7 +199,7 @@ class Canvas(Widget):
             self.save(screen, state, path)
             message = f"saved {path}"
         except AttnvizError as error:
-            message = str(error)
+            message = error.worded(flag)
         self.app.call_from_thread(lambda: self.go(replace(self.state, message=message)))
 
     def on_click(self, event: events.Click) -> None:

@@ -3,48 +3,42 @@
 import errno
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from attnviz.base.errors import AttnvizError
-from attnviz.cli.input import as_given, read_batch, read_beside, read_input, read_texts
+from attnviz.base.errors import AttnvizError, flag
 from attnviz.cli.options import (
-    Ascii,
     Batch,
-    Combine,
     Half,
     Head,
     Input,
-    Look,
-    Model,
+    Only,
     Other,
     Output,
-    Rank,
     Second,
-    Select,
     Step,
-    Table,
-    Title,
     WithModel,
-    Words,
     spread_options,
 )
 from attnviz.cli.output import (
     deliver,
     deliver_file,
     explained_suffix,
+    medium,
     one_line,
     recording_path,
     refuse_output,
     remark,
     write,
 )
-from attnviz.cli.recordings import compute, record, record_batch, record_both, record_models
-from attnviz.cli.settings import model_settings, parse_head, report_look, report_options
-from attnviz.text.selection import Selection
+from attnviz.models.settings import ModelSettings
+from attnviz.report.look import Look, on_terminal, refuse_uninspected
+from attnviz.report.options import Rank, Reduction, ReportOptions, Table
+from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
 app = typer.Typer(
@@ -61,55 +55,52 @@ app = typer.Typer(
 @spread_options
 def show(
     input: Input,
-    model: Model,
-    select: Select,
-    words: Words,
+    settings: ModelSettings,
+    selection: Selection,
+    words: Grouping,
     rank: Rank,
     look: Look,
     output: Output,
-    combine: Combine,
+    reduction: Reduction,
     table: Table = None,
     batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
+    from attnviz.cli.input import read_batch, read_input
+    from attnviz.cli.recordings import record, record_batch
+    from attnviz.report.build import build_report
+
     refuse_output(output)
-    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
-    drawn_look = report_look(look)
     if batch is None:
-        recording = record(read_input(input), settings, selection)
+        recording = record(read_input(input, settings.tokenizer), settings, selection)
     else:
         recording = record_batch(read_batch(batch, input), settings, selection)
-    from attnviz.maps.words import Grouping, regroup
-    from attnviz.report.combined import combined_report
-    from attnviz.report.heatmaps import build_report
-
-    recording = regroup(recording, selection, Grouping(**vars(words)), table)
-    options = report_options(selection, drawn_look, output, table, rank)
-    if combine.reduce is None:
-        deliver(build_report(recording, options), output)
-    else:
-        deliver(combined_report(recording, options, combine.reduce, combine.residual), output)
+    options = ReportOptions(
+        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, look=look
+    )
+    deliver(build_report(recording, drawn_on(options, output)), output)
 
 
 @app.command()
 @spread_options
 def heads(
     input: Input,
-    model: Model,
-    select: Select,
+    settings: ModelSettings,
+    selection: Selection,
     rank: Rank,
     look: Look,
     output: Output,
     batch: Batch = None,
 ) -> None:
     """List what every head does: a table in the terminal, CSV or JSON, or the atlas as a figure."""
+    from attnviz.cli.input import read_texts
+    from attnviz.cli.recordings import record
+
     refuse_output(output)
-    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
-    drawn_look = report_look(look)
-    recordings = tuple(record(text, settings, selection) for text in read_texts(input, batch))
+    recordings = tuple(record(text, settings, selection) for text in read_texts(input, settings.tokenizer, batch))
     from attnviz.report.head_atlas import heads_report
 
-    options = report_options(selection, drawn_look, output, rank=rank)
+    options = drawn_on(ReportOptions(**vars(rank), selection=selection, look=look), output)
     deliver(heads_report(recordings, options), output)
 
 
@@ -117,9 +108,9 @@ def heads(
 @spread_options
 def compare(
     input: Input,
-    model: Model,
-    select: Select,
-    words: Words,
+    settings: ModelSettings,
+    selection: Selection,
+    words: Grouping,
     rank: Rank,
     look: Look,
     output: Output,
@@ -128,41 +119,42 @@ def compare(
     second: Second = None,
 ) -> None:
     """Draw what changes with --causal, --scale, --temperature, --seed, --dropout, another text or recording."""
+    from attnviz.cli.input import read_beside, read_input
+    from attnviz.cli.recordings import record_both, record_models
+
     refuse_output(output)
-    beside = read_beside(other, second)
-    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
-    drawn_look = report_look(look)
+    beside, text = read_beside(other, second), read_input(input, settings.tokenizer)
     if with_model is None:
-        before, after, change = record_both(read_input(input), beside, settings, selection)
+        before, after, change = record_both(text, beside, settings, selection)
     else:
-        before, after, change = record_models(read_input(input), beside, settings, with_model, selection)
-    from attnviz.maps.words import Grouping, regroup
+        before, after, change = record_models(text, beside, settings, with_model, selection)
     from attnviz.report.comparison import comparison_report
 
-    before, after = (regroup(one, selection, Grouping(**vars(words))) for one in (before, after))
-    options = report_options(selection, drawn_look, output, rank=rank)
-    deliver(comparison_report(before, after, change, options), output)
+    options = ReportOptions(**vars(rank), selection=selection, grouping=words, look=look)
+    deliver(comparison_report(before, after, change, drawn_on(options, output)), output)
 
 
 @app.command("record")
 @spread_options
 def record_command(
     input: Input,
-    model: Model,
-    select: Select,
+    settings: ModelSettings,
+    selection: Selection,
     output: Output,
     half: Half = False,
 ) -> None:
     """Save the attention over a text, to show and compare later without the model."""
+    from attnviz.cli.input import read_input
+    from attnviz.cli.recordings import record
     from attnviz.maps.saved import save
 
-    path, selection = recording_path(output), Selection.parse(**vars(select))
-    if select.queries is not None or select.keys is not None:
+    path = recording_path(output)
+    if (selection.queries, selection.keys) != (Selection.queries, Selection.keys):
         raise AttnvizError("a recording holds every query and key; --queries and --keys choose when it is shown")
-    text = read_input(input)
+    text = read_input(input, settings.tokenizer)
     if isinstance(text, Path):
         raise AttnvizError(f"{str(text)!r} is a recording already; attnviz show {text} draws it")
-    recording = record(text, model_settings(input, model), selection)
+    recording = record(text, settings, selection)
     if half:
         from attnviz.maps.half import halve
 
@@ -174,27 +166,27 @@ def record_command(
 @app.command()
 @spread_options
 def explain(
+    *,
     input: Input,
-    model: Model,
+    settings: ModelSettings,
     output: Output,
     head: Head = "0",
     step: Step = None,
-    title: Title = None,
-    ascii: Ascii = False,
+    look: Annotated[Look, Only(("title", "ascii"))],
 ) -> None:
     """Tell the computation of one head step by step, with its own numbers (-o notes.html or notes.md)."""
+    from attnviz.cli.input import read_input
+    from attnviz.cli.recordings import compute, parse_head
+
     suffix = explained_suffix(output)
-    settings, (layer, number) = model_settings(input, model), parse_head(head)
-    numbers = compute(read_input(input), settings, layer)
+    layer, number = parse_head(head)
+    numbers = compute(read_input(input, settings.tokenizer), settings, layer)
     from attnviz.explain.explain import explain as tell
     from attnviz.explain.formats import room
     from attnviz.explain.formats import write as write_explanation
-    from attnviz.report.look import Look as ReportLook
-    from attnviz.report.look import on_terminal
 
-    drawn_look = ReportLook(title=title, ascii=ascii)
-    drawn_look = on_terminal(drawn_look) if output.output is None else drawn_look
-    explanation = tell(numbers, number, step, room(suffix, drawn_look), drawn_look)
+    look = on_terminal(look) if output.output is None else look
+    explanation = tell(numbers, number, step, room(suffix, look), look)
     deliver_file(output, partial(write_explanation, explanation, suffix))
 
 
@@ -202,22 +194,21 @@ def explain(
 @spread_options
 def browse(
     input: Input,
-    model: Model,
-    select: Select,
+    settings: ModelSettings,
+    selection: Selection,
     look: Look,
     other: Other = None,
 ) -> None:
     """Look through all heads, full-screen: arrows move, Enter opens one, ? lists the keys."""
     from attnviz.browse.start import browse, refuse_browse
-    from attnviz.report.look import refuse_unused
+    from attnviz.cli.input import as_given, read_input
+    from attnviz.cli.recordings import record
 
     refuse_browse()
-    settings, selection = model_settings(input, model), Selection.parse(**vars(select))
-    drawn_look = report_look(look)
-    refuse_unused(drawn_look, ("query", "style", "mark", "pool", "per_slide", "max_size"), "browse")
-    recording = record(read_input(input), settings, selection)
+    refuse_uninspected(look)
+    recording = record(read_input(input, settings.tokenizer), settings, selection)
     compared = None if other is None else record(as_given(other), settings, selection)
-    raise typer.Exit(browse(recording, compared, selection, drawn_look))
+    raise typer.Exit(browse(recording, compared, selection, look))
 
 
 @app.command()
@@ -238,6 +229,14 @@ def devices() -> None:
 
     for name, description in describe_devices():
         write(f"{name:8} {description}\n".encode())
+
+
+def drawn_on(options: ReportOptions, output: Output) -> ReportOptions:
+    """The options with the room of what the report is drawn on, and the look of the terminal where it is that."""
+    from attnviz import api
+
+    look = on_terminal(options.look) if output.output is None else options.look
+    return api.fit(replace(options, look=look), medium(output))
 
 
 def show_version(wanted: bool) -> None:
@@ -265,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return app(args=arguments, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
-        remark(one_line(str(error)))
+        remark(one_line(error.worded(flag)))
         return 1
     except typer.TyperException as error:
         remark(f"{one_line(error.format_message())} (attnviz --help lists what works)")

@@ -12,7 +12,7 @@ from attnviz.cli.output import remark
 Given = str | Path  # a text, or where a recording is saved
 
 
-def read_input(input: Input) -> Given:
+def read_input(input: Input, tokenizer: str) -> Given:
     """What the options name: text or a recording given, a file's text, a sample, standard input, the first sample."""
     from attnviz.base.files import decode_text, read_text
     from attnviz.text.samples import read_sample, samples
@@ -23,28 +23,28 @@ def read_input(input: Input) -> Given:
     if len(input.file or ()) > 1:
         raise AttnvizError("several --file are several texts, which attnviz heads takes; one works here")
     if input.file:
-        return refuse_blank(read_text(input.file[0]), input.tokenizer)
+        return refuse_blank(read_text(input.file[0]), tokenizer)
     if input.sample is not None:
         return read_sample(input.sample)
     if input.text not in (None, "-"):
-        return as_given(refuse_blank(str(input.text), input.tokenizer))
+        return as_given(refuse_blank(str(input.text), tokenizer))
     if input.text == "-" or is_piped():
         text = decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
-        return refuse_blank(text, input.tokenizer)
+        return refuse_blank(text, tokenizer)
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return read_sample(first)
 
 
-def read_texts(input: Input, batch: Path | None) -> list[Given]:
+def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Given]:
     """What the options name: the texts of several files, the lines of one, or the one text or recording."""
     from attnviz.base.files import read_text
 
     if batch is not None:
         return [*read_batch(batch, input)]
     if len(input.file or ()) > 1 and input.text is None and input.sample is None:
-        return [refuse_blank(read_text(path), input.tokenizer) for path in input.file or ()]
-    return [read_input(input)]
+        return [refuse_blank(read_text(path), tokenizer) for path in input.file or ()]
+    return [read_input(input, tokenizer)]
 
 
 def read_batch(path: Path, input: Input) -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, flag
 from attnviz.cli.input import Given
 from attnviz.text.selection import Selection
 
@@ -34,6 +34,19 @@ def record_batch(texts: list[str], settings: "ModelSettings", selection: Selecti
     return open_source(settings).record_batch(texts, selection)
 
 
+def parse_head(head: str) -> tuple[int, int]:
+    """Layer and head of ``1`` (in layer 0) or ``0.1``.
+
+    Raises:
+        AttnvizError: for anything else.
+    """
+    selection = Selection.parse(heads=head)
+    chosen = selection.pairs or tuple((0, number) for number in selection.heads or ())
+    if len(chosen) != 1:
+        raise AttnvizError(f"--head {head!r} is not one head; 1 or 0.1 (layer.head) works")
+    return chosen[0]
+
+
 def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation":
     """Every number of one layer of a model over a text."""
     if isinstance(text, Path):
@@ -49,7 +62,7 @@ def record_both(
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     if isinstance(text, Path) or isinstance(other, Path):
         return record_each(text, other, settings, selection)
-    from attnviz.models.settings import ModelSettings, option
+    from attnviz.models.settings import ModelSettings
     from attnviz.models.sources import open_source, refuse_unused
 
     if settings.model != ModelSettings.model:
@@ -70,7 +83,7 @@ def record_both(
     after = SeededSource(settings, like=None if "seed" in changed else before)
     recording_a = before.record(text, selection)
     recording_b = after.record(text if other is None else other, selection)
-    words = [option(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
+    words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
 
 

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import LayerMaps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from attnviz.api import DrawOptions
 
 MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 
@@ -59,7 +61,7 @@ class Recording:
 
         api.save(self, Path(path), force)
 
-    def show(self, **options: Any) -> None:
+    def show(self, **options: Unpack["DrawOptions"]) -> None:
         """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.
 
         Raises:
@@ -69,7 +71,7 @@ class Recording:
 
         api.show(self, **options)
 
-    def figure(self, **options: Any) -> "Figure":
+    def figure(self, **options: Unpack["DrawOptions"]) -> "Figure":
         """The chosen heads as a matplotlib figure to go on with; the options are those of ``attnviz.draw``.
 
         Raises:

@@ -10,24 +10,9 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.derived import DerivedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import Selection
+from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """How tokens are joined and left out.
-
-    Attributes:
-        words: join the tokens of each word.
-        no_special: leave out tokens that the tokenizer added, such as ``[CLS]``.
-        renormalize: divide each row by what is left of it, so that it sums to 1 again.
-    """
-
-    words: bool = False
-    no_special: bool = False
-    renormalize: bool = False
 
 
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:

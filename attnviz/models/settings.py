@@ -1,16 +1,20 @@
 """ModelSettings: how a model is built or loaded, and how it is run."""
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from attnviz.base.errors import AttnvizError, known_names
-from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.options import Option, check_options, one_of, within
 from attnviz.text.selection import ATTENTION_PARTS
 
-MAX_SIZES = {"num_heads": 4096, "embed_dim": 65_536, "num_layers": 1024, "qk_dim": 65_536, "value_dim": 65_536}
-MAX_GENERATED_TOKENS = 4096
+SAVED_FIRST = """
+model tokenizer num_heads embed_dim num_layers qk_dim value_dim causal dropout bias scale temperature init seed device
+dtype context attention pair chat generate device_map dense truncate
+""".split()
 INITS = ("linear", "uniform")
+MAX_WIDTH = 65_536
+MAX_GENERATED_TOKENS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,55 +25,69 @@ class ModelSettings:
         AttnvizError: for a number out of range, heads that do not divide the width, or a name not known.
     """
 
-    model: str = "seeded"
-    tokenizer: str = "word"
-    num_heads: int = 4
-    embed_dim: int = 32
-    num_layers: int = 1
-    qk_dim: int | None = None
-    value_dim: int | None = None
-    causal: bool = False
-    dropout: float = 0.0
-    bias: bool = True
-    scale: str = "sqrt"
-    temperature: float = 1.0
-    init: str = "linear"
-    seed: int = 0
-    device: str = "auto"
-    dtype: str = "float32"
-    context: str | None = None
-    attention: str | None = None
-    pair: str | None = None
-    chat: bool = False
-    generate: int = 0
-    device_map: str | None = None
-    dense: bool | None = None
-    truncate: bool = False
+    context: Annotated[
+        str | None, Option("Attend to this text instead (cross-attention): keys and values.", panel="Input")
+    ] = None
+    tokenizer: Annotated[str, Option("word, char, byte, or the path of a tokenizer.json.", panel="Input")] = "word"
+    model: Annotated[
+        str,
+        Option("seeded (untrained), trained (small), the folder of a Hugging Face model, or its name on the hub."),
+    ] = "seeded"
+    attention: Annotated[
+        str | None, Option("Of an encoder-decoder: encoder, decoder or cross.", one_of(ATTENTION_PARTS, named=option))
+    ] = None
+    pair: Annotated[str | None, Option("A second text beside the first, as a pair for BERT.")] = None
+    chat: Annotated[bool, Option("Set the text in the model's chat template.")] = False
+    generate: Annotated[int, Option("Let the model write this many tokens first.", within(0, MAX_GENERATED_TOKENS))] = 0
+    device_map: Annotated[str | None, Option("auto spreads a large model over devices (accelerate).")] = None
+    num_heads: Annotated[int, Option("Attention heads a layer.", within(1, 4096))] = 4
+    embed_dim: Annotated[int, Option("Features a token; divisible by --num-heads.", within(1, MAX_WIDTH))] = 32
+    num_layers: Annotated[int, Option("Layers, each with a residual connection.", within(1, 1024))] = 1
+    qk_dim: Annotated[
+        int | None,
+        Option("Width of a query and a key in each head, else --embed-dim / --num-heads.", within(1, MAX_WIDTH)),
+    ] = None
+    value_dim: Annotated[int | None, Option("Width of a value in each head, else the same.", within(1, MAX_WIDTH))] = (
+        None
+    )
+    causal: Annotated[bool, Option("Let a query see only keys up to its own.", panel="Mask")] = False
+    scale: Annotated[str, Option("Multiply q·k by this: sqrt (1/√width of a head), none, or a number.")] = "sqrt"
+    temperature: Annotated[
+        float, Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them.")
+    ] = 1.0
+    dropout: Annotated[float, Option("Share of weights dropped, from 0 to below 1.")] = 0.0
+    bias: Annotated[bool, Option("Add a bias in the projections.")] = True
+    init: Annotated[
+        str, Option("Draw weights as nn.Linear does: linear; or from 0 to 1: uniform.", one_of(INITS, named=option))
+    ] = "linear"
+    seed: Annotated[int, Option("Draw the weights from this seed.")] = 0
+    device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.")] = "auto"
+    dtype: Annotated[str, Option("float32, float64, bfloat16 or float16.")] = "float32"
+    truncate: Annotated[bool, Option("Cut a text that is longer than the model reads.")] = False
+    dense: Annotated[
+        bool | None,
+        Option("Keep whole maps, or what they are computed from; else by the number of tokens."),
+    ] = None
 
     def __post_init__(self) -> None:
-        for name, largest in MAX_SIZES.items():
-            number = getattr(self, name)
-            if number is not None and not 1 <= number <= largest:
-                raise AttnvizError(f"{option(name)} {number} is out of range; 1 to {largest} works")
+        check_options(self)
         if None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
             near = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
             raise AttnvizError(
-                f"--embed-dim {self.embed_dim} is not divisible by --num-heads {self.num_heads}; {near} would be"
+                f"{option('embed_dim', self.embed_dim)} is not divisible by {option('num_heads', self.num_heads)}; "
+                f"{near} would be"
             )
         if not 0 <= self.dropout < 1:
-            raise AttnvizError(f"--dropout {self.dropout:g} is out of range; from 0 to below 1 works")
+            raise AttnvizError(f"{option('dropout')} {self.dropout:g} is out of range; from 0 to below 1 works")
         if not 0 <= self.seed < 2**63:
-            raise AttnvizError(f"--seed {self.seed} is out of range; 0 to 2**63 - 1 works")
+            raise AttnvizError(f"{option('seed')} {self.seed} is out of range; 0 to 2**63 - 1 works")
         if not 0 < self.temperature < math.inf:
-            raise AttnvizError(f"--temperature {self.temperature:g} is out of range; above 0 works, 1 changes nothing")
-        if self.init not in INITS:
-            raise AttnvizError(f"unknown --init {self.init!r}; {known_names(INITS)} works")
-        if self.attention not in (None, *ATTENTION_PARTS):
-            raise AttnvizError(f"unknown --attention {self.attention!r}; {known_names(ATTENTION_PARTS)} works")
-        if not 0 <= self.generate <= MAX_GENERATED_TOKENS:
-            raise AttnvizError(f"--generate {self.generate} is out of range; 0 to {MAX_GENERATED_TOKENS} works")
+            given = f"{option('temperature')} {self.temperature:g}"
+            raise AttnvizError(f"{given} is out of range; above 0 works, 1 changes nothing")
         self._refuse_context()
         self.scale_for(1)
+        from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
+
         refuse_unknown_device(self.device)
         refuse_unknown_dtype(self.dtype)
 
@@ -77,9 +95,10 @@ class ModelSettings:
         if self.context is None:
             return
         if not self.context or (self.tokenizer == "word" and not self.context.strip()):
-            raise AttnvizError("--context holds no tokens; a text with a word in it works")
+            raise AttnvizError(f"{option('context')} holds no tokens; a text with a word in it works")
         if self.causal:
-            raise AttnvizError("--causal orders the tokens of one text; with --context leave it out")
+            given = option("causal", True)
+            raise AttnvizError(f"{given} orders the tokens of one text; with {option('context')} leave it out")
 
     @property
     def query_width(self) -> int:
@@ -105,14 +124,10 @@ class ModelSettings:
         except ValueError:
             scale = math.nan
         if not math.isfinite(scale) or scale == 0:
-            raise AttnvizError(f"--scale {self.scale!r} is no scale; sqrt, none or a number such as 0.125 works")
+            given = f"{option('scale')} {self.scale!r}"
+            raise AttnvizError(f"{given} is no scale; sqrt, none or a number such as 0.125 works")
         return scale
 
     def as_json(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return asdict(self)
-
-
-def option(name: str) -> str:
-    """A setting as the command line writes it: ``num_heads`` is ``--num-heads``."""
-    return f"--{name.replace('_', '-')}"
+        """The settings as JSON values, in the order in which recordings have always held them."""
+        return {name: getattr(self, name) for name in dict.fromkeys((*SAVED_FIRST, *vars(self)))}

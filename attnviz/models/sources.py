@@ -1,11 +1,11 @@
 """The table of sources: the name of each model, the class that records it, and the settings that it uses."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from typing import cast
 
-from attnviz.base.errors import AttnvizError, known_names
-from attnviz.models.settings import ModelSettings, option
+from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 
 COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
@@ -71,8 +71,8 @@ def row_of(settings: ModelSettings) -> SourceRow:
 def refuse_unused(settings: ModelSettings) -> None:
     """Raises AttnvizError where a setting was given that the model does not use, saying which model does."""
     used = (*COMMON_SETTINGS, *row_of(settings).settings)
-    given = [each.name for each in fields(settings) if getattr(settings, each.name) != each.default]
+    given = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused = next((name for name in given if name not in used), None)
     if unused is not None:
         works = known_names(row.title for row in SOURCES if unused in row.settings)
-        raise AttnvizError(f"{option(unused)} means nothing to --model {settings.model}; {works} takes it")
+        raise AttnvizError(f"{option(unused)} means nothing to {option('model', settings.model)}; {works} takes it")

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.report.look import STYLES
 from attnviz.report.options import Medium
 
@@ -151,11 +151,14 @@ def medium_of(suffix: str, look: "Look") -> Medium:
         AttnvizError: if no renderer makes such files, or not with this look.
     """
     chosen = format_of(suffix)
-    if look.style not in chosen.styles:
-        pictures = [row.suffix for row in FORMATS.values() if look.style in row.styles and row.suffix != TERMINAL]
-        raise AttnvizError(f"--style {look.style} draws a picture; -o {look.style}.svg works ({' '.join(pictures)})")
+    style = look.drawn_style
+    if style not in chosen.styles:
+        pictures = " ".join(row.suffix for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL)
+        raise AttnvizError(f"{option('style', style)} draws a picture; -o {style}.svg works ({pictures})")
     if look.mark is not None and not chosen.marks:
-        raise AttnvizError(f"--mark labels axes, and {suffix} has none of ours; -o map.png or the terminal works")
+        raise AttnvizError(
+            f"{option('mark')} labels axes, and {suffix} has none of ours; -o map.png or the terminal works"
+        )
     return chosen.medium(look)
 
 

@@ -96,7 +96,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 
 def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
-    style = options.look.style
+    style = options.look.drawn_style
     if options.table is not None:
         raise AttnvizError(f"--style {style} draws no numbers; --table needs --style heatmap")
     if len(heads) > MAX_HEADS:
@@ -123,7 +123,7 @@ def _arcs_remark(panels: list[Panel], look: Look) -> str:
 
 def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
     """Whether all chosen keys of a head are shown as one text."""
-    grows = options.medium.one_page and options.look.size is None
+    grows = options.medium.one_page and options.look.inches is None
     count: int = head.keys.stop - head.keys.start
     return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)
 

@@ -7,6 +7,7 @@ from typing import Any
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
+from attnviz.maps.words import regroup
 from attnviz.metrics.change import HeadChange, compare
 from attnviz.metrics.head_table import take_first
 from attnviz.report.captions import (
@@ -72,6 +73,7 @@ def comparison_report(
         AttnvizError: if the recordings' heads, queries or keys do not correspond.
     """
     refuse_style(options.look, "a comparison")
+    a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
     comparison = _Comparison(a, b, change, _ranked(_pairs(a, b, options), options), options)
     if not options.medium.draws_maps:
         return _exact_numbers(comparison)

@@ -44,9 +44,9 @@ def build_report(recording: Recording, options: ReportOptions) -> CellReport:
     heads = rank_heads(choose(recording, options.selection), options.sort, options.top)
     if not options.medium.draws_maps:
         return _exact_numbers(recording, heads, options)
-    if options.look.style == "arcs":
+    if options.look.drawn_style == "arcs":
         return arcs_report(recording, heads, options)
-    if options.look.style == "text":
+    if options.look.drawn_style == "text":
         return text_report(recording, heads, options)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
@@ -139,7 +139,7 @@ def _thumbnails(recording: Recording, heads: list[ChosenHead], options: ReportOp
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions) -> ReportOptions:
     """The options with as many cells as a thumbnail has room for."""
     down = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
-    grows = options.medium.one_page and options.look.size is None
+    grows = options.medium.one_page and options.look.inches is None
     room = MAX_OVERVIEW_CELLS // down if grows else options.medium.max_cells
     return with_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))
 
@@ -154,7 +154,7 @@ def _exact_numbers(recording: Recording, heads: list[ChosenHead], options: Repor
         numbers=Numbers(
             {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
         ),
-        view=VIEWS[look.style] if options.table is None else "table",
+        view=VIEWS[look.drawn_style] if options.table is None else "table",
         query=None if look.query is None else _first_query(heads[0], look.query),
     )
 

@@ -1,12 +1,15 @@
 """What a user may choose about a report."""
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.options import Option
 from attnviz.report.look import Look
-from attnviz.text.selection import Selection
+from attnviz.text.selection import Grouping, Selection
 
 TABLES = ("scores", "weights", "both")
+Table = Annotated[str | None, Option("Print the numbers: scores, weights or both.", panel="Look")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,22 +32,48 @@ class Medium:
 
 
 @dataclass(frozen=True, eq=False)
-class ReportOptions:
+class Rank:
+    """Which heads come first."""
+
+    sort: Annotated[str | None, Option("Order heads by a metric of attnviz heads, largest first; -NAME: smallest.")] = (
+        None
+    )
+    top: Annotated[int | None, Option("Keep this many heads.")] = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """Whether all heads become one map, and how."""
+
+    reduce: Annotated[str | None, Option("Combine all heads into one map: mean, max or rollout.")] = None
+    residual: Annotated[float, Option("The residual's share of a row, in rollout.")] = 0.5
+
+
+class TableOptions(TypedDict, total=False):
+    """The fields of ``Rank`` and ``Reduction``, and the table, for the type checker."""
+
+    sort: str | None
+    top: int | None
+    reduce: str | None
+    residual: float
+    table: str | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReportOptions(Reduction, Rank):
     """What a user may choose about a report.
 
     Attributes:
         selection: which layers, heads, queries and keys.
+        grouping: which tokens.
         table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
-        sort: the metric that orders the heads, the largest first (with a minus before it, the smallest).
-        top: how many heads are shown.
         look: how it is drawn.
         medium: where it is drawn.
     """
 
     selection: Selection = field(default_factory=Selection)
-    table: str | None = None
-    sort: str | None = None
-    top: int | None = None
+    grouping: Grouping = field(default_factory=Grouping)
+    table: Table = None
     look: Look = field(default_factory=Look)
     medium: Medium = field(default_factory=Medium)
 

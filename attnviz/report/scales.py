@@ -26,7 +26,7 @@ def share_scales(panels: Iterable[Panel], look: Look | None = None, usual: str =
         AttnvizError: if a logarithmic scale is wanted for scores, which may be negative.
     """
     panels, look = list(panels), look or Look()
-    if look.limits == "head":
+    if look.color_limits == "head":
         return tuple(_on_its_own(panel, look, usual) for panel in panels)
     scales = {
         quantity: shared_scale(quantity, [panel for panel in panels if panel.quantity == quantity], look, usual)
@@ -51,8 +51,8 @@ def shared_scale(
         raise AttnvizError(
             "--color-scale log takes no scores, which may be negative; linear, or --table weights, works"
         )
-    if not isinstance(look.limits, str):
-        return ColorScale(*look.limits, cmap, log)
+    if not isinstance(look.color_limits, str):
+        return ColorScale(*look.color_limits, cmap, log)
     if quantity is SCORE:
         return _scale_of_scores(panels, cmap)
     return _logarithmic_scale(panels, cmap) if log else _scale_of_weights(panels, cmap)
@@ -103,4 +103,4 @@ def scale_remarks(look: Look) -> tuple[str, ...]:
     """What is unusual about the colours."""
     own = "Each head has colours of its own: compare heads by their numbers, not by colour."
     log = "Colours are logarithmic."
-    return ((own,) if look.limits == "head" else ()) + ((log,) if look.color_scale == "log" else ())
+    return ((own,) if look.color_limits == "head" else ()) + ((log,) if look.color_scale == "log" else ())

@@ -1,10 +1,11 @@
-"""Which layers, heads, queries and keys were asked for, and how a user writes that down."""
+"""Which layers, heads, queries, keys and tokens are shown, and how a user writes that down."""
 
 import re
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Annotated, Literal, Self, TypedDict, get_args
 
-from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.options import Option
 
 MAX_NUMBER = 1_000_000  # of a layer or head, where a range goes further
 Span = tuple[int | None, int | None]
@@ -32,9 +33,13 @@ class Selection:
 
     @classmethod
     def parse(
-        cls, layers: str | None = None, heads: str | None = None, queries: str | None = None, keys: str | None = None
+        cls,
+        layers: Annotated[str | None, Option("Layers, as 0-3,7.")] = None,
+        heads: Annotated[str | None, Option("Heads, as 0,2-3, or layer.head as 4.11,9.6.")] = None,
+        queries: Annotated[str | None, Option("Range of queries, as 10:40.")] = None,
+        keys: Annotated[str | None, Option("Range of keys, as :20.")] = None,
     ) -> Self:
-        """The selection written as on the command line: ``0-3,7``, ``4.11,9.6``, ``10:40``.
+        """The selection as a user writes it: ``0-3,7``, ``4.11,9.6``, ``10:40``.
 
         Raises:
             AttnvizError: for anything else, with an example of what works.
@@ -42,11 +47,11 @@ class Selection:
         in_pairs = heads is not None and "." in heads
         pairs = _parse_pairs(heads) if heads is not None and in_pairs else None
         return cls(
-            layers=parse_numbers(layers, "--layers") if layers is not None else None,
-            heads=parse_numbers(heads, "--heads") if heads is not None and not in_pairs else None,
+            layers=parse_numbers(layers, "layers") if layers is not None else None,
+            heads=parse_numbers(heads, "heads") if heads is not None and not in_pairs else None,
             pairs=pairs,
-            queries=_parse_span(queries, "--queries"),
-            keys=_parse_span(keys, "--keys"),
+            queries=_parse_span(queries, "queries"),
+            keys=_parse_span(keys, "keys"),
         )
 
     @property
@@ -64,25 +69,51 @@ class Selection:
         return tuple(head for pair_layer, head in self.pairs if pair_layer == layer)
 
 
-def parse_numbers(text: str, what: str) -> tuple[int, ...]:
+class SelectionOptions(TypedDict, total=False):
+    """The parameters of ``Selection.parse``, for the type checker: what Python's callers may give by name."""
+
+    layers: str | None
+    heads: str | None
+    queries: str | None
+    keys: str | None
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How tokens are joined and left out."""
+
+    words: Annotated[bool, Option("Join the tokens of each word.")] = False
+    no_special: Annotated[bool, Option("Hide special tokens, such as [CLS].")] = False
+    renormalize: Annotated[bool, Option("Let rows sum to 100% over what is shown.")] = False
+
+
+class GroupingOptions(TypedDict, total=False):
+    """The fields of ``Grouping``, for the type checker."""
+
+    words: bool
+    no_special: bool
+    renormalize: bool
+
+
+def parse_numbers(text: str, name: str) -> tuple[int, ...]:
     """The numbers of a list with ranges such as ``0-3,7``, in the order given, each once.
 
     Raises:
-        AttnvizError: for anything else; ``what`` names the option in the message.
+        AttnvizError: for anything else; ``name`` is that of the option in the message.
     """
     numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})\s*(?:-\s*(\d{1,7})\s*)?", part, re.ASCII)
         if match is None:
-            raise AttnvizError(f"{what} {text!r} is not a list of numbers; 0-3,7 works (counted from 0)")
+            raise AttnvizError(f"{option(name)} {text!r} is not a list of numbers; 0-3,7 works (counted from 0)")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise AttnvizError(f"{what} {text!r} counts backwards in {part.strip()!r}; {last}-{first} works")
+            raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; {last}-{first} works")
         numbers += range(first, min(last, MAX_NUMBER) + 1)
     return tuple(dict.fromkeys(numbers))
 
 
-def resolve_span(span: Span, count: int, what: str) -> slice:
+def resolve_span(span: Span, count: int, name: str) -> slice:
     """The span as a slice with both ends within ``count`` tokens.
 
     Raises:
@@ -91,7 +122,7 @@ def resolve_span(span: Span, count: int, what: str) -> slice:
     start, stop, _ = slice(*span).indices(count)
     if start >= stop or (span[1] or 0) > count:
         ends = ("" if end is None else str(end) for end in span)
-        raise AttnvizError(f"no tokens at --{what} {':'.join(ends)}; there are {count}, so 0:{count} works")
+        raise AttnvizError(f"no tokens at {option(name, ':'.join(ends))}; there are {count}, so 0:{count} works")
     return slice(start, stop)
 
 
@@ -107,15 +138,15 @@ def refuse_missing(wanted: tuple[int, ...] | None, present: tuple[int, ...], wha
 def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
     matches = [re.fullmatch(r"\s*(\d{1,7})\.(\d{1,7})\s*", part, re.ASCII) for part in text.split(",")]
     if not all(matches):
-        raise AttnvizError(f"--heads {text!r} mixes forms; 4.11,9.6 (layer.head) or 0-3,7 works")
+        raise AttnvizError(f"{option('heads')} {text!r} mixes forms; 4.11,9.6 (layer.head) or 0-3,7 works")
     return tuple(dict.fromkeys((int(match[1]), int(match[2])) for match in matches if match))
 
 
-def _parse_span(text: str | None, what: str) -> Span:
+def _parse_span(text: str | None, name: str) -> Span:
     if text is None:
         return None, None
     match = re.fullmatch(r"\s*(-?\d{1,12})?\s*:\s*(-?\d{1,12})?\s*", text, re.ASCII)
     if match is None:
-        raise AttnvizError(f"{what} {text!r} is not a range of tokens; 10:40 or :20 works (counted from 0)")
+        raise AttnvizError(f"{option(name)} {text!r} is not a range of tokens; 10:40 or :20 works (counted from 0)")
     start, stop = (int(end) if end else None for end in match.groups())
     return start, stop

@@ -205,7 +205,7 @@ def test_a_folder_that_cannot_be_written_is_refused(attnviz: Streams, monkeypatc
 
 
 def test_a_bug_gets_its_traceback(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.cli.commands.read_input", lambda _: 1 / 0)
+    monkeypatch.setattr("attnviz.cli.input.read_input", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["show", "Life"])
 
@@ -286,7 +286,7 @@ def test_an_existing_file_is_refused_before_any_work(
     attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     (in_folder / "run.csv").write_bytes(b"precious")
-    monkeypatch.setattr("attnviz.cli.commands.record", lambda *_: 1 / 0)
+    monkeypatch.setattr("attnviz.cli.recordings.record", lambda *_: 1 / 0)
     assert "'run.csv' exists; --force replaces it" in attnviz.refused(command, "Life is short", "-o", "run.csv")
 
 

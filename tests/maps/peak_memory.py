@@ -11,10 +11,10 @@ from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import Grouping, regroup
+from attnviz.maps.words import regroup
 from attnviz.metrics.combine import reduce_heads
 from attnviz.streaming.factors import Factors
-from attnviz.text.selection import Selection
+from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 
 TOKENS, HEADS = 8_000, 3

@@ -29,8 +29,8 @@ def test_spans_count_from_the_end_of_their_own_axis(recording: Recording) -> Non
     [
         (Selection(layers=(2,)), "no layer 2; there are 0-1"),
         (Selection(heads=(0, 3)), "no head in layer 0: 3; there are 0-2"),
-        (Selection(queries=(5, 6)), "no tokens at --queries 5:6; there are 5"),
-        (Selection(keys=(7, None)), "no tokens at --keys 7:; there are 7"),
+        (Selection(queries=(5, 6)), "no tokens at queries='5:6'; there are 5"),
+        (Selection(keys=(7, None)), "no tokens at keys='7:'; there are 7"),
     ],
 )
 def test_refuses_what_is_not_there_and_says_what_is(recording: Recording, selection: Selection, says: str) -> None:

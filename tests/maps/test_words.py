@@ -8,8 +8,8 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import Grouping, JoinedMaps, join, regroup
-from attnviz.text.selection import Selection
+from attnviz.maps.words import JoinedMaps, join, regroup
+from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
 from attnviz.text.units import Units
 from tests.conftest import cells

@@ -114,14 +114,14 @@ def test_scores_that_overflow_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_heads": 0}, "--num-heads 0 is out of range; 1 to 4096"),
-        ({"num_heads": 5}, "--embed-dim 12 is not divisible by --num-heads 5; 10 would be"),
-        ({"num_layers": -1}, "--num-layers -1 is out of range"),
-        ({"embed_dim": 10**9}, "--embed-dim 1000000000 is out of range"),
-        ({"dropout": 1.0}, "--dropout 1 is out of range; from 0 to below 1"),
-        ({"dropout": float("nan")}, "--dropout nan is out of range"),
-        ({"seed": -1}, "--seed -1 is out of range"),
-        ({"scale": "big"}, "--scale 'big' is no scale; sqrt, none or a number"),
+        ({"num_heads": 0}, "num_heads 0 is out of range; 1 to 4096"),
+        ({"num_heads": 5}, "embed_dim=12 is not divisible by num_heads=5; 10 would be"),
+        ({"num_layers": -1}, "num_layers -1 is out of range"),
+        ({"embed_dim": 10**9}, "embed_dim 1000000000 is out of range"),
+        ({"dropout": 1.0}, "dropout 1 is out of range; from 0 to below 1"),
+        ({"dropout": float("nan")}, "dropout nan is out of range"),
+        ({"seed": -1}, "seed -1 is out of range"),
+        ({"scale": "big"}, "scale 'big' is no scale; sqrt, none or a number"),
         ({"scale": "nan"}, "is no scale"),
         ({"scale": "0"}, "is no scale"),
         ({"scale": "inf"}, "is no scale"),
@@ -146,8 +146,8 @@ def test_refuses_a_device_that_this_machine_lacks_and_says_which_it_has() -> Non
         (Selection.parse(layers="2"), "no layer 2; there are 0-1"),
         (Selection.parse(heads="0,3"), "no head 3; there are 0-2"),
         (Selection.parse(heads="5.0"), "no layer 5; there are 0-1"),
-        (Selection.parse(queries="3:9"), "no tokens at --queries 3:9; there are 7"),
-        (Selection.parse(keys="9:"), "no tokens at --keys 9:; there are 7"),
+        (Selection.parse(queries="3:9"), "no tokens at queries='3:9'; there are 7"),
+        (Selection.parse(keys="9:"), "no tokens at keys='9:'; there are 7"),
     ],
 )
 def test_refuses_what_is_not_there(chosen: Selection, message: str) -> None:

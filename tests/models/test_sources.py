@@ -42,12 +42,12 @@ def test_model_that_gives_scores_and_weights_alone_is_refused_before_it_is_looke
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"pair": "b"}, "--pair means nothing to --model seeded; a Hugging Face model takes it"),
+        ({"pair": "b"}, "pair means nothing to model='seeded'; a Hugging Face model takes it"),
         (
             {"model": "trained", "num_heads": 2},
-            "--num-heads means nothing to --model trained; the seeded model takes it",
+            "num_heads means nothing to model='trained'; the seeded model takes it",
         ),
-        ({"model": "./m", "seed": 3}, "--seed means nothing to --model ./m; the seeded model takes it"),
+        ({"model": "./m", "seed": 3}, "seed means nothing to model='./m'; the seeded model takes it"),
         ({"model": "trained", "dense": True}, "the seeded model or a Hugging Face model takes it"),
     ],
 )

@@ -113,8 +113,8 @@ def test_selection_keeps_the_chosen_layer_and_heads(repeat: Recording) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_heads": 8}, "--num-heads means nothing to --model trained; the seeded model takes it"),
-        ({"seed": 3}, "--seed means nothing to --model trained; the seeded model takes it"),
+        ({"num_heads": 8}, "num_heads means nothing to model='trained'; the seeded model takes it"),
+        ({"seed": 3}, "seed means nothing to model='trained'; the seeded model takes it"),
         ({"tokenizer": "char"}, "--tokenizer 'char' is not the trained model's; it reads bytes"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.api import report_options
+from attnviz.api import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -32,7 +32,9 @@ LONG = 700
 def report_of(
     recording: Recording, suffix: str = ".txt", selection: Selection | None = None, **look: Any
 ) -> DrawnReport:
-    return drawn(build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look))))
+    return drawn(
+        build_report(recording, fit(ReportOptions(selection=selection or Selection(), look=Look(**look)), suffix))
+    )
 
 
 def long_recording(strong: dict[int, float], count: int = LONG) -> Recording:
@@ -63,8 +65,8 @@ def test_a_query_alone_asks_for_the_text_that_it_attends_to(recording: Recording
 
 
 def test_a_query_has_no_place_in_a_style_that_draws_every_query() -> None:
-    with pytest.raises(AttnvizError, match="--query shades a text, and --style arcs draws every query; one of them"):
-        Look.parse(style="arcs", query="3")
+    with pytest.raises(AttnvizError, match="query shades a text, and style='arcs' draws every query; one of them"):
+        Look(style="arcs", query="3")
 
 
 def test_a_long_text_becomes_the_strongest_places_with_their_surroundings() -> None:
@@ -136,9 +138,9 @@ def test_a_query_is_found_by_token_or_number() -> None:
 @pytest.mark.parametrize("suffix", [".txt", ".csv"])
 def test_arcs_need_a_picture(suffix: str) -> None:
     with pytest.raises(
-        AttnvizError, match=r"--style arcs draws a picture; -o arcs.svg works \(.png .svg .pdf .html .pptx\)"
+        AttnvizError, match=r"style='arcs' draws a picture; -o arcs.svg works \(.png .svg .pdf .html .pptx\)"
     ):
-        report_options(suffix, Selection(), Look(style="arcs"))
+        fit(ReportOptions(look=Look(style="arcs")), suffix)
 
 
 def test_the_last_query_of_each_text_of_a_batch_is_shown_and_never_padding() -> None:
@@ -154,7 +156,7 @@ def test_the_last_query_of_each_text_of_a_batch_is_shown_and_never_padding() -> 
     )
 
 
-@pytest.mark.parametrize(("look", "asked"), [(Look(style="arcs"), "--style arcs"), (Look.parse(query="a"), "--query")])
+@pytest.mark.parametrize(("look", "asked"), [(Look(style="arcs"), "style='arcs'"), (Look(query="a"), "query")])
 def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
     recording: Recording, look: Look, asked: str
 ) -> None:

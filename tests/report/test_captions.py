@@ -109,7 +109,7 @@ def test_cross_attention_is_told_from_self_attention_where_both_are_there(record
 @pytest.mark.parametrize("query", [None, "0"])
 def test_a_very_long_token_is_cut_in_a_sentence(query: str | None) -> None:
     tokens = tokenize("w" * 3000)
-    caption = report_of(Recording(maps=(random_maps(tokens),), model="a test"), look=Look.parse(query=query)).caption
+    caption = report_of(Recording(maps=(random_maps(tokens),), model="a test"), look=Look(query=query)).caption
     assert f"“{'w' * 59}…”" in caption
     assert "w" * 60 not in caption
 

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.api import report_options
+from attnviz.api import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
 from attnviz.report.report import DrawnReport
 from attnviz.text.landmarks import landmarks
 from attnviz.text.selection import Selection
@@ -29,7 +30,9 @@ TEXT = "Chapter 1\nIt was so.\n\nChapter 2\nNo more."  # tokens: Chapter 1 | It 
 
 def report_of(text: str, suffix: str, selection: Selection | None = None, **look: Any) -> DrawnReport:
     recording = Recording(maps=(random_maps(tokenize(text), heads=1),), model="a model")
-    return drawn(build_report(recording, report_options(suffix, selection or Selection(), Look.parse(**look))))
+    return drawn(
+        build_report(recording, fit(ReportOptions(selection=selection or Selection(), look=Look(**look)), suffix))
+    )
 
 
 def test_a_pattern_marks_the_first_token_of_each_match() -> None:
@@ -69,7 +72,7 @@ def test_landmarks_stand_in_the_order_of_the_text_at_tokens_of_their_own(text: s
 
 def test_a_broken_pattern_is_refused_in_one_line() -> None:
     with pytest.raises(AttnvizError, match=r"--mark '\(' is no regular expression: .*; lines, paragraphs or"):
-        Look.parse(mark="(")
+        Look(mark="(")
 
 
 def test_a_pattern_that_matches_nothing_is_refused() -> None:
@@ -77,12 +80,12 @@ def test_a_pattern_that_matches_nothing_is_refused() -> None:
         report_of(TEXT, ".txt", mark="Verse")
     numbered = Recording(maps=(random_maps(Tokens.numbered(2), tokenize("a b")),), model="a model")
     with pytest.raises(AttnvizError, match="matches nothing"):
-        build_report(numbered, report_options(".txt", Selection(), Look(mark="1")))
+        build_report(numbered, fit(ReportOptions(look=Look(mark="1")), ".txt"))
 
 
 @pytest.mark.parametrize("suffix", [".html", ".csv", ".npz"])
 def test_marks_are_refused_where_no_axis_would_carry_them(suffix: str) -> None:
-    with pytest.raises(AttnvizError, match=r"--mark labels axes, and \.\w+ has none of ours"):
+    with pytest.raises(AttnvizError, match=r"mark labels axes, and \.\w+ has none of ours"):
         report_of(TEXT, suffix, mark="lines")
 
 

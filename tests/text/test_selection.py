@@ -7,7 +7,7 @@ from attnviz.text.selection import Selection, parse_numbers, refuse_missing, res
 
 
 def test_lists_and_ranges_keep_their_order_without_repeats() -> None:
-    assert parse_numbers("7,0-3, 2", "--layers") == (7, 0, 1, 2, 3)
+    assert parse_numbers("7,0-3, 2", "layers") == (7, 0, 1, 2, 3)
 
 
 def test_pairs_choose_their_layers_and_the_heads_within() -> None:
@@ -61,7 +61,7 @@ def test_refuses_missing_numbers_and_says_which_are_there() -> None:
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, unique=True))
 def test_number_ranges_are_read_back_as_the_same_numbers(numbers: list[int]) -> None:
-    assert set(parse_numbers(number_ranges(numbers), "--heads")) == set(numbers)
+    assert set(parse_numbers(number_ranges(numbers), "heads")) == set(numbers)
 
 
 def test_known_names_read_as_a_list() -> None:

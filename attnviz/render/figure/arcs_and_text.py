@@ -121,12 +121,12 @@ def arrange_text(picture: Picture, ruler: Ruler) -> Styled:
 
 def _scale(picture: Picture) -> float:
     """How many times larger than a slide's the letters are, besides the tokens."""
-    size = picture.look.size
+    size = picture.look.inches
     return min(max(min(size[0] / 10, size[1] / 7.5), 0.5), 6.0) if size else 1.0
 
 
 def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> Styled:
-    size, scale = picture.look.size, _scale(picture)
+    size, scale = picture.look.inches, _scale(picture)
     wide, high = size or PAGE
     margin = MARGIN * scale
     beside = max((bar.box.width + GAP * scale for bar in bars), default=0.0)
@@ -186,7 +186,7 @@ def _fitting(
 ) -> tuple[float, Content]:
     """The largest letters whose content fits the room, and that content."""
     wanted, look = picture.look.font_size, picture.look
-    sizes = (wanted,) if wanted else tuple(size * scale for size in SIZES if look.size or size <= USUAL)
+    sizes = (wanted,) if wanted else tuple(size * scale for size in SIZES if look.inches or size <= USUAL)
     for points in sizes:
         content = fill(picture, points, room[0], scale, ruler)
         if content.width <= room[0] + 1e-6 and content.height <= room[1]:
@@ -199,10 +199,10 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     row, limit = points * ROW / POINTS, MAX_TOKEN * scale
     shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
-    one = 2 * label + ((REACH if picture.look.size is None else NARROWER * REACH) + 0.2) * scale
+    one = 2 * label + ((REACH if picture.look.inches is None else NARROWER * REACH) + 0.2) * scale
     tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
     across = min(max(int((width + GAP * scale) / (one + GAP * scale)), 1), len(picture.panels))
-    if picture.look.size:
+    if picture.look.inches:
         one += min(max(width - one * across - GAP * scale * (across - 1), 0) / across, WIDER * REACH * scale)
     words: list[Word] = []
     strokes, lines = [], []

@@ -82,7 +82,7 @@ def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[b
 
 def max_cells(look: Look) -> int:
     """The most rows or columns of one map: about as many as the figure has pixels for."""
-    return int(0.8 * (look.size or PAGE)[1] * look.dpi)
+    return int(0.8 * (look.inches or PAGE)[1] * look.dpi)
 
 
 def figure(report: Report) -> "Figure":

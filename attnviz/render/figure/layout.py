@@ -121,7 +121,7 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
 def _fitting(picture: Picture, ruler: Ruler) -> Layout:
     """The layout on the smallest page on which its numbers, or its maps, are large enough."""
     factors = PAGES if picture.numbers else MAP_PAGES
-    for factor in factors if picture.look.size is None else factors[:1]:
+    for factor in factors if picture.look.inches is None else factors[:1]:
         layout = _arranged(picture, factor, ruler)
         if layout.numbers >= WANTED_NUMBER if picture.numbers else _smallest(layout) >= MIN_MAP:
             break
@@ -134,7 +134,7 @@ def _smallest(layout: Layout) -> float:
 
 
 def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
-    size = picture.look.size
+    size = picture.look.inches
     wide, high = size or (PAGE[0] * factor, PAGE[1] * factor)
     scale = min(max(min(wide / 10, high / 7.5), SCALES[0]), SCALES[1]) if size else 1.0
     margin = MARGIN * scale

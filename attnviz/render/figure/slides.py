@@ -78,7 +78,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def max_cells(look: Look) -> int:
     """The most rows or columns of one map: as many as its picture has pixels for."""
-    picture = replace(look, size=slide_size(look), dpi=max(look.dpi, MIN_DPI))
+    picture = replace(look, frame=slide_size(look), dpi=max(look.dpi, MIN_DPI))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
 
 
@@ -88,7 +88,7 @@ def slide_size(look: Look) -> tuple[float, float]:
     Raises:
         AttnvizError: if a side is longer than the format has it.
     """
-    size = look.size or SLIDES["16:9"]
+    size = look.inches or SLIDES["16:9"]
     if max(size) > MAX_SIDE:
         raise AttnvizError(f"a slide of {size[0]:g} x {size[1]:g} inches is too large; at most {MAX_SIDE} works")
     return size
@@ -195,7 +195,7 @@ def _picture(part: DrawnReport, size: tuple[float, float]) -> IO[bytes]:
     dpi = max(part.look.dpi, MIN_DPI)
     smaller = 1.0 if isinstance(part, Thumbnails) else SMALLER
     font = None if part.look.font_size is None else max(part.look.font_size / smaller, MIN_FONT)
-    look = replace(part.look, size=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
+    look = replace(part.look, frame=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
     alone: Picture = replace(picture_of(part), title="", remarks=(), panels=panels, look=look, summary=None)
     file = io.BytesIO()
     write_picture(part, alone, ".png", file)

@@ -149,7 +149,7 @@ def arrange_sheet(picture: Picture) -> Sheet:
 
 def _page(look: Look) -> tuple[int, int] | None:
     """Width and height of the page in pixels; ``None`` where its content chooses."""
-    return None if look.size is None else (round(look.size[0] * look.dpi), round(look.size[1] * look.dpi))
+    return None if look.inches is None else (round(look.inches[0] * look.dpi), round(look.inches[1] * look.dpi))
 
 
 def _fitted(picture: Picture, page: tuple[int, int] | None) -> SheetPlan:

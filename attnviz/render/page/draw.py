@@ -52,7 +52,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
-    plan = plan_page(report.numbers.heads, report.look.max_size)
+    plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     file.write(_opening(report, plan, heads).encode())
     if plan.factored:
@@ -136,8 +136,8 @@ def _about_start(report: ExactNumbers) -> dict[str, Any]:
         "view": report.view,
         "query": report.query,
         "steps": "log" if look.color_scale == "log" else None,
-        "limits": "head" if look.limits == "head" else "page",
-        "fixed": list(look.limits) if not isinstance(look.limits, str) else None,
+        "limits": "head" if look.color_limits == "head" else "page",
+        "fixed": list(look.color_limits) if not isinstance(look.color_limits, str) else None,
     }
 
 

@@ -74,15 +74,15 @@ CASES: dict[str, Callable[[], Report]] = {
     "long title": lambda: report_of(recorded(1, words(3), words(3)), title=LONG_TITLE),
     "title without spaces": lambda: report_of(recorded(1, words(3), words(3)), title="x" * 300),
     "long tokens": lambda: report_of(recorded(3, ["a" * 80, "b", "c" * 30], ["d" * 80, "e", "f" * 30, "g"])),
-    "a slide": lambda: report_of(recorded(4, words(12), words(12)), size=(13.333, 7.5)),
-    "a column of a paper": lambda: report_of(recorded(1, words(7), words(7)), size=(3.3, 2.8)),
-    "a poster": lambda: report_of(recorded(6, words(7), words(7)), size=(40.0, 30.0), dpi=30),
+    "a slide": lambda: report_of(recorded(4, words(12), words(12)), size="13.333x7.5"),
+    "a column of a paper": lambda: report_of(recorded(1, words(7), words(7)), size="3.3x2.8"),
+    "a poster": lambda: report_of(recorded(6, words(7), words(7)), size="40x30", dpi=30),
     "comparison": lambda: compared(4),
-    "comparison on a slide": lambda: compared(4, size=(13.333, 7.5)),
+    "comparison on a slide": lambda: compared(4, size="13.333x7.5"),
     "scores": lambda: report_of(recorded(2, words(7), words(9), causal=True), table="scores"),
     "an atlas": lambda: atlas_of(2, 12),
     "an atlas of many heads": lambda: atlas_of(1, 300),
-    "both": lambda: report_of(recorded(3, words(5), words(5)), table="both", size=(13.333, 7.5)),
+    "both": lambda: report_of(recorded(3, words(5), words(5)), table="both", size="13.333x7.5"),
 }
 
 
@@ -162,7 +162,7 @@ def test_cells_are_square() -> None:
 
 
 def test_a_fixed_size_is_kept_and_its_content_is_in_the_middle() -> None:
-    report = report_of(recorded(1, words(7), words(7)), size=(13.333, 7.5), dpi=100)
+    report = report_of(recorded(1, words(7), words(7)), size="13.333x7.5", dpi=100)
     assert pixels(report).shape == (750, 1333, 3)
     drawn = figure(report)
     drawn.draw_without_rendering()
@@ -172,7 +172,7 @@ def test_a_fixed_size_is_kept_and_its_content_is_in_the_middle() -> None:
 
 
 def test_triples_stay_whole_and_stand_side_by_side_where_that_makes_them_larger() -> None:
-    report = compared(4, size=(13.333, 7.5))
+    report = compared(4, size="13.333x7.5")
     assert [panel.title for panel in report.panels[:3]] == ["3.0 A", "3.0 B", "3.0 B − A"]
     boxes = [axes.get_window_extent() for axes in figure(report).axes[:12]]
     rows = sorted({round(box.y0) for box in boxes}, reverse=True)
@@ -236,7 +236,7 @@ def test_table_writes_each_visible_number_into_its_cell() -> None:
 
 
 def test_numbers_that_would_not_be_legible_are_left_out_and_that_is_said() -> None:
-    drawn = figure(report_of(recorded(2, words(60), words(60)), table="scores", size=(8.0, 6.0), dpi=60))
+    drawn = figure(report_of(recorded(2, words(60), words(60)), table="scores", size="8x6", dpi=60))
     assert not any("." in text.get_text() and text.get_text()[-1].isdigit() for text in drawn.axes[0].texts)
     assert any("too small for numbers" in text.get_text() for text in drawn.texts)
 

@@ -161,7 +161,7 @@ def test_hostile_title_is_text(recording: Recording, title: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per_slide": 0}, "--per-slide 0 is out of range; 1 to 64 works"),
+        ({"per_slide": 0}, "per_slide 0 is out of range; 1 to 64 works"),
         ({"size": "60x40"}, "a slide of 60 x 40 inches is too large"),
     ],
 )

@@ -20,7 +20,7 @@ from attnviz.render.formats import draw, medium_of
 from attnviz.report.colors import NAN
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
+from attnviz.report.look import Look, parse_size
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Heatmaps, Thumbnails
 from attnviz.text.tokens import Tokens
@@ -94,15 +94,16 @@ def test_layers_run_down_and_heads_across() -> None:
     assert {"layer 0", "layer 1", "layer 2"} <= set(at)
 
 
-@pytest.mark.parametrize("size", [None, (13.333, 7.5), (7.5, 7.5), (4.0, 3.0)])
+@pytest.mark.parametrize("size", [None, "16:9", "1:1", "4x3"])
 @pytest.mark.parametrize("shape", [(12, 12, 30, 30), (2, 40, 3, 9), (32, 32, 16, 16)])
 def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
-    size: tuple[float, float] | None, shape: tuple[int, int, int, int]
+    size: str | None, shape: tuple[int, int, int, int]
 ) -> None:
     report = report_of(recorded(*shape), size=size)
     sheet = sheet_of(report)
     if size is not None:
-        assert sheet.pixels.shape == (round(size[1] * 200), round(size[0] * 200))
+        width, height = parse_size(size, 200)
+        assert sheet.pixels.shape == (round(height * 200), round(width * 200))
     titles = {panel.title for panel in report.panels}
     boxes = [
         (mark.x, mark.y - mark.size, mark.x + text_width(mark.text, mark.size), mark.y)
@@ -184,18 +185,18 @@ def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
 
 
 def test_thumbnails_too_small_for_numbers_have_those_of_their_columns() -> None:
-    small = {mark.text: mark for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=60)).marks}
+    small = {mark.text: mark for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size="8x6", dpi=60)).marks}
     assert {"0", "11", "head", "layer 8"} <= set(small)
     assert "0.11" not in small
     assert small["0"].y == small["11"].y < small["layer 0"].y
-    large = {mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=200)).marks}
+    large = {mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), size="8x6", dpi=200)).marks}
     assert {"0.0", "8.11"} <= large
     assert "11" not in large
 
 
 def test_thumbnails_that_nothing_can_number_say_so() -> None:
     chosen = ",".join(f"{layer}.{head}" for layer in range(9) for head in range(12) if (layer + head) % 2)
-    report = report_of(recorded(9, 12, 30, 30), size=(8.0, 6.0), dpi=60)
+    report = report_of(recorded(9, 12, 30, 30), size="8x6", dpi=60)
     odd = replace(report, panels=tuple(panel for panel in report.panels if panel.title in chosen.split(",")))
     said = " ".join(mark.text for mark in sheet_of(odd).marks)
     assert UNNUMBERED in said
@@ -219,6 +220,6 @@ def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
 
 
 def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
-    report = report_of(recorded(12, 60, 2, 3), size=(4.0, 3.0), dpi=72)
+    report = report_of(recorded(12, 60, 2, 3), size="4x3", dpi=72)
     with pytest.raises(AttnvizError, match="720 heads do not fit that --size; a larger one works, or --layers"):
         sheet_of(report)

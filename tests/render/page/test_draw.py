@@ -118,7 +118,7 @@ def page(report: Report) -> Page:
     return Page(draw(report, ".html"))
 
 
-def page_of(recording: Recording, max_size: int = 50_000_000, **selection: str) -> Page:
+def page_of(recording: Recording, max_size: str = "50MB", **selection: str) -> Page:
     options = ReportOptions(selection=Selection.parse(**selection), medium=NUMBERS, look=Look(max_size=max_size))
     return page(build_report(recording, options))
 
@@ -227,7 +227,7 @@ def test_nan_is_said_and_kept(recording: Recording) -> None:
 
 def test_page_that_is_too_large_is_pooled_and_says_so() -> None:
     recording = large(501, heads=1)
-    made = page_of(recording, max_size=100_000)
+    made = page_of(recording, max_size="100kB")
     assert made.data["block"] == 3
     assert len(made.content) < 100_000 + 90_000  # the page's own script and style come on top
     mean, maximum = made.numbers(0)
@@ -244,12 +244,12 @@ def test_twelve_by_twelve_heads_of_512_tokens_are_not_pooled() -> None:
     tokens = Tokens.numbered(512)
     maps = ComputedMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
     heads = [HeadCells(head=0, sides={"": maps}, queries=slice(0, 512), keys=slice(0, 512))] * 144
-    plan = plan_page(heads, Look().max_size)
+    plan = plan_page(heads, Look().max_bytes)
     assert (plan.block, plan.precision) == (1, UINT8)
 
 
 def test_small_budget_makes_numbers_coarser_before_it_pools_them() -> None:
-    plans = [page_of(large(tokens, heads=1), max_size=100_000).data for tokens in (80, 150, 300, 320)]
+    plans = [page_of(large(tokens, heads=1), max_size="100kB").data for tokens in (80, 150, 300, 320)]
     assert [plan["precision"]["dtype"] for plan in plans] == ["float32", "uint16", "uint8", "uint8"]
     assert [plan["block"] for plan in plans] == [1, 1, 1, 2]
 
@@ -258,7 +258,7 @@ def test_worst_case_rows_take_no_more_than_a_byte_of_the_page_for_each_cell() ->
     random = np.random.default_rng(0)
     rows = np.abs(random.normal(size=(1, 512, 512))).astype(np.float32) ** 2  # the entropy of codes is largest so
     maps = replace(dense(large(512, heads=1, causal=False)), weights=rows / rows.sum(axis=-1, keepdims=True))
-    made = page_of(Recording(maps=(replace(maps, heads=(0,)),) * 4, model="a test"), max_size=50_000_000)
+    made = page_of(Recording(maps=(replace(maps, heads=(0,)),) * 4, model="a test"), max_size="50MB")
     assert made.data["precision"]["dtype"] == "uint16"
     made = page_of(Recording(maps=(maps,) * 12, model="a test"))
     assert made.data["precision"]["dtype"] == "uint8"
@@ -349,7 +349,7 @@ def test_table_report_opens_on_the_table(recording: Recording) -> None:
 
 
 def test_look_says_what_is_shown_first(recording: Recording) -> None:
-    look = Look(style="text", query="q3", color_scale="log", limits=(0.0, 0.5), cmap="magma")
+    look = Look(style="text", query="q3", color_scale="log", limits="0:0.5", cmap="magma")
     data = page(build_report(recording, ReportOptions(medium=NUMBERS, look=look))).data
     assert (data["view"], data["query"], data["steps"], data["fixed"]) == ("text", 3, "log", [0.0, 0.5])
     assert unwritten(data["palettes"][data["sequential"]]) == colormap("magma").tobytes()

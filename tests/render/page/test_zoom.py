@@ -155,7 +155,7 @@ def test_bias_given_cell_by_cell_is_pooled_and_said(show: Opener) -> None:
     explicit = np.random.default_rng(2).normal(size=(3, QUERIES, KEYS)).astype(np.float32)
     maps = long_maps(bias=Bias(explicit=explicit))
     report = report_of(Recording(maps=(maps,), model="a test"))
-    report = replace(report, look=replace(report.look, max_size=200_000))
+    report = replace(report, look=replace(report.look, max_size="200kB"))
     opened = show(report)
     opened.open_head(0)
     assert opened.evaluate("page.block") > 1
