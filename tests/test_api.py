@@ -1,5 +1,6 @@
 """The library draws what the command line writes, byte for byte."""
 
+import ast
 import html
 import json
 import subprocess
@@ -143,6 +144,50 @@ def test_what_an_editor_completes_is_what_is_declared(typed: type, groups: list[
     assert get_type_hints(typed) == declared | more.get(typed.__name__, {})
 
 
+GOOD = """
+import attnviz
+def check(recording: attnviz.Recording) -> None:
+    svg: bytes = attnviz.draw(recording, ".svg", heads="4.11", theme="dark", reduce="rollout", residual=0.5)
+    recording.show(words=True, top=3)
+    recording.figure(size="8x6", font_size=7)
+"""
+BAD = """
+import attnviz
+def check(recording: attnviz.Recording) -> None:
+    attnviz.draw(recording, ".svg", color="red")
+    recording.show(top="3")
+    recording.figure(dpis=50)
+"""
+
+
+def test_type_checker_refuses_options_that_there_are_not(tmp_path: Path) -> None:
+    from mypy import api as mypy
+
+    for name, code in (("good.py", GOOD), ("bad.py", BAD)):
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    cache = Path(__file__).parents[1] / ".mypy_cache"
+    flags = [
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={cache}",
+        "--ignore-missing-imports",
+        "--follow-imports=silent",
+    ]
+    found, _, status = mypy.run([*flags, str(tmp_path / "good.py"), str(tmp_path / "bad.py")])
+    refused = [line for line in found.splitlines() if ": error:" in line]
+    assert status == 1
+    assert len(refused) == 3, found
+    assert all("bad.py" in line for line in refused)
+    assert 'Unexpected keyword argument "color" for "draw"' in refused[0]
+
+
+def test_every_public_name_is_one_that_the_type_checker_knows() -> None:
+    [block] = [node for node in ast.parse(Path(attnviz.__file__).read_text()).body if isinstance(node, ast.If)]
+    imported = {each.names[0].name: each.module for each in block.body if isinstance(each, ast.ImportFrom)}
+    assert imported == attnviz.EXPORTS
+    assert all(getattr(attnviz, name) is not None for name in attnviz.EXPORTS)
+
+
 def test_json_on_standard_output_is_what_draw_gives(
     recording: Recording, in_folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -177,7 +222,7 @@ def test_recording_saved_is_the_one_loaded(recording: Recording, tmp_path: Path)
     recording.save(tmp_path / "run.safetensors")
     again = attnviz.load(tmp_path / "run.safetensors")
     assert attnviz.draw(again, ".json") == attnviz.draw(recording, ".json")
-    with pytest.raises(AttnvizError, match="exists; --force replaces it"):
+    with pytest.raises(AttnvizError, match="exists; force=True replaces it"):
         recording.save(tmp_path / "run.safetensors")
     recording.save(tmp_path / "run.safetensors", force=True)
 

@@ -67,5 +67,5 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 def overflow(what: str, dtype: str) -> AttnvizError:
     """The refusal of scores too large for the number type named ``dtype``."""
-    remedy = "--dtype float32" if dtype in ("float16", "bfloat16") else "a smaller --scale"
+    remedy = option("dtype", "float32") if dtype in ("float16", "bfloat16") else f"a smaller {option('scale')}"
     return AttnvizError(f"{what} overflow in {dtype}; {remedy} works")

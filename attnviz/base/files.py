@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def refuse_target(path: Path, force: bool = False) -> None:
     if not path.parent.is_dir():
         raise AttnvizError(f"no folder {str(path.parent)!r}; create it, or write to one that is there")
     if path.exists() and not force:
-        raise AttnvizError(f"{str(path)!r} exists; --force replaces it")
+        raise AttnvizError(f"{str(path)!r} exists; {option('force', True)} replaces it")
 
 
 def read_text(path: Path) -> str:

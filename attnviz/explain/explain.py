@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, known_names, overflow
+from attnviz.base.errors import AttnvizError, known_names, option, overflow
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
 from attnviz.explain.outputs import explain_join, explain_output, explain_sum
@@ -50,7 +50,8 @@ def explain(
     if step is not None and step not in STEPS:
         raise AttnvizError(f"unknown step {step!r}; {known_names(STEPS)} works")
     if step == COMPOSITION and not computation.parts:
-        raise AttnvizError(f"--step {COMPOSITION} needs heads before this one; --model trained --head 1.1 has them")
+        works = f"{option('model', 'trained')} {option('head', '1.1')}"
+        raise AttnvizError(f"{option('step', COMPOSITION)} needs heads before this one; {works} has them")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
     view = HeadView(computation, head, room)

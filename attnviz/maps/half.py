@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
@@ -20,7 +20,9 @@ def halve(recording: Recording) -> Recording:
     """
     factored = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored:
-        raise AttnvizError("--half works with maps that are kept as factors; --factored keeps them so")
+        raise AttnvizError(
+            f"{option('half')} works with maps that are kept as factors; {option('dense', False)} keeps them so"
+        )
     halves = {id(maps): maps.halved() for maps in factored}
     error = max(largest_error(halves[id(maps)], maps) for maps in factored)
     differs = f"a weight differs by {error:.1g} at most in {SAMPLED_QUERIES} queries."

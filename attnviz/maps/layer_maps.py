@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
@@ -164,5 +164,5 @@ def cells_unknown(maps: LayerMaps) -> AttnvizError:
     height, width = maps.block
     return AttnvizError(
         f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens when it was captured, so its single "
-        "cells are not known; show draws it as a heatmap, and --dense captures every cell"
+        f"cells are not known; show draws it as a heatmap, and {option('dense', True)} captures every cell"
     )

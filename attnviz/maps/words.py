@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.derived import DerivedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
@@ -27,7 +27,10 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
     if grouping == Grouping():
         return recording
     if grouping.words and table in ("scores", "both"):
-        raise AttnvizError("--words joins weights, and a word has no score; --table weights works with it")
+        raise AttnvizError(
+            f"{option('words', True)} joins weights, and a word has no score; "
+            f"{option('table', 'weights')} works with it"
+        )
     chosen = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
     if not chosen:
         return recording
@@ -118,7 +121,9 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
         AttnvizError: where special tokens are to be left out and there is nothing else.
     """
     if grouping.no_special and tokens.special.all():
-        raise AttnvizError("the text has only special tokens, so that --no-special leaves nothing; leave it out")
+        raise AttnvizError(
+            f"the text has only special tokens, so that {option('no_special', True)} leaves nothing; leave it out"
+        )
     return Units.of(tokens, grouping.words, special=not grouping.no_special)
 
 

@@ -11,7 +11,7 @@ from typing import Literal, final
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import AttnvizError, known_names, number_ranges
+from attnviz.base.errors import AttnvizError, known_names, number_ranges, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import BAND_CELLS, DerivedMaps
 from attnviz.maps.layer_maps import CellMaps, Window
@@ -35,9 +35,9 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
             self-attention in layers that follow one another, or is too long.
     """
     if method not in REDUCTIONS:
-        raise AttnvizError(f"unknown --reduce {method!r}; {known_names(REDUCTIONS)} works")
+        raise AttnvizError(f"unknown {option('reduce')} {method!r}; {known_names(REDUCTIONS)} works")
     if not 0 <= residual < 1:
-        raise AttnvizError(f"--residual {residual:g} is out of range; from 0 to below 1 works")
+        raise AttnvizError(f"{option('residual')} {residual:g} is out of range; from 0 to below 1 works")
     _refuse_unlike(heads)
     if method == "rollout":
         return rolled_out(heads, residual)
@@ -155,16 +155,19 @@ def _window_of(weights: Float64Array, visible: BoolArray, heads: int) -> Window:
 def _refuse_unlike(heads: Heads) -> None:
     """Raises AttnvizError where the heads do not look from the same tokens to the same tokens."""
     if len({maps.item for maps, _ in heads}) > 1:
-        raise AttnvizError("--reduce takes one text, and this recording has several; record them one by one")
+        raise AttnvizError(f"{option('reduce')} takes one text, and this recording has several; record them one by one")
     if len({(maps.kind, maps.query_tokens.labels, maps.key_tokens.labels) for maps, _ in heads}) > 1:
-        raise AttnvizError("--reduce takes heads over the same tokens; --layers chooses those of one kind")
+        raise AttnvizError(
+            f"{option('reduce')} takes heads over the same tokens; {option('layers')} chooses those of one kind"
+        )
 
 
 def _refuse_unconnected(heads: Heads) -> None:
     """Raises AttnvizError where the output of a layer is not the input of the next."""
     maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
-        raise AttnvizError("rollout follows self-attention from layer to layer; --reduce mean or max works here")
+        works = f"{option('reduce', 'mean')} or max works here"
+        raise AttnvizError(f"rollout follows self-attention from layer to layer; {works}")
     layers = sorted({maps.layer for maps, _ in heads})
     if layers != list(range(layers[0], layers[-1] + 1)):
         raise AttnvizError(
@@ -173,5 +176,5 @@ def _refuse_unconnected(heads: Heads) -> None:
     if len(maps.query_tokens) > MAX_ROLLOUT_TOKENS:
         raise AttnvizError(
             f"rollout multiplies whole maps, and {len(maps.query_tokens)} tokens are too many; "
-            f"up to {MAX_ROLLOUT_TOKENS} work, and --reduce mean or max at any length"
+            f"up to {MAX_ROLLOUT_TOKENS} work, and {option('reduce', 'mean')} or max at any length"
         )

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, cell_heads
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
@@ -116,7 +116,7 @@ def take_first(items: list[Item], values: list[dict[str, float]], sort: str | No
         AttnvizError: where no item has the number, or ``top`` is below 1.
     """
     if top is not None and top < 1:
-        raise AttnvizError(f"--top {top} leaves no head; 1 or more works")
+        raise AttnvizError(f"{option('top', top)} leaves no head; 1 or more works")
     if sort is not None:
         name = sort.removeprefix("-")
         keys = np.array([one[name] for one in values])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.models.huggingface_folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface_loading import (
     load_model,
@@ -125,7 +125,7 @@ class HuggingFaceSource(AbstractSource):
         if model.config.is_encoder_decoder:
             return self._read_encoder_decoder(model, tokenizer, text)
         if settings.attention is not None or settings.context is not None:
-            given = "--attention" if settings.attention is not None else "--context"
+            given = option("attention" if settings.attention is not None else "context")
             raise AttnvizError(f"{given} chooses in an encoder-decoder; {settings.model} is none, so leave it out")
         tokens = tokenize_text(tokenizer, text, settings.pair, settings.chat)
         if not settings.generate:
@@ -154,8 +154,9 @@ class HuggingFaceSource(AbstractSource):
             )
         if settings.context is None and attention != "encoder":
             raise AttnvizError(
-                f"--attention {attention} needs two texts: TEXT for the decoder and --context TEXT for the encoder, "
-                "or --generate 20 to let the decoder write its own"
+                f"{option('attention', attention)} needs two texts: TEXT for the decoder and "
+                f"{option('context', 'TEXT')} for the encoder, "
+                f"or {option('generate', 20)} to let the decoder write its own"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, text, target=True), start)
         return ModelInput(tokens, context, attention=attention)
@@ -172,7 +173,8 @@ def refuse_unreadable(model: "PreTrainedModel", reading: ModelInput, name: str) 
     for tokens in filter(None, (reading.tokens, reading.context)):
         if limit is not None and len(tokens) > limit:
             raise AttnvizError(
-                f"the text has {len(tokens)} tokens and {name} reads at most {limit}; --truncate cuts it"
+                f"the text has {len(tokens)} tokens and {name} reads at most {limit}; "
+                f"{option('truncate', True)} cuts it"
             )
         if rows is not None and int(tokens.ids.max()) >= rows:
             raise AttnvizError(f"the tokenizer of {name} knows {int(tokens.ids.max())}, its model only {rows} tokens")

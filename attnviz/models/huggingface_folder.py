@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
@@ -38,7 +38,9 @@ def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
     path = Path(name).expanduser()
     if not path.is_dir():
         if path.exists():
-            raise AttnvizError(f"{name!r} is a file; --model takes the folder that it is in, or a name on the hub")
+            raise AttnvizError(
+                f"{name!r} is a file; {option('model')} takes the folder that it is in, or a name on the hub"
+            )
         if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
             others = "".join(f"{other}, " for other in built_in)
             raise AttnvizError(f"no folder {name!r}; {others}a Hugging Face model's folder or its hub name works")

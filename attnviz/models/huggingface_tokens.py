@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.text.tokens import Tokens, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
 
 def _render_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
     if not getattr(tokenizer, "chat_template", None):
-        raise AttnvizError("this model has no chat template; leave --chat out, or use a model made for chats")
+        raise AttnvizError(
+            f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
+        )
     message = [{"role": "user", "content": text}]
     return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
-from attnviz.base.errors import AttnvizError, overflow
+from attnviz.base.errors import AttnvizError, option, overflow
 from attnviz.base.machine import available_memory, find_device
 from attnviz.models.seeded_model import PaddedBatch, build_model, pad_texts, padding_remarks, share_weights
 from attnviz.models.settings import ModelSettings
@@ -126,7 +126,7 @@ class SeededSource(AbstractSource):
         """Whether maps are kept as factors: where the settings say so, or where whole maps would be too large."""
         can = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not can:
-            raise AttnvizError("--factored works with one text and --dropout 0")
+            raise AttnvizError(f"{option('dense', False)} works with one text and {option('dropout', 0)}")
         from attnviz.maps.factored import is_long
 
         wanted = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
@@ -238,7 +238,7 @@ class SeededSource(AbstractSource):
         free = available_memory()
         if free is not None and needed > free:
             raise AttnvizError(
-                f"{self.settings.num_layers} layers of --embed-dim {self.settings.embed_dim} would take "
+                f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)} would take "
                 f"{needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; fewer or narrower layers work"
             )
 

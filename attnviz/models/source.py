@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.models.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class AbstractSource(ABC):
         Raises:
             AttnvizError: if this source takes one text at a time.
         """
-        raise AttnvizError("--batch works with the seeded model; leave --model out")
+        raise AttnvizError(f"{option('batch')} works with the seeded model; leave {option('model')} out")
 
     def compute(self, text: str, layer: int) -> "Computation":
         """Every number of one layer over one text.
@@ -47,4 +47,4 @@ class AbstractSource(ABC):
             AttnvizError: if this source gives scores and weights alone, the text has no tokens, or there is no such
                 layer.
         """
-        raise AttnvizError("explain works with the seeded model and with --model trained")
+        raise AttnvizError(f"explain works with the seeded model and with {option('model', 'trained')}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import available_memory, find_device
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
@@ -47,7 +47,9 @@ class TrainedSource(AbstractSource):
 
     def __init__(self, settings: ModelSettings, built_in: Sequence[str] = ()) -> None:
         if settings.tokenizer not in (ModelSettings.tokenizer, "byte"):
-            raise AttnvizError(f"--tokenizer {settings.tokenizer!r} is not the trained model's; it reads bytes")
+            raise AttnvizError(
+                f"{option('tokenizer')} {settings.tokenizer!r} is not the trained model's; it reads bytes"
+            )
         shaped = replace(settings, num_heads=NUM_HEADS, embed_dim=EMBED_DIM, num_layers=NUM_LAYERS)
         super().__init__(replace(shaped, tokenizer="byte", causal=True, bias=False), built_in)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
@@ -96,11 +96,12 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 
 def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
-    style = options.look.drawn_style
+    style = option("style", options.look.drawn_style)
     if options.table is not None:
-        raise AttnvizError(f"--style {style} draws no numbers; --table needs --style heatmap")
+        raise AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
     if len(heads) > MAX_HEADS:
-        raise AttnvizError(f"--style {style} draws up to {MAX_HEADS} heads, not {len(heads)}; --heads 0.3,1.2 chooses")
+        example = option("heads", "0.3,1.2")
+        raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; {example} chooses")
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
@@ -108,7 +109,8 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
     if panel.pooled:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
         raise AttnvizError(
-            f"--style arcs draws up to {MAX_ARC_TOKENS} tokens, not {count}; --queries 0:40 --keys 0:40 works"
+            f"{option('style', 'arcs')} draws up to {MAX_ARC_TOKENS} tokens, not {count}; "
+            f"{option('queries', '0:40')} {option('keys', '0:40')} works"
         )
     return panel
 

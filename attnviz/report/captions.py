@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
@@ -209,7 +209,8 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
         return ()
     count = max(len(axis.marks) for panel in panels for axis in (panel.rows, panel.columns))
     if not count:
-        raise AttnvizError(f"--mark {mark!r} matches nothing in the text shown; lines, paragraphs or '^Chapter .*' may")
+        given = f"{option('mark')} {mark!r}"
+        raise AttnvizError(f"{given} matches nothing in the text shown; lines, paragraphs or '^Chapter .*' may")
     return (f"Labels: {count} {mark if mark in LANDMARKS else f'matches of {mark}'}, each at its first token.",)
 
 

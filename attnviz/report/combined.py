@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, cell_heads, choose
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
@@ -91,7 +91,8 @@ def combined_report(
 def _refuse_scores(options: ReportOptions) -> None:
     if options.table not in (None, "weights"):
         raise AttnvizError(
-            f"--reduce combines weights, and --table {options.table} asks for scores; --table weights works"
+            f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
+            f"{option('table', 'weights')} works"
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
 from attnviz.maps.words import regroup
@@ -90,7 +90,8 @@ def _pairs(a: Recording, b: Recording, options: ReportOptions) -> list[_HeadPair
 def _ranked(pairs: list[_HeadPair], options: ReportOptions) -> list[_HeadPair]:
     """The first few pairs in the order of how much they change, if any order was asked for."""
     if options.sort not in (None, "change", "-change"):
-        raise AttnvizError(f"--sort {options.sort} orders one recording's heads; compare orders them by --sort change")
+        given, works = option("sort", options.sort), option("sort", "change")
+        raise AttnvizError(f"{given} orders one recording's heads; compare orders them by {works}")
     return take_first(pairs, [{"change": pair.change.variation_mean} for pair in pairs], options.sort, options.top)
 
 

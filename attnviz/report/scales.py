@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.arrays import FloatArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.report.colors import DIVERGING, SEQUENTIAL, ColorScale
 from attnviz.report.look import Look
 from attnviz.report.panels import CHANGE, SCORE, Panel, Quantity
@@ -49,7 +49,8 @@ def shared_scale(
         return _scale_of_changes(panels)
     if log and quantity is SCORE:
         raise AttnvizError(
-            "--color-scale log takes no scores, which may be negative; linear, or --table weights, works"
+            f"{option('color_scale', 'log')} takes no scores, which may be negative; "
+            f"linear, or {option('table', 'weights')}, works"
         )
     if not isinstance(look.color_limits, str):
         return ColorScale(*look.color_limits, cmap, log)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.text.tokens import Tokens, visible_label
 
 Mark = tuple[int, str]
@@ -42,7 +42,7 @@ def compile_mark(mark: str) -> re.Pattern[str]:
         return re.compile(LANDMARKS[mark][1] if mark in LANDMARKS else mark, re.MULTILINE)
     except re.error as error:
         raise AttnvizError(
-            f"--mark {mark!r} is no regular expression: {error}; lines, paragraphs or '^Chapter .*' works"
+            f"{option('mark')} {mark!r} is no regular expression: {error}; lines, paragraphs or '^Chapter .*' works"
         ) from error
 
 

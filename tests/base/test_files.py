@@ -32,7 +32,7 @@ def test_target_is_refused_before_any_work(tmp_path: Path) -> None:
     for path, message in (
         (tmp_path, "is a folder"),
         (tmp_path / "none" / "x.svg", "no folder"),
-        (tmp_path / "there.svg", "exists; --force replaces it"),
+        (tmp_path / "there.svg", "exists; force=True replaces it"),
     ):
         with pytest.raises(AttnvizError, match=message):
             refuse_target(path)

@@ -89,7 +89,7 @@ def test_twelve_heads_over_32000_tokens_take_200_megabytes_in_single_precision(i
 
 
 def test_refuses_to_halve_dense_maps(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match="--half works with maps that are kept as factors; --factored keeps them so"):
+    with pytest.raises(AttnvizError, match="half works with maps that are kept as factors; dense=False keeps them so"):
         halve(recording)
 
 

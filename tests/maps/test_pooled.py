@@ -74,7 +74,7 @@ def test_more_pixels_than_blocks_and_single_cells_are_refused() -> None:
         lambda: pooled.overview((0,), 15, 4, *whole),
         lambda: pooled.overview((0,), 4, 15, *whole),
     ):
-        with pytest.raises(AttnvizError, match=r"pooled to blocks of 4 x 5 tokens .* --dense captures every cell"):
+        with pytest.raises(AttnvizError, match=r"pooled to blocks of 4 x 5 tokens .* dense=True captures every cell"):
             ask()
 
 

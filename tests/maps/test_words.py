@@ -84,7 +84,7 @@ def test_nothing_asked_changes_nothing() -> None:
 
 
 def test_refuses_scores_of_words() -> None:
-    with pytest.raises(AttnvizError, match="--table weights works"):
+    with pytest.raises(AttnvizError, match="table='weights' works"):
         regrouped("scores", words=True)
 
 
@@ -97,7 +97,7 @@ def test_nothing_is_said_to_be_hidden_where_no_special_token_is() -> None:
 def test_refuses_to_leave_nothing_of_a_text_of_special_tokens() -> None:
     special = replace(tokens(), special=np.ones(4, dtype=bool))
     maps = replace(recording().maps[0], query_tokens=special, key_tokens=special)
-    with pytest.raises(AttnvizError, match="only special tokens, so that --no-special leaves nothing"):
+    with pytest.raises(AttnvizError, match="only special tokens, so that no_special=True leaves nothing"):
         regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(no_special=True))
 
 

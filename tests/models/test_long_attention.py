@@ -73,11 +73,11 @@ def test_long_texts_are_kept_as_factors_unless_dropout_needs_their_weights() -> 
     record = SeededSource(ModelSettings(num_heads=1, embed_dim=4)).record("a " * 2100, Selection())
     assert isinstance(record.maps[0], FactoredMaps)
     assert isinstance(SeededSource(ModelSettings(dense=True)).record(TEXT, Selection()).maps[0], DenseMaps)
-    with pytest.raises(AttnvizError, match="--factored works with one text and --dropout 0"):
+    with pytest.raises(AttnvizError, match="dense=False works with one text and dropout=0"):
         SeededSource(ModelSettings(dense=False, dropout=0.1)).record(TEXT, Selection())
 
 
 def test_overflow_is_refused() -> None:
     settings = ModelSettings(dense=False, scale="1e39", dtype="float32")
-    with pytest.raises(AttnvizError, match="overflow in float32; a smaller --scale works"):
+    with pytest.raises(AttnvizError, match="overflow in float32; a smaller scale works"):
         SeededSource(settings).record(TEXT, Selection())

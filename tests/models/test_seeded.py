@@ -107,7 +107,7 @@ def test_other_number_types_agree_to_their_precision(dtype: str) -> None:
 
 
 def test_scores_that_overflow_are_refused() -> None:
-    with pytest.raises(AttnvizError, match="overflow in float16; --dtype float32 works"):
+    with pytest.raises(AttnvizError, match="overflow in float16; dtype='float32' works"):
         record(dtype="float16", scale="60000")
 
 
@@ -162,5 +162,5 @@ def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch:
 
 
 def test_refuses_more_weights_than_memory_holds_before_drawing_any() -> None:
-    with pytest.raises(AttnvizError, match=r"1024 layers of --embed-dim 65536 would take \d+\.\d GB"):
+    with pytest.raises(AttnvizError, match=r"1024 layers of embed_dim=65536 would take \d+\.\d GB"):
         record(embed_dim=65_536, num_heads=4, num_layers=1024)

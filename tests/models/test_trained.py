@@ -115,7 +115,7 @@ def test_selection_keeps_the_chosen_layer_and_heads(repeat: Recording) -> None:
     [
         ({"num_heads": 8}, "num_heads means nothing to model='trained'; the seeded model takes it"),
         ({"seed": 3}, "seed means nothing to model='trained'; the seeded model takes it"),
-        ({"tokenizer": "char"}, "--tokenizer 'char' is not the trained model's; it reads bytes"),
+        ({"tokenizer": "char"}, "tokenizer 'char' is not the trained model's; it reads bytes"),
     ],
 )
 def test_refuses_settings_of_another_model(settings: dict[str, Any], message: str) -> None:

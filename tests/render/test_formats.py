@@ -14,9 +14,9 @@ def test_a_file_and_a_row_add_a_format(recording: Recording, monkeypatch: pytest
     monkeypatch.setitem(FORMATS, row.suffix, row)
     written = attnviz.draw(recording, ".md", heads="1.2", title="Hello").decode()
     assert written == "# Hello\n## head 1.2"
-    with pytest.raises(AttnvizError, match="--style arcs draws a picture"):
+    with pytest.raises(AttnvizError, match="style='arcs' draws a picture"):
         attnviz.draw(recording, ".md", style="arcs")
-    with pytest.raises(AttnvizError, match=r"--mark labels axes, and \.md has none"):
+    with pytest.raises(AttnvizError, match=r"mark labels axes, and \.md has none"):
         attnviz.draw(recording, ".md", mark="lines")
 
 

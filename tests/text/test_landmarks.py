@@ -71,12 +71,12 @@ def test_landmarks_stand_in_the_order_of_the_text_at_tokens_of_their_own(text: s
 
 
 def test_a_broken_pattern_is_refused_in_one_line() -> None:
-    with pytest.raises(AttnvizError, match=r"--mark '\(' is no regular expression: .*; lines, paragraphs or"):
+    with pytest.raises(AttnvizError, match=r"mark '\(' is no regular expression: .*; lines, paragraphs or"):
         Look(mark="(")
 
 
 def test_a_pattern_that_matches_nothing_is_refused() -> None:
-    with pytest.raises(AttnvizError, match="--mark 'Verse' matches nothing in the text shown"):
+    with pytest.raises(AttnvizError, match="mark 'Verse' matches nothing in the text shown"):
         report_of(TEXT, ".txt", mark="Verse")
     numbered = Recording(maps=(random_maps(Tokens.numbered(2), tokenize("a b")),), model="a model")
     with pytest.raises(AttnvizError, match="matches nothing"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.render.archive import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
@@ -64,7 +64,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
     parts = _parts(report)
     if len(parts) > MAX_SLIDES:
-        raise AttnvizError(f"{len(parts)} slides are too many; --heads 3.2,4.5 chooses and --per-slide 16 shares them")
+        chooses, shares = option("heads", "3.2,4.5"), option("per_slide", 16)
+        raise AttnvizError(f"{len(parts)} slides are too many; {chooses} chooses and {shares} shares them")
     deck = _new_deck(report)
     _add_title_slide(deck, report)
     for part in parts:

@@ -12,7 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from attnviz.base.arrays import ByteArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
 from attnviz.render.figure.letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
 from attnviz.render.figure.picture import Picture
@@ -233,7 +233,8 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     gap = max(3, round(GAP * unit))
     place = min(room[0] / rows, room[1] / columns) - gap
     if fixed and place < MIN_SIDE:
-        raise AttnvizError(f"{len(cells)} heads do not fit that --size; a larger one works, or --layers and --heads")
+        fewer = f"{option('layers')} and {option('heads')}"
+        raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; a larger one works, or {fewer}")
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     number = int(min(place * NUMBER_SHARE, place / longest, NUMBER[1] * max(unit, 0.7)))
     number = number if number >= NUMBER[0] else 0

@@ -221,5 +221,5 @@ def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
 
 def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
     report = report_of(recorded(12, 60, 2, 3), size="4x3", dpi=72)
-    with pytest.raises(AttnvizError, match="720 heads do not fit that --size; a larger one works, or --layers"):
+    with pytest.raises(AttnvizError, match="720 heads do not fit that size; a larger one works, or layers"):
         sheet_of(report)

@@ -1,0 +1,57 @@
+"""A message speaks the language of who reads it: the names of Python, or the flags of the command line."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.base.errors import AttnvizError, Value, flag, option
+
+ROOT = Path(__file__).parents[2] / "attnviz"
+LOW = [path for path in sorted(ROOT.rglob("*.py")) if ROOT / "cli" not in path.parents]
+FLAG = re.compile(r"(^|[^\w-])--[a-z]")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "python", "command_line"),
+    [
+        ("limits", "0:0.5", "limits='0:0.5'", "--limits 0:0.5"),
+        ("num_heads", 4, "num_heads=4", "--num-heads 4"),
+        ("dense", True, "dense=True", "--dense"),
+        ("dense", False, "dense=False", "--factored"),
+        ("bias", False, "bias=False", "--no-bias"),
+        ("dropout", 0, "dropout=0", "--dropout 0"),
+        ("max_size", None, "max_size", "--max-size"),
+    ],
+)
+def test_an_option_is_said_in_the_language_of_who_reads_it(
+    name: str, value: Value, python: str, command_line: str
+) -> None:
+    error = AttnvizError(f"no such thing; {option(name, value)} works, {option(name, value)} too")
+    assert str(error) == f"no such thing; {python} works, {python} too"
+    assert repr(error) == f'AttnvizError("{error}")' if "'" in python else f"AttnvizError('{error}')"
+    assert error.worded(flag) == f"no such thing; {command_line} works, {command_line} too"
+
+
+@given(st.text(), st.text())
+def test_what_a_user_wrote_is_said_as_it_was(before: str, value: str) -> None:
+    error = AttnvizError(f"{before!r} {option('title', value)}")
+    assert str(error) == f"{before!r} title={value!r}"
+    assert error.worded(flag) == f"{before!r} --title {value}"
+
+
+def refusals(path: Path) -> Iterator[str]:
+    """Every piece of text in what a file raises or makes an AttnvizError of."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        made = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "AttnvizError"
+        if made or isinstance(node, ast.Raise):
+            yield from (str(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant))
+
+
+@pytest.mark.parametrize("path", LOW, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_refusal_below_the_command_line_speaks_of_its_flags(path: Path) -> None:
+    assert [text for text in refusals(path) if FLAG.search(text)] == []
