@@ -2,12 +2,14 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tools.house import MODULES, ROOMS, imported, room_of
+from tools.house import MODULES, ROOMS, imported, named_by, room_of, tree_of
 
 HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 
@@ -22,9 +24,20 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     graphlib.TopologicalSorter({module: imported(module) for module in MODULES}).prepare()  # raises CycleError
 
 
+def test_no_test_file_imports_another() -> None:
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    imports = {(file.name, name) for file in files for node in ast.walk(_parsed(file)) for name in named_by(node)}
+    assert {pair for pair in imports if re.match(r"tests\.(.*\.)?test_", pair[1])} == set()
+
+
+def _parsed(file: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_first_sentence_says_what_the_module_is_for(module: str) -> None:
-    docstring = ast.get_docstring(ast.parse(MODULES[module].read_text(encoding="utf-8")))
+    docstring = ast.get_docstring(tree_of(module))
     assert docstring or module == "attnviz.version"
     assert (docstring or ".").split("\n")[0].endswith((".", ",", ";"))
 

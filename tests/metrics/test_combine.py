@@ -10,7 +10,7 @@ from attnviz.metrics.combine import CombinedMaps, reduce_heads
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 from tests.maps.peak_memory import peak_memory
-from tests.metrics.test_metrics import maps_of
+from tests.metrics.examples import maps_of
 
 COUNT = 4
 Heads = list[tuple[CellMaps, int]]

@@ -28,7 +28,7 @@ from attnviz.report.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, LAYERS, cells, every_head
-from tests.metrics.test_metrics import maps_of
+from tests.metrics.examples import maps_of
 from tests.report.examples import drawn
 
 LISTED = Medium(lists_heads=True)

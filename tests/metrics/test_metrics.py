@@ -27,6 +27,7 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 from tests.maps.examples import CASES, dense_of, factored, with_factors
+from tests.metrics.examples import maps_of
 
 NAN = np.nan
 WORDS = "a b a c a"
@@ -39,21 +40,6 @@ WEIGHTS = np.array(
         [0.125, 0.5, 0.125, 0.125, 0.125],
     ]
 )
-
-
-def maps_of(weights: np.ndarray, tokens: Tokens, visible: np.ndarray | None = None, **given: Any) -> DenseMaps:
-    """Maps with these weights, ``(heads, queries, keys)``, and scores whose softmax they are."""
-    seen = np.ones(weights.shape[1:], dtype=bool) if visible is None else visible
-    settings: dict[str, Any] = {"query_tokens": tokens, "key_tokens": tokens} | given
-    return DenseMaps(
-        layer=0,
-        module="m",
-        heads=tuple(range(len(weights))),
-        scores=np.log(np.maximum(weights, 1e-30)).astype(np.float32),
-        weights=weights.astype(np.float32),
-        visible=seen,
-        **settings,
-    )
 
 
 def causal_maps(weights: np.ndarray = WEIGHTS, text: str = WORDS) -> DenseMaps:

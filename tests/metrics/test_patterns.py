@@ -7,7 +7,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.metrics.metrics import measure
 from attnviz.metrics.patterns import name_pattern
 from attnviz.text.tokens import Tokens, tokenize
-from tests.metrics.test_metrics import maps_of
+from tests.metrics.examples import maps_of
 
 COUNT = 24
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
