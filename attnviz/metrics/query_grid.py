@@ -15,7 +15,7 @@ SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class CountedCells:
     """The visible cells of a grid that count for a metric.
 
     Attributes:
@@ -49,7 +49,7 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Grid:
+class QueryGrid:
     """Some queries of one layer's maps with their keys.
 
     Attributes:
@@ -160,42 +160,42 @@ class Grid:
         return self.distances**2
 
     @cached_property
-    def special(self) -> Cells:
+    def special(self) -> CountedCells:
         """Keys that the tokenizer added."""
-        return Cells(self.visible & self.key_tokens.special[self.keys])
+        return CountedCells(self.visible & self.key_tokens.special[self.keys])
 
     @cached_property
-    def near(self) -> Cells:
+    def near(self) -> CountedCells:
         """Keys within `NEAR` tokens of the query."""
         near, first = np.zeros_like(self.visible), int(self.positions[0])
         around = slice(max(0, first - NEAR), max(0, first + len(self.visible) + NEAR))
         near[:, around] = np.abs(self.positions[:, None] - self.keys[around]) <= NEAR
-        return Cells(self.visible & near)
+        return CountedCells(self.visible & near)
 
     @cached_property
-    def copies(self) -> Cells:
+    def copies(self) -> CountedCells:
         """Earlier copies of the query's own token."""
-        return Cells(self.visible & self._earlier_copies)
+        return CountedCells(self.visible & self._earlier_copies)
 
     @cached_property
-    def after_copies(self) -> Cells:
+    def after_copies(self) -> CountedCells:
         """Tokens after earlier copies of the query's own, the query itself left out."""
         after = np.zeros_like(self.visible)
         after[:, 1:] = self._earlier_copies[:, :-1]
         within = self.positions < len(self.keys)
         after[np.flatnonzero(within), self.positions[within]] = False
-        return Cells(self.visible & after)
+        return CountedCells(self.visible & after)
 
     @cached_property
-    def own_sentence(self) -> Cells:
+    def own_sentence(self) -> CountedCells:
         """Keys of the query's own sentence."""
-        return Cells(self.visible & (self.key_sentences[self.keys] == self.query_sentences[self.queries, None]))
+        return CountedCells(self.visible & (self.key_sentences[self.keys] == self.query_sentences[self.queries, None]))
 
     @cached_property
-    def other_text(self) -> Cells:
+    def other_text(self) -> CountedCells:
         """Keys of the other text of a pair, special tokens left out."""
         other = self.key_tokens.segments[self.keys] != self.query_tokens.segments[self.queries, None]
-        return Cells(self.visible & other & ~self.key_tokens.special[self.keys])
+        return CountedCells(self.visible & other & ~self.key_tokens.special[self.keys])
 
     @cached_property
     def _earlier_copies(self) -> BoolArray:

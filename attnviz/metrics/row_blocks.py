@@ -13,7 +13,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.factored import is_long
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.query_grid import Cells, Grid, sentences_of
+from attnviz.metrics.query_grid import CountedCells, QueryGrid, sentences_of
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
 LONG_CELLS = 2**20  # the same of long maps, whose products pay only with more rows
@@ -30,7 +30,7 @@ class Rows(ABC):
         shape: how many heads and queries there are.
     """
 
-    def __init__(self, grid: Grid, places: slice) -> None:
+    def __init__(self, grid: QueryGrid, places: slice) -> None:
         self.grid, self.places = grid, places
         self.shape = places.stop - places.start, len(grid.visible)
 
@@ -60,7 +60,7 @@ class Rows(ABC):
         """Σ exp(score) over hidden later keys to that over visible ones, ``(heads, queries)``; NaN without scores."""
 
     @abstractmethod
-    def mass(self, cells: Cells) -> Float64Array:
+    def mass(self, cells: CountedCells) -> Float64Array:
         """The weight on the cells that count, ``(heads, queries)``; NaN where a query has none."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class NumpyRows(Rows):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: QueryGrid,
         places: slice,
         maps: CellMaps,
         heads: tuple[int, ...],
@@ -140,7 +140,7 @@ class NumpyRows(Rows):
             sums = sums + _powers(hidden, self.total, grid.later[:, width:])
         return sums
 
-    def mass(self, cells: Cells) -> Float64Array:
+    def mass(self, cells: CountedCells) -> Float64Array:
         """The weight on the cells that count; NaN where a query has none."""
         if cells.picked is None:
             return where(cells.present, self._weighted(cells.counted))
@@ -196,7 +196,7 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[NumpyRows
             yield NumpyRows(grid, places, maps, heads[places], weights, window.scores)
 
 
-def grids(maps: CellMaps, spans: list[slice]) -> Iterator[Grid]:
+def grids(maps: CellMaps, spans: list[slice]) -> Iterator[QueryGrid]:
     """The grid of each run of queries, as far as its last visible key."""
     everything = slice(0, len(maps.key_tokens))
     seen = _seen(maps, spans)
@@ -204,7 +204,7 @@ def grids(maps: CellMaps, spans: list[slice]) -> Iterator[Grid]:
     for span in track(spans, f"measuring layer {maps.layer}"):
         visible = maps.visibility(span, everything)
         width = 1 + int(np.flatnonzero(visible.any(axis=0)).max(initial=0))
-        yield Grid(
+        yield QueryGrid(
             visible=visible[:, :width],
             seen=seen,
             start=span.start,

@@ -13,7 +13,7 @@ from torch import Tensor
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.machine import device_with_room
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.query_grid import Cells, Grid
+from attnviz.metrics.query_grid import CountedCells, QueryGrid
 from attnviz.metrics.row_blocks import Rows, grids, where
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.plan import HIDDEN, LOG2_E
@@ -48,7 +48,7 @@ class TorchRows(Rows):
         exponents: ``(queries, keys)``, spent once the entropy is known.
     """
 
-    def __init__(self, grid: Grid, place: int, held: int, bands: "TorchBands") -> None:
+    def __init__(self, grid: QueryGrid, place: int, held: int, bands: "TorchBands") -> None:
         super().__init__(grid, slice(place, place + 1))
         self.held, self.bands = held, bands
         self.exponents = bands.exponents(held, grid.span, slice(0, grid.visible.shape[1]), "exponents")
@@ -91,7 +91,7 @@ class TorchRows(Rows):
             sums = sums + exponents.exp2_().sum(1)
         return self._numbers(sums)
 
-    def mass(self, cells: Cells) -> Float64Array:
+    def mass(self, cells: CountedCells) -> Float64Array:
         """The weight on the cells that count; NaN where a query has none."""
         if cells.picked is None:
             sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
@@ -187,7 +187,7 @@ def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Ca
     bands, height = TorchBands(factors, held), max(MIN_ROWS, BAND_CELLS // keys)
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
-    def measure(grid: Grid, place: int) -> None:
+    def measure(grid: QueryGrid, place: int) -> None:
         work(TorchRows(grid, place, held[place], bands))
 
     if bands.device == "cpu":

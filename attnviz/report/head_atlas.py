@@ -10,7 +10,7 @@ from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
 from attnviz.metrics.metrics import METRICS, Metric
-from attnviz.metrics.patterns import CLEAR, SHARP
+from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP
 from attnviz.report.captions import model_name, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
@@ -174,7 +174,7 @@ def _clearest(table: HeadTable) -> str:
     found = []
     for name, words in SHARP.items():
         best = max(table.rows, key=lambda row: np.nan_to_num(row.values[name], nan=-1.0))
-        if best.values[name] >= CLEAR and words in best.pattern:
+        if best.values[name] >= MIN_CLEAR_SHARE and words in best.pattern:
             found.append(f"{words} {_name(best)} ({best.values[name]:.2f})")
     return f"; the clearest: {', '.join(found)}" if found else ""
 

@@ -10,7 +10,7 @@ from attnviz.base.machine import device_with_room
 from attnviz.streaming import numpy_pass
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
-from attnviz.streaming.plan import TILE, Plan
+from attnviz.streaming.plan import TILE, TilePlan
 
 
 def overview_of(
@@ -34,7 +34,7 @@ def overview_of(
         held = DeviceFactors.on(str(device), factors, places)
         if suits(held):
             return overview_by_indicators(held, *size)[0]
-    plan = Plan(factors, queries, keys, size, maximum, TILE["cpu" if device in (None, "cpu") else "cuda"])
+    plan = TilePlan(factors, queries, keys, size, maximum, TILE["cpu" if device in (None, "cpu") else "cuda"])
     totals, peaks = np.zeros((len(places), *plan.shape)), np.zeros((len(places), *plan.shape), dtype=np.float32)
     if device is None:
         numpy_pass.pool(plan, places, totals, peaks)

@@ -19,7 +19,7 @@ from attnviz.attention.kernels import fused_attention, has_fused_attention
 from attnviz.base.arrays import FloatArray
 from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.overview import Overview, block_edges
-from attnviz.streaming.tiles import Axis, Tile
+from attnviz.streaming.tiles import BlockAxis, Tile
 
 HELD = {"cpu": 2**26, "cuda": 2**29}  # bytes of weights on blocks that are held at once
 MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
@@ -86,7 +86,7 @@ class _Cut:
         held = (len(self.chunks) + 2) * self.wide * factors.queries.element_size()  # bytes for one query
         rows = max(1, HELD[factors.queries.device.type] // held)
         self.together = max(1, min(rows // self.queries, heads))
-        self.rows = Axis.of(slice(0, self.queries), min(height, self.queries), rows)
+        self.rows = BlockAxis.of(slice(0, self.queries), min(height, self.queries), rows)
         self.bands = list(self.rows.tiles(rows if rows < self.queries else 2 * rows))  # ragged blocks count as longer
 
     def groups(self) -> Iterator[slice]:

@@ -6,11 +6,11 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.base.progress import track
-from attnviz.streaming.plan import BITS, LoadedHead, Plan
+from attnviz.streaming.plan import BITS, LoadedHead, TilePlan
 from attnviz.streaming.tiles import Tile
 
 
-def pool(plan: Plan, places: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
+def pool(plan: TilePlan, places: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
     """Writes the sum and the maximum of the weights in each part of a pixel, ``(heads, *plan.shape)``.
 
     Args:
@@ -31,7 +31,7 @@ def pool(plan: Plan, places: Sequence[int], totals: Float64Array, peaks: FloatAr
                     peaks[pixels] = _reduced(np.maximum, weights, band.row, column)
 
 
-def _weights(plan: Plan, head: LoadedHead, row: Tile, column: Tile, cut: bool, memory: FloatArray) -> FloatArray:
+def _weights(plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, cut: bool, memory: FloatArray) -> FloatArray:
     """The weights of a tile, ``(keys, queries)`` in order; hidden ones 0."""
     keys, queries, softcap = head.keys[column.place], head.queries[row.place], plan.factors.softcap
     exponents = memory[: len(keys) * len(queries)].reshape(len(keys), len(queries))

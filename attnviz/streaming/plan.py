@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import FloatArray
 from attnviz.streaming.factors import Factors
-from attnviz.streaming.tiles import Axis, Tile
+from attnviz.streaming.tiles import BlockAxis, Tile
 
 TILE = {"cpu": (256, 512), "cuda": (2048, 4096)}  # queries and keys of a tile: what stays in the cache
-LONGEST_RUN = 64  # tokens that are reduced in one step
+MAX_RUN = 64  # tokens that are reduced in one step
 HIDDEN = np.float32(-1e30)  # the score of a hidden cell: unlike −inf, 0 times it is 0
 LOG2_E = math.log2(math.e)  # powers of two are quicker than those of e
 BITS = np.float32(LOG2_E)
@@ -57,7 +57,7 @@ class Band:
     cut: list[bool]
 
 
-class Plan:
+class TilePlan:
     """How the maps are cut, and what the mask hides in each tile.
 
     Attributes:
@@ -81,7 +81,7 @@ class Plan:
         self.factors, self.maximum = factors, maximum
         height, width = tile
         self.row_axis, self.column_axis = (
-            Axis.of(span, pixels, LONGEST_RUN) for span, pixels in zip((queries, keys), size, strict=True)
+            BlockAxis.of(span, pixels, MAX_RUN) for span, pixels in zip((queries, keys), size, strict=True)
         )
         rows, [self.column] = list(self.row_axis.tiles(height)), list(self.column_axis.tiles(sys.maxsize))
         self.queries, self.keys = queries, keys

@@ -56,7 +56,7 @@ class Tile:
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
+class BlockAxis:
     """An axis cut into blocks, and each of these into ``parts``, none of them longer than asked for.
 
     Attributes:
@@ -68,7 +68,7 @@ class Axis:
     parts: int
 
     @classmethod
-    def of(cls, span: slice, blocks: int, longest: int) -> "Axis":
+    def of(cls, span: slice, blocks: int, longest: int) -> "BlockAxis":
         """The axis over a span of tokens; ``blocks`` are at most as many as the tokens."""
         count = span.stop - span.start
         parts = max(1, min(-(-count // (blocks * longest)), count // blocks))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.base.arrays import Float64Array, FloatArray
-from attnviz.streaming.plan import BITS, Band, Plan
+from attnviz.streaming.plan import BITS, Band, TilePlan
 from attnviz.streaming.tiles import Tile
 from attnviz.streaming.workers import spread
 
@@ -25,7 +25,7 @@ class _Head(NamedTuple):
     keys: Tensor  # (columns, features + 2)
 
 
-def pool(plan: Plan, places: Sequence[int], device: str, totals: Float64Array, peaks: FloatArray) -> None:
+def pool(plan: TilePlan, places: Sequence[int], device: str, totals: Float64Array, peaks: FloatArray) -> None:
     """Writes the sum and the maximum of the weights in each part of a pixel, ``(heads, *plan.shape)``.
 
     Args:
@@ -76,7 +76,7 @@ def _accept_read_only_arrays() -> None:
         torch.from_numpy(array)
 
 
-def _weights(plan: Plan, head: _Head, row: Tile, column: Tile, cut: bool, memory: Tensor) -> Tensor:
+def _weights(plan: TilePlan, head: _Head, row: Tile, column: Tile, cut: bool, memory: Tensor) -> Tensor:
     """The weights of a tile, ``(keys, queries)`` in order; hidden ones 0."""
     keys, queries, softcap = head.keys[column.place], head.queries[:, row.place], plan.factors.softcap
     exponents = memory[: keys.shape[0] * queries.shape[1]].view(keys.shape[0], queries.shape[1])

@@ -16,7 +16,7 @@ from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.engine import overview_of, product
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, block_edges
-from attnviz.streaming.plan import Plan
+from attnviz.streaming.plan import TilePlan
 from tests.maps.examples import (
     ALL,
     CASES,
@@ -39,7 +39,7 @@ cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plan.TILE, "cpu", (16, 24))
-    monkeypatch.setattr(plan, "LONGEST_RUN", 5)
+    monkeypatch.setattr(plan, "MAX_RUN", 5)
 
 
 def pooled(factors: Factors, height: int, width: int, maximum: bool = True) -> Overview:
@@ -107,7 +107,7 @@ def _reduced(how: np.ufunc, cells: Any, rows: Any, columns: Any) -> Float64Array
 @pytest.mark.parametrize("mask", [Mask(causal=True), Mask(causal=True, window=7), Mask(window=5, offset=9)])
 def test_a_band_computes_no_pixel_that_none_of_its_queries_sees(mask: Mask) -> None:
     factors = factors_of(np.ones((1, 83, 3)), np.ones((1, 97, 3)), 1.0, np.zeros((1, 83)), mask)
-    made = Plan(factors, slice(0, 83), slice(0, 97), (23, 31), maximum=False, tile=(16, 24))
+    made = TilePlan(factors, slice(0, 83), slice(0, 97), (23, 31), maximum=False, tile=(16, 24))
     for band in made.bands:
         seen = mask.visible(band.row.tokens, slice(0, 97)).any(axis=0)
         pixels = np.flatnonzero(np.logical_or.reduceat(seen, made.column_axis.edges[:-1]))
