@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from attnviz.attention.bias import Bias, bucket_of
+from attnviz.attention.bias import Bias
+from tests.attention.biases import alibi_bias, bucket_of
 
 
 def test_alibi_is_minus_slope_times_distance() -> None:
-    bias = Bias.alibi(np.array([1, 0.25], dtype=np.float32), queries=2, keys=3, offset=1)
+    bias = alibi_bias(np.array([1, 0.25], dtype=np.float32), queries=2, keys=3, offset=1)
     assert bias.block([1, 0], slice(0, 2), slice(0, 3)).tolist() == [
         [[-0.25, 0, -0.25], [-0.5, -0.25, 0]],
         [[-1, 0, -1], [-2, -1, 0]],

@@ -14,6 +14,7 @@ from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
+from tests.attention.biases import alibi_bias, bucket_bias
 
 HEADS, KEY_HEADS, QUERIES, KEYS, FEATURES = 4, 2, 70, 90, 6
 ALL = slice(0, None)
@@ -97,9 +98,9 @@ CASES: dict[str, dict[str, Any]] = {
     "padding": {"mask": Mask(padding=np.arange(KEYS) % 5 != 2)},
     "rows that see nothing": {"mask": Mask(causal=True, padding=np.arange(KEYS) > 20)},
     "explicit": {"mask": Mask(explicit=RANDOM.random((QUERIES, KEYS)) > 0.4)},
-    "alibi": {"bias": Bias.alibi(floats(1, 0.5, 0.25, 0.1), QUERIES, KEYS), "mask": Mask(causal=True)},
+    "alibi": {"bias": alibi_bias(floats(1, 0.5, 0.25, 0.1), QUERIES, KEYS), "mask": Mask(causal=True)},
     "buckets": {
-        "bias": Bias.buckets(
+        "bias": bucket_bias(
             floats(*range(16 * HEADS)).reshape(16, HEADS) % 3, QUERIES, KEYS, both_sides=True, farthest=40
         )
     },

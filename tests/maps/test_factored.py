@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from attnviz.attention.bias import Bias
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.factored import FactoredMaps
+from tests.attention.biases import alibi_bias
 from tests.maps.examples import ALL, CASES, KEYS, QUERIES, dense_of, factored, tolerance, with_factors
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -38,7 +39,7 @@ def test_refuses_factors_whose_shapes_disagree() -> None:
     with pytest.raises(AttnvizError, match="bias by_key does not fit 4 heads, 70 queries, 90 keys"):
         with_factors(maps, bias=Bias(by_key=np.zeros((4, 9), dtype=np.float32)))
     with pytest.raises(AttnvizError, match="bias relative does not fit"):
-        with_factors(maps, bias=Bias.alibi(np.ones(4, dtype=np.float32), 8, KEYS))
+        with_factors(maps, bias=alibi_bias(np.ones(4, dtype=np.float32), 8, KEYS))
 
 
 @cases

@@ -15,6 +15,7 @@ from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
+from tests.attention.biases import alibi_bias
 from tests.conftest import random_maps
 from tests.maps.examples import softmax
 
@@ -99,6 +100,6 @@ RULES: dict[str, dict[str, Any]] = {
     "window, prefix and padding": {"mask": Mask(causal=True, window=90, prefix=5, padding=PADDING)},
     "chunks": {"mask": Mask(chunk=64)},
     "soft cap and sink": {"softcap": 4.0, "sink": np.array([0.5, 2.0, -1.0], dtype=np.float32)},
-    "slopes": {"bias": Bias.alibi(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)},
+    "slopes": {"bias": alibi_bias(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)},
     "a bias for each key": {"bias": Bias(by_key=np.random.default_rng(0).normal(size=(3, KEYS)).astype(np.float32))},
 }

@@ -17,6 +17,7 @@ from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
+from tests.attention.biases import alibi_bias
 from tests.maps.examples import factored
 from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import FEATURES, KEYS, NUMBERS, PADDING, QUERIES, RULES, long_maps, report_of
@@ -174,7 +175,7 @@ def test_small_window_of_a_long_text_travels_as_exact_numbers(show: Opener) -> N
 
 
 def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
-    slopes = Bias.alibi(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)
+    slopes = alibi_bias(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)
     maps = long_maps(mask=Mask(causal=True, window=200, prefix=40, padding=PADDING), bias=slopes)
     selection = Selection.parse(heads="5", queries="25:530", keys="11:610")
     recording = Recording(maps=(maps,), model="a test")
