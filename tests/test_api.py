@@ -26,6 +26,8 @@ from attnviz.text.selection import Grouping, GroupingOptions, Selection, Selecti
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"heads": "1.2,0.1", "queries": "1:", "theme": "dark", "size": "8x6", "dpi": 50, "title": "A <title> & more"}
 
 

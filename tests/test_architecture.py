@@ -42,6 +42,7 @@ def test_first_sentence_says_what_the_module_is_for(module: str) -> None:
     assert (docstring or ".").split("\n")[0].endswith((".", ",", ";"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -17,6 +17,8 @@ from tests.browse.examples import wide_recording
 from tests.browse.player import KEYS, key_times, played
 from tests.conftest import random_maps
 
+pytestmark = pytest.mark.slow
+
 SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m tests.bench browse has the limit of a free one
 
 

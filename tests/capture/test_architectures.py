@@ -12,6 +12,8 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 from tests.capture.architectures import ARCHITECTURES, QUERIES, REFORMER, SEQ, SMALL, Entry, build, inputs_of
 
+pytestmark = pytest.mark.slow
+
 
 def recorded(model: Any, entry: Entry, **options: Any) -> tuple[Any, list[LayerMaps]]:
     output = None

@@ -14,6 +14,8 @@ import attnviz
 from attnviz.maps.dense import DenseMaps
 from tests.capture.architectures import EXPERTS, GROUPED, SHORT, Entry, build, inputs_of
 
+pytestmark = pytest.mark.slow
+
 KERNEL = "one_kernel"  # as flash attention is called: padding as the mask, positions as options
 
 

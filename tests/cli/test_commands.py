@@ -12,6 +12,8 @@ import pytest
 from attnviz.cli.commands import main
 from attnviz.text.samples import read_sample, samples
 
+pytestmark = pytest.mark.slow
+
 ATTNVIZ = [sys.executable, "-m", "attnviz"]
 ROOT = Path(__file__).parents[2]
 

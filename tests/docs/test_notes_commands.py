@@ -25,6 +25,8 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints
 
+pytestmark = pytest.mark.slow
+
 WORDS = "Lieft is short eat dessert first"
 SECOND = [
     "--seed",

@@ -25,6 +25,8 @@ from attnviz.maps.saved import load, save
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
+pytestmark = pytest.mark.slow
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

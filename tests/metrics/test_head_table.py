@@ -31,6 +31,8 @@ from tests.conftest import HEADS, LAYERS, cells, every_head
 from tests.metrics.examples import maps_of
 from tests.report.examples import drawn
 
+pytestmark = pytest.mark.slow
+
 LISTED = Medium(lists_heads=True)
 COUNT = 8
 TOKENS = tokenize("a b c d e f g h")

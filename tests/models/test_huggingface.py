@@ -27,6 +27,8 @@ from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
 
+pytestmark = pytest.mark.slow
+
 WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat on a mat das ist kurz life is short .".split()
 WHOLE = slice(None)
 SENTENCE = "The quick brown fox jumps over the lazy dog because it was hungry."

@@ -10,6 +10,8 @@ import torch
 from attnviz.models.trained import START, load_model
 from tools.train_small_model import WARM_UP, check, draw_repeats, learning_rate, train
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_are_segments_said_again_and_what_can_be_known_is_marked() -> None:
     ids, known = draw_repeats(torch.Generator().manual_seed(0), 50, 40)

@@ -19,6 +19,8 @@ from tests.conftest import cells
 from tests.render.figure.examples import recorded, shown_texts, words
 from tests.report.examples import drawn
 
+pytestmark = pytest.mark.slow
+
 
 def report_of(recording: Recording, table: str | None = None, suffix: str = ".svg", **look: Any) -> DrawnReport:
     return drawn(build_report(recording, fit(ReportOptions(look=Look(**look), table=table), suffix)))

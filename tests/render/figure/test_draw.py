@@ -25,6 +25,8 @@ from tests.conftest import cells, random_maps
 from tests.render.figure.examples import recorded, shown_texts, words
 from tests.report.examples import drawn
 
+pytestmark = pytest.mark.slow
+
 LONG_TITLE = "A title which goes on and on " * 8
 
 

@@ -23,6 +23,8 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import QUERIES
 
+pytestmark = pytest.mark.slow
+
 PICTURE = 13  # python-pptx's number of this kind of shape
 
 

@@ -18,6 +18,8 @@ from tests.conftest import LAYERS, dense, dense_maps
 from tests.render.page.conftest import Opener
 from tests.render.page.examples import HOSTILE, NUMBERS, large, report_of, with_labels
 
+pytestmark = pytest.mark.slow
+
 VIEWS = ("Matrix", "Arcs", "Text", "Table")
 
 

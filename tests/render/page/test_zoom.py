@@ -22,6 +22,8 @@ from tests.maps.examples import factored
 from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import FEATURES, KEYS, NUMBERS, PADDING, QUERIES, RULES, long_maps, report_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("rule", RULES)
 def test_cells_computed_in_the_page_are_those_of_python_to_the_error_said(show: Opener, rule: str) -> None:
