@@ -68,13 +68,14 @@ def show(
     """Draw the attention of every chosen head over a text."""
     from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.recordings import record, record_batch
-    from attnviz.report.build import build_report
 
     refuse_output(output)
     if batch is None:
         recording = record(read_input(input, settings.tokenizer), settings, selection)
     else:
         recording = record_batch(read_batch(batch, input), settings, selection)
+    from attnviz.report.build import build_report
+
     options = ReportOptions(
         **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, look=look
     )
