@@ -175,16 +175,16 @@ def test_tokens_among_others_are_numbered_with_them() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": 0.0}, r"--temperature 0 is out of range; above 0 works"),
-        ({"temperature": -2.0}, r"--temperature -2 is out of range"),
-        ({"temperature": float("nan")}, r"--temperature nan is out of range"),
-        ({"init": "normal"}, r"unknown --init 'normal'; linear or uniform works"),
-        ({"qk_dim": 0}, r"--qk-dim 0 is out of range; 1 to 65536 works"),
-        ({"value_dim": -3}, r"--value-dim -3 is out of range"),
-        ({"qk_dim": 2, "embed_dim": 10}, r"--embed-dim 10 is not divisible by --num-heads 4"),
-        ({"context": ""}, r"--context holds no tokens; a text with a word in it works"),
-        ({"context": " \n"}, r"--context holds no tokens"),
-        ({"context": "ja", "causal": True}, r"--causal orders the tokens of one text; with --context leave it out"),
+        ({"temperature": 0.0}, r"temperature 0 is out of range; above 0 works"),
+        ({"temperature": -2.0}, r"temperature -2 is out of range"),
+        ({"temperature": float("nan")}, r"temperature nan is out of range"),
+        ({"init": "normal"}, r"unknown init 'normal'; linear or uniform works"),
+        ({"qk_dim": 0}, r"qk_dim 0 is out of range; 1 to 65536 works"),
+        ({"value_dim": -3}, r"value_dim -3 is out of range"),
+        ({"qk_dim": 2, "embed_dim": 10}, r"embed_dim=10 is not divisible by num_heads=4"),
+        ({"context": ""}, r"context holds no tokens; a text with a word in it works"),
+        ({"context": " \n"}, r"context holds no tokens"),
+        ({"context": "ja", "causal": True}, r"causal=True orders the tokens of one text; with context leave it out"),
     ],
 )
 def test_refuses_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
@@ -220,7 +220,7 @@ def test_sources_that_take_one_text_refuse_a_batch() -> None:
         def record(self, text: str, selection: Selection) -> Recording:
             raise NotImplementedError
 
-    with pytest.raises(AttnvizError, match="--batch works with the seeded model"):
+    with pytest.raises(AttnvizError, match="batch works with the seeded model; leave model out"):
         OneText(ModelSettings()).record_batch(TEXTS, Selection())
 
 

@@ -181,7 +181,7 @@ def test_encoder_decoder_shows_its_encoder_where_one_text_is_given(t5: str) -> N
     [maps, *_] = recorded("life is short", t5).maps
     assert maps.module.startswith("encoder.")
     assert labels(maps) == ["[CLS]", "life", "is", "short", "[SEP]"]
-    assert "--context TEXT" in refusal(t5, attention="cross")
+    assert "context='TEXT' for the encoder" in refusal(t5, attention="cross")
     written = recorded("life is short", t5, generate=3).maps[0]
     assert written.kind == "cross"
     assert written.key_tokens.labels == ("[CLS]", "life", "is", "short", "[SEP]")
@@ -277,9 +277,9 @@ def test_maps_kept_as_factors_give_the_dense_windows(llama: str) -> None:
 
 def test_refuses_what_the_model_cannot_read(bert: str) -> None:
     assert "the text has 22 tokens and" in refusal(bert, "the cat " * 10)
-    assert "reads at most 12; --truncate cuts it" in refusal(bert, "the cat " * 10)
+    assert "reads at most 12; truncate=True cuts it" in refusal(bert, "the cat " * 10)
     assert "no chat template" in refusal(bert, chat=True)
-    assert "--attention chooses in an encoder-decoder" in refusal(bert, attention="cross")
+    assert "attention chooses in an encoder-decoder" in refusal(bert, attention="cross")
     assert "no layer 9; there are 0-2" in refusal(bert, selection=Selection(layers=(9,)))
     assert "no head 4; there are 0-3" in refusal(bert, selection=Selection(pairs=((1, 4),)))
 
