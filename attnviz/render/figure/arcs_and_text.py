@@ -1,18 +1,19 @@
 """Arcs and text laid out: tokens in two columns joined by lines, and a text shaded by what one query attends to."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attnviz.base.arrays import ByteArray, Float64Array
-from attnviz.render.figure.layout import MARGIN, PAGE, Bar, Box, plain_bars
+from attnviz.render.figure.layout import BAR_WIDTH, PAGE_INCHES, PAGE_MARGIN, Bar, Box, plain_bars
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextBlock, TextLine, foot_block, head_block
 from attnviz.report.panels import Panel
 
-SIZES = (
+TOKEN_POINTS = (
     28.0,
     24.0,
     21.0,
@@ -29,14 +30,15 @@ SIZES = (
     5.0,
     4.0,
 )  # points of tokens, the first that fits
-USUAL = 14.0
-ROW = 1.45  # heights of a row of tokens, of their font's size
-REACH, GAP = 1.8, 0.6  # inches between the two columns, and between heads
-NARROWER, WIDER = 0.55, 2.0  # times that on a page of a given size, and what is added where it has the room
-MAX_TOKEN = 1.6  # inches of a token
-SPACE, PADDING = 0.25, 0.18  # between words and around them, of their font's size
-MIN_STRENGTH = 0.01  # of the scale; fainter lines are not seen
-BAR, MAX_BAR = 0.22, 3.0
+MAX_DEFAULT_TOKEN_POINTS = 14.0  # where no size is given
+ROW_HEIGHT = 1.45  # heights of a row of tokens, of their font's size
+ARC_WIDTH, HEAD_GAP = 1.8, 0.6  # inches between the two columns, and between heads
+FITTED_ARC_SHARE = 0.55  # of that width, on a page of a given size
+EXTRA_ARC_SHARE = 2.0  # of that width, added at most where such a page has the room
+MAX_TOKEN_WIDTH = 1.6  # inches of a token
+WORD_SPACE, WORD_PADDING = 0.25, 0.18  # between words and around them, of their font's size
+MIN_STRENGTH = 0.01  # of the scale; fainter lines would be invisible
+MAX_TEXT_BAR_HEIGHT = 3.0  # inches
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,9 @@ def _scale(picture: Picture) -> float:
 
 def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> Styled:
     size, scale = picture.look.inches, _scale(picture)
-    wide, high = size or PAGE
-    margin = MARGIN * scale
-    beside = max((bar.box.width + GAP * scale for bar in bars), default=0.0)
+    wide, high = size or PAGE_INCHES
+    margin = PAGE_MARGIN * scale
+    beside = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
     head = head_block(picture, wide - 2 * margin, scale, ruler)
     foot = foot_block(picture, wide - 2 * margin, scale, ruler, 0.25 * high if size else high)
     room = (wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height if size else float("inf"))
@@ -161,9 +163,9 @@ def _placed(
     head, foot = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
     highest, names = page[1] - margin - head.height, 0.7 * scale
-    height = min(MAX_BAR * scale, max(highest - foot.height - margin - names - 0.3 * scale, 0.5))
+    height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - foot.height - margin - names - 0.3 * scale, 0.5))
     upper = min(max(top, top - content.height / 2 + (height + names) / 2), highest)
-    place = Box(left + content.width + GAP * scale, upper - names - height, BAR * scale, height)
+    place = Box(left + content.width + HEAD_GAP * scale, upper - names - height, BAR_WIDTH * scale, height)
     return Styled(
         width=page[0],
         height=page[1],
@@ -186,7 +188,8 @@ def _fitting(
 ) -> tuple[float, Content]:
     """The largest letters whose content fits the room, and that content."""
     wanted, look = picture.look.font_size, picture.look
-    sizes = (wanted,) if wanted else tuple(size * scale for size in SIZES if look.inches or size <= USUAL)
+    largest = math.inf if look.inches else MAX_DEFAULT_TOKEN_POINTS
+    sizes = (wanted,) if wanted else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
     for points in sizes:
         content = fill(picture, points, room[0], scale, ruler)
         if content.width <= room[0] + 1e-6 and content.height <= room[1]:
@@ -196,19 +199,21 @@ def _fitting(
 
 def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """Heads side by side as the width allows: queries at the left, keys at the right, lines between them."""
-    row, limit = points * ROW / POINTS, MAX_TOKEN * scale
+    row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
-    one = 2 * label + ((REACH if picture.look.inches is None else NARROWER * REACH) + 0.2) * scale
+    one = 2 * label + ((ARC_WIDTH if picture.look.inches is None else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
     tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
-    across = min(max(int((width + GAP * scale) / (one + GAP * scale)), 1), len(picture.panels))
+    across = min(max(int((width + HEAD_GAP * scale) / (one + HEAD_GAP * scale)), 1), len(picture.panels))
     if picture.look.inches:
-        one += min(max(width - one * across - GAP * scale * (across - 1), 0) / across, WIDER * REACH * scale)
+        one += min(
+            max(width - one * across - HEAD_GAP * scale * (across - 1), 0) / across, EXTRA_ARC_SHARE * ARC_WIDTH * scale
+        )
     words: list[Word] = []
     strokes, lines = [], []
     for number, panel in enumerate(picture.panels):
         down, place = divmod(number, across)
-        x, y = place * (one + GAP * scale), -down * tall
+        x, y = place * (one + HEAD_GAP * scale), -down * tall
         lines.append(TextLine(x + label, y, ruler.cut(panel.title, points, one - label), points, faint=False))
         start, left, right = y - 2.2 * row, x + label, x + one - label
         for align, axis, at in (("right", panel.rows, left), ("left", panel.columns, right)):
@@ -226,7 +231,7 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
             ]
         strokes.append(_strokes(panel, left + 0.1 * scale, right - 0.1 * scale, start, row))
     height = tall * -(-len(picture.panels) // across)
-    return Content(one * across + GAP * scale * (across - 1), height, tuple(words), tuple(strokes), tuple(lines))
+    return Content(one * across + HEAD_GAP * scale * (across - 1), height, tuple(words), tuple(strokes), tuple(lines))
 
 
 def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
@@ -243,14 +248,14 @@ def _strokes(panel: Panel, left: float, right: float, top: float, row: float) ->
 
 def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
     """One paragraph for each head, its tokens on the colours of their weights."""
-    row = points * ROW * 1.15 / POINTS
+    row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
     words: list[Word] = []
     lines = []
     y = 0.0
     for panel in picture.panels:
         for text in ruler.wrap(panel.title, points * 0.85, width):
             lines.append(TextLine(0, y, text, points * 0.85))
-            y -= points * LINE / POINTS
+            y -= points * LINE_HEIGHT / POINTS_PER_INCH
         paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
         words += paragraph
         y = paragraph[-1].y - row * 1.4
@@ -261,7 +266,7 @@ def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ru
 
 def _paragraph(panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler) -> Iterator[Word]:
     colors: ByteArray = panel.scale.rgb(panel.values)[0]
-    pad, space = PADDING * points / POINTS, SPACE * points / POINTS
+    pad, space = WORD_PADDING * points / POINTS_PER_INCH, WORD_SPACE * points / POINTS_PER_INCH
     first, x = panel.columns.edges[0], 0.0
     for index, label in enumerate(panel.columns.labels):
         text = ruler.cut(label, points, width - 2 * pad)

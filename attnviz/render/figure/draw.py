@@ -9,33 +9,25 @@ import numpy as np
 from attnviz.base.errors import AttnvizError
 from attnviz.render.figure.arcs_and_text import Styled, Word, arrange_arcs, arrange_text
 from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
-from attnviz.render.figure.grid import PAD, SMALL
+from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
 from attnviz.render.figure.labels import Labels
-from attnviz.render.figure.layout import PAGE, Bar, Box, Layout, Place, arrange
+from attnviz.render.figure.layout import PAGE_INCHES, Bar, Box, Layout, Place, arrange
 from attnviz.render.figure.picture import Picture, picture_of
-from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
-from attnviz.render.figure.theme import THEMES, Theme, rgb
+from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
 from attnviz.report.colors import colormap, ink_on
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
-from attnviz.report.report import (
-    Arcs,
-    DrawnReport,
-    ExactNumbers,
-    HeadList,
-    Report,
-    ShadedText,
-    Thumbnails,
-)
+from attnviz.report.report import Arcs, DrawnReport, ExactNumbers, HeadList, Report, ShadedText, Thumbnails
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_SHAPES = 10_000  # cells of a figure drawn as shapes before a picture of them is smaller
-FINE = 1024  # pixels that the picture of a map has at least, so that a viewer which smooths pictures blurs no cell
-SETTINGS: dict[Any, Any] = {
+MIN_PICTURE_PIXELS = 1024  # of the picture of a map, so that a viewer which smooths pictures blurs no cell
+MATPLOTLIB_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnviz",
     "pdf.fonttype": 42,
@@ -67,7 +59,7 @@ def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[b
     import matplotlib
 
     drawn = _figure(report, picture, vector=suffix != ".png")
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+    with matplotlib.rc_context(MATPLOTLIB_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # what is missing is said in the picture
         whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
         drawn.savefig(
@@ -82,7 +74,7 @@ def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[b
 
 def max_cells(look: Look) -> int:
     """The most rows or columns of one map: about as many as the figure has pixels for."""
-    return int(0.8 * (look.inches or PAGE)[1] * look.dpi)
+    return int(0.8 * (look.inches or PAGE_INCHES)[1] * look.dpi)
 
 
 def figure(report: Report) -> "Figure":
@@ -107,7 +99,7 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
 
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     picture, ruler = readable(picture, fonts), Ruler(fonts.families)
-    with matplotlib.rc_context({**SETTINGS, "font.family": list(fonts.families)}):
+    with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "font.family": list(fonts.families)}):
         match report:
             case Thumbnails():
                 return _draw_sheet(picture)
@@ -123,7 +115,7 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    theme = THEMES[look.paper]
+    theme = THEME_COLORS[look.paper]
     drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     vectors = vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
@@ -148,7 +140,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
     from attnviz.render.figure.thumbnails import arrange_sheet, palette
 
     look, sheet = picture.look, arrange_sheet(picture)
-    theme, dpi = THEMES[look.paper], look.dpi
+    theme, dpi = THEME_COLORS[look.paper], look.dpi
     high, wide = sheet.pixels.shape
     drawn = Figure(figsize=(wide / dpi, high / dpi), dpi=dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
@@ -159,7 +151,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
     for mark in sheet.marks:
         color, weight = theme["faint" if mark.faint else "ink"], "bold" if mark.bold else "normal"
         across, down = (sides[letter] for letter in mark.anchor)
-        points, place = mark.size * POINTS / dpi, (mark.x / dpi, (high - mark.y) / dpi)
+        points, place = mark.size * POINTS_PER_INCH / dpi, (mark.x / dpi, (high - mark.y) / dpi)
         _text(drawn, *place, mark.text, points, color, weight=weight, ha=across, va=down)
     return drawn
 
@@ -170,7 +162,7 @@ def _draw_styled(layout: Styled, look: Look) -> "Figure":
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
-    theme = THEMES[look.paper]
+    theme = THEME_COLORS[look.paper]
     drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     for strokes in layout.strokes:
@@ -222,8 +214,8 @@ def _draw_cells(axes: "Axes", panel: Panel, vector: bool, vectors: bool) -> None
     if vectors:
         _draw_shapes(axes, colors)
     else:
-        times = -(-FINE // min(rows, columns)) if vector else 1
-        fine = colors.repeat(times, axis=0).repeat(times, axis=1) if max(rows, columns) < FINE else colors
+        times = -(-MIN_PICTURE_PIXELS // min(rows, columns)) if vector else 1
+        fine = colors.repeat(times, axis=0).repeat(times, axis=1) if max(rows, columns) < MIN_PICTURE_PIXELS else colors
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
         axes.imshow(fine, interpolation="none" if vector else "nearest", aspect="auto", extent=extent)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
@@ -254,9 +246,11 @@ def _label(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
     _label_axis(axes, "y", place.rows, layout, theme)
     _label_axis(axes, "x", place.columns, layout, theme)
     labels, inches = place.reach, axes.figure.dpi_scale_trans
-    beside = place.box.x - labels[0] - 2 * PAD * scale
-    below = place.box.y - labels[1] - 2 * PAD * scale - SMALL * scale * LINE / POINTS
-    style: dict[str, Any] = {"fontsize": SMALL * scale, "color": theme["faint"], "transform": inches}
+    beside = place.box.x - labels[0] - 2 * LABEL_PADDING * scale
+    below = (
+        place.box.y - labels[1] - 2 * LABEL_PADDING * scale - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
+    )
+    style: dict[str, Any] = {"fontsize": AXIS_NAME_POINTS * scale, "color": theme["faint"], "transform": inches}
     middle = (place.box.x + place.box.width / 2, place.box.y + place.box.height / 2)
     if place.rows is not None:
         axes.text(beside, middle[1], place.rows.name, rotation=90, ha="right", va="center", **style)
@@ -266,7 +260,7 @@ def _label(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
 
 def _label_axis(axes: "Axes", which: Literal["x", "y"], labels: Labels | None, layout: Layout, theme: Theme) -> None:
     target = axes.yaxis if which == "y" else axes.xaxis
-    axes.tick_params(axis=which, length=0, pad=PAD * POINTS * layout.scale)
+    axes.tick_params(axis=which, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
     if labels is None:
         target.set_ticks([])
         return
@@ -278,16 +272,21 @@ def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | Styled", theme: Theme
     axes = _add_axes(drawn, bar.box, layout, theme)
     colors = colormap(bar.scale.colormap)[::-1, None]
     axes.imshow(colors, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
-    points = SMALL * layout.scale
+    points = AXIS_NAME_POINTS * layout.scale
     axes.set_xticks([])
     axes.yaxis.tick_right()
-    axes.tick_params(axis="y", length=0, pad=PAD * POINTS * layout.scale)
+    axes.tick_params(axis="y", length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
     axes.set_yticks(
         [float(bar.scale.fraction(value)) for value, _ in bar.ticks], [text for _, text in bar.ticks], fontsize=points
     )
     axes.tick_params(axis="y", labelcolor=theme["ink"])
     for number, text in enumerate(reversed(bar.name)):
-        y = bar.box.y + bar.box.height + PAD * layout.scale * 2 + number * points * LINE / POINTS
+        y = (
+            bar.box.y
+            + bar.box.height
+            + LABEL_PADDING * layout.scale * 2
+            + number * points * LINE_HEIGHT / POINTS_PER_INCH
+        )
         _text(drawn, bar.box.x, y, text, points, theme["faint"], va="bottom")
 
 

@@ -9,9 +9,9 @@ from functools import cache
 from attnviz.render.figure.picture import Picture
 from attnviz.report.panels import Axis, Panel
 
-DEFAULT = "DejaVu Sans"  # comes with matplotlib
-FIRST = (
-    DEFAULT,
+DEFAULT_FAMILY = "DejaVu Sans"  # comes with matplotlib
+PREFERRED_FAMILIES = (
+    DEFAULT_FAMILY,
     "Noto Sans CJK SC",
     "Noto Sans CJK",
     "Noto Sans",
@@ -22,13 +22,13 @@ FIRST = (
     "FreeSans",
     "Unifont",
 )
-UNFIT = ("Color Emoji", "Last Resort", "LastResort", "Adobe Blank")  # pictures or boxes instead of outlines
-UNSEEN = ("Cf", "Cc", "Zs")  # categories that need no shape of their own
-SELECTORS = range(0xFE00, 0xFE10)  # which say how the character before them looks
-REGULAR = 400
-PLAIN = 0x250  # characters below it are in every font
-MAX_NAMED = 4
-PACKAGES = (
+UNUSABLE_FAMILIES = ("Color Emoji", "Last Resort", "LastResort", "Adobe Blank")  # pictures or boxes instead of outlines
+INVISIBLE_CATEGORIES = ("Cf", "Cc", "Zs")  # categories that need no shape of their own
+VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # which say how the character before them looks
+REGULAR_WEIGHT = 400
+FIRST_UNCOMMON = 0x250  # characters below it are in every font
+MAX_NAMED_CHARACTERS = 4  # in a remark
+FONT_PACKAGES = (
     ("EMOJI", "Symbola (Debian: fonts-symbola)"),
     ("CJK", "Noto Sans CJK (Debian: fonts-noto-cjk)"),
     ("", "Noto Sans (Debian: fonts-noto-core, fonts-noto-extra)"),
@@ -50,14 +50,18 @@ class Fonts:
 
 def choose_fonts(texts: Iterable[str]) -> Fonts:
     """The fewest families, the default one first, that have all characters of the texts."""
-    wanted = {character for text in texts for character in text if ord(character) >= PLAIN}
-    wanted = {one for one in wanted if unicodedata.category(one) not in UNSEEN and ord(one) not in SELECTORS}
-    families = [DEFAULT]
+    wanted = {character for text in texts for character in text if ord(character) >= FIRST_UNCOMMON}
+    wanted = {
+        one
+        for one in wanted
+        if unicodedata.category(one) not in INVISIBLE_CATEGORIES and ord(one) not in VARIATION_SELECTORS
+    }
+    families = [DEFAULT_FAMILY]
     if wanted:
         for family, file in _families().items():
             found = wanted & _characters(file)
             if found:
-                families += [family] if family != DEFAULT else []
+                families += [family] if family != DEFAULT_FAMILY else []
                 wanted -= found
             if not wanted:
                 break
@@ -86,7 +90,7 @@ def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
 
 def font_runs(text: str) -> list[tuple[str, str | None]]:
     """The text in runs, each with the path of a font that has it; ``None`` stands for the default."""
-    if all(ord(character) < PLAIN for character in text):
+    if all(ord(character) < FIRST_UNCOMMON for character in text):
         return [(text, None)]
     runs: list[tuple[str, str | None]] = []
     paths = [_families()[family] for family in choose_fonts([text]).families]
@@ -110,15 +114,16 @@ def _renamed(panel: Panel, names: dict[int, str]) -> Panel:
 def _advice(missing: frozenset[str]) -> str:
     ordered = sorted(missing)
     said = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
-    more = f" and {len(said) - MAX_NAMED} more" if len(said) > MAX_NAMED else ""
+    more = f" and {len(said) - MAX_NAMED_CHARACTERS} more" if len(said) > MAX_NAMED_CHARACTERS else ""
     packages = dict.fromkeys(_package(character) for character in ordered)
-    return f"No installed font has outlines of {', '.join(said[:MAX_NAMED])}{more}; install {' or '.join(packages)}."
+    named = ", ".join(said[:MAX_NAMED_CHARACTERS])
+    return f"No installed font has outlines of {named}{more}; install {' or '.join(packages)}."
 
 
 def _package(character: str) -> str:
     emoji = ord(character) >= 0x1F000 and ord(character) < 0x20000
     kind = "EMOJI" if emoji else "CJK" if unicodedata.east_asian_width(character) in "WF" else ""
-    return next(package for name, package in PACKAGES if name == kind)
+    return next(package for name, package in FONT_PACKAGES if name == kind)
 
 
 @cache
@@ -128,19 +133,21 @@ def _families() -> dict[str, str]:
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font that has no bold
     files: dict[str, str] = {}
-    for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR)):
-        if entry.style == "normal" and not any(unfit in entry.name for unfit in UNFIT):
+    for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR_WEIGHT)):
+        if entry.style == "normal" and not any(unfit in entry.name for unfit in UNUSABLE_FAMILIES):
             files.setdefault(entry.name, entry.fname)
     order = sorted(files, key=lambda name: (_place(name), name))
     return {name: files[name] for name in order}
 
 
 def _place(name: str) -> int:
-    return next((place for place, first in enumerate(FIRST) if name.startswith(first)), len(FIRST))
+    return next(
+        (place for place, first in enumerate(PREFERRED_FAMILIES) if name.startswith(first)), len(PREFERRED_FAMILIES)
+    )
 
 
 def _weight(weight: str | int) -> int:
-    return weight if isinstance(weight, int) else REGULAR
+    return weight if isinstance(weight, int) else REGULAR_WEIGHT
 
 
 @cache

@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 
 from attnviz.render.figure.labels import Labelling, fits, room, skipped
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.report.panels import Axis, Panel
 
-GAP = 0.28  # inches here and below are those of a slide
+PANEL_GAP = 0.28  # inches here and below are those of a slide
 GROUP_GAP = 0.6
-PAD = 0.06  # between cells and labels, and between labels and the axis's name
-SMALL = 12.0  # points, of the names of axes and colour bars
-PANEL_TITLE = 14.0
-LABELS = (18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0)
-LEGIBLE = 6.0  # points, on a page of any size
-FLAT = 12.0  # labels of keys are turned before they become smaller than this
-MAX_LABEL = 1.7
-MAX_CELL = 1.5
-MAX_STRIP = 4.0  # a map of few queries and many keys is stretched until it is only so many times longer
-TALLER = 1.9  # times the height of a number, the height of a cell that holds one
+LABEL_PADDING = 0.06  # between cells and labels, and between labels and the axis's name
+AXIS_NAME_POINTS = 12.0  # of the names of axes and colour bars
+PANEL_TITLE_POINTS = 14.0
+LABEL_POINTS = (18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0)
+MIN_LABEL_POINTS = 6.0  # on a page of any size
+MIN_FLAT_LABEL_POINTS = 12.0  # labels of keys are turned before they become smaller than this
+MAX_LABEL_INCHES = 1.7
+MAX_CELL_INCHES = 1.5
+MAX_ASPECT_RATIO = 4.0  # a map of few queries and many keys is stretched until it is only so many times longer
+CELL_HEIGHT_PER_NUMBER = 1.9  # times the height of a number, the height of a cell that holds one
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def shows_columns(panels: tuple[Panel, ...], number: int, across: int) -> bool:
 
 def axis_room(labels: float, scale: float) -> float:
     """Inches of labels that take ``labels``, and of the axis's name beyond them."""
-    return labels + (2 * PAD + SMALL * LINE / POINTS) * scale
+    return labels + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
 
 
 def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
@@ -114,13 +114,13 @@ def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelG
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """The ways to write labels, in the order in which they are tried; landmarks are never larger than titles."""
     wanted, marked = picture.look.font_size, picture.look.mark is not None
-    limit = min(MAX_LABEL * area.scale, 0.22 * area.width)
+    limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
     if wanted is not None:
         yield from (Labelling(wanted, turned, limit) for turned in (False, True))
         return
     for turned in (False, True):
-        for points in LABELS[LABELS.index(FLAT) if marked else 0 :]:
-            if (turned or points >= FLAT) and points * area.scale >= LEGIBLE:
+        for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if marked else 0 :]:
+            if (turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= MIN_LABEL_POINTS:
                 yield Labelling(points * area.scale, turned, limit)
 
 
@@ -138,7 +138,7 @@ def _thinned(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Lab
         if skipped(axis, grid.labelling, size, ruler)
     }
     grow = len(counted) == 2 and picture.look.font_size is None
-    larger = max(grid.labelling.points, FLAT * area.scale) if grow else grid.labelling.points
+    larger = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if grow else grid.labelling.points
     return replace(grid.labelling, counted=frozenset(counted), points=larger)
 
 
@@ -161,7 +161,7 @@ def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, rule
         if shows_columns(panels, number, across):
             bottoms[row] = max(bottoms[row], axis_room(room(panel.columns, labelling, ruler), scale))
     group = picture.across or 1
-    gaps = [GROUP_GAP if group > 1 and column % group == 0 else GAP for column in range(across)]
+    gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(across)]
     grid = PanelGrid(
         across=across,
         labelling=labelling,
@@ -170,7 +170,7 @@ def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, rule
         columns=tuple(columns),
         rows=tuple(rows),
         gaps=(0.0, *(gap * scale for gap in gaps[1:])),
-        title=(PANEL_TITLE * LINE / POINTS + GAP / 2) * scale,
+        title=(PANEL_TITLE_POINTS * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2) * scale,
     )
     return replace(grid, cell=_cell(picture, area, grid, ruler))
 
@@ -182,17 +182,19 @@ def _cell(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[
     height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
     height = min(height, width / ratio)
     if not area.fixed:
-        height = min(height, MAX_CELL * area.scale / max(ratio, 1.0))
+        height = min(height, MAX_CELL_INCHES * area.scale / max(ratio, 1.0))
     return _whole_pixels(height * ratio, area.dpi), _whole_pixels(height, area.dpi)
 
 
 def cell_ratio(picture: Picture, ruler: Ruler) -> float:
     """How many times wider than high a cell is: square, but for numbers and for very long maps."""
     if picture.numbers:
-        return max((longest_number(picture, ruler) + 0.8 / POINTS) / (TALLER / POINTS), 1.0)
+        return max(
+            (longest_number(picture, ruler) + 0.8 / POINTS_PER_INCH) / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0
+        )
     rows = max(len(panel.rows.labels) for panel in picture.panels)
     columns = max(len(panel.columns.labels) for panel in picture.panels)
-    strip = max(rows / columns, columns / rows, MAX_STRIP) / MAX_STRIP
+    strip = max(rows / columns, columns / rows, MAX_ASPECT_RATIO) / MAX_ASPECT_RATIO
     return strip if rows > columns else 1 / strip
 
 
@@ -204,7 +206,7 @@ def longest_number(picture: Picture, ruler: Ruler) -> float:
         if panel.visible.any()
         for extreme in (float(panel.values[panel.visible].min()), float(panel.values[panel.visible].max()))
     }
-    return max((ruler.width(text, 1.0) for text in texts), default=1.0 / POINTS)
+    return max((ruler.width(text, 1.0) for text in texts), default=1.0 / POINTS_PER_INCH)
 
 
 def _whole_pixels(inches: float, dpi: int) -> float:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnviz.render.figure.ruler import POINTS, Ruler
+from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
 from attnviz.report.panels import Axis
 
-LINE = 1.18  # heights of a label, of its font's size
-MAX_SKIPPED = 3  # every third token may carry its label; beyond that positions say more
-ROUND = (1, 2, 5)
+LABEL_LINE_HEIGHT = 1.18  # heights of a label, of its font's size
+MAX_LABEL_STRIDE = 3  # every third token may carry its label; beyond that positions say more
+ROUND_STEPS = (1, 2, 5)
 ORDINALS = {2: "2nd", 3: "3rd"}
 
 
@@ -33,7 +33,7 @@ class Labelling:
     @property
     def line(self) -> float:
         """Inches that a line of labels takes."""
-        return self.points * LINE / POINTS
+        return self.points * LABEL_LINE_HEIGHT / POINTS_PER_INCH
 
     def counts(self, axis: Axis) -> bool:
         """Whether the axis carries positions."""
@@ -74,7 +74,7 @@ def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
 def pace(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """Inches from one label to the next at the least, so that they do not touch."""
     if not axis.marks and _flat(axis, labelling):
-        return _widest(axis, labelling, ruler) + 0.6 * labelling.points / POINTS
+        return _widest(axis, labelling, ruler) + 0.6 * labelling.points / POINTS_PER_INCH
     return labelling.line
 
 
@@ -94,7 +94,7 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
 def skipped(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """Whether so few tokens would carry a label that positions say more."""
-    return not axis.marks and pace(axis, labelling, ruler) > MAX_SKIPPED * cell
+    return not axis.marks and pace(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
 
 
 def _marks(axis: Axis, labelling: Labelling, apart: float, ruler: Ruler) -> Labels:
@@ -115,7 +115,7 @@ def _positions(axis: Axis, cells: float) -> Labels:
     """Round positions of tokens, at least ``cells`` cells apart."""
     first, last = axis.edges[0], axis.edges[-1]
     tokens = cells * (last - first) / len(axis.labels)
-    step = next(size * 10**power for power in range(12) for size in ROUND if size * 10**power >= tokens)
+    step = next(size * 10**power for power in range(12) for size in ROUND_STEPS if size * 10**power >= tokens)
     shown = np.arange(-(-first // step) * step, last, step)
     shift = 0.5 if axis.pooled else 0.0
     places = np.interp(shown, axis.edges, np.arange(len(axis.edges))) - shift

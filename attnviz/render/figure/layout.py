@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attnviz.render.figure.grid import (
-    PAD,
-    PANEL_TITLE,
-    SMALL,
-    TALLER,
+    AXIS_NAME_POINTS,
+    CELL_HEIGHT_PER_NUMBER,
+    LABEL_PADDING,
+    PANEL_TITLE_POINTS,
     Area,
     PanelGrid,
     axis_room,
@@ -19,25 +19,25 @@ from attnviz.render.figure.grid import (
 )
 from attnviz.render.figure.labels import Labels, label_axis
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import LINE, POINTS, Ruler
-from attnviz.render.figure.text_blocks import TITLES, TextLine, foot_block, head_block
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, foot_block, head_block
 from attnviz.report.colors import ColorScale
 from attnviz.report.panels import Axis, Panel, Quantity
 
-PAGE = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
-PAGES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
-MAP_PAGES = PAGES[:3]  # and for maps whose longer side would be less than this
-MIN_MAP = 1.2
-SCALES = (0.5, 6.0)  # how far fonts follow the page's size
-MARGIN = 0.35  # inches here and below are those of a slide
-MIN_WIDTH, MIN_HEIGHT = 5.0, 2.5
-MAX_TITLE_LINE = 6.0  # a longer title has two lines
-BAR, BAR_GAP, MAX_BAR, MIN_BAR = 0.22, 0.4, 4.0, 1.6
-BAR_NAME = 1.1
-MIN_TITLE = 9.0  # of a panel
-MIN_NAME = 0.75  # of an axis, which may be longer than the axis by the gaps beside it
-MAX_NUMBER, WANTED_NUMBER, LEGIBLE = 14.0, 8.0, 5.0
-FOOT = 0.25  # the share of a page that remarks may take
+PAGE_INCHES = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
+PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
+MAP_PAGE_SCALES = PAGE_SCALES[:3]  # and for maps whose longer side would be less than MIN_MAP_SIDE
+MIN_MAP_SIDE = 1.2  # inches
+FONT_SCALE_RANGE = (0.5, 6.0)  # how far fonts follow the page's size
+PAGE_MARGIN = 0.35  # inches here and below are those of a slide
+MIN_PAGE_WIDTH, MIN_PAGE_HEIGHT = 5.0, 2.5
+MAX_TITLE_WIDTH = 6.0  # a longer title has two lines
+BAR_WIDTH, BAR_GAP, MAX_BAR_HEIGHT, MIN_BAR_HEIGHT = 0.22, 0.4, 4.0, 1.6
+MAX_BAR_NAME_WIDTH = 1.1
+MIN_PANEL_TITLE_POINTS = 9.0
+MIN_AXIS_NAME_WIDTH = 0.75  # of an axis, which may be longer than the axis by the gaps beside it
+MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
+MAX_REMARKS_SHARE = 0.25  # of a page
 MAX_BARS = 3  # panels with more scales than that have their limits in their titles
 NO_NUMBERS = "The cells are too small for numbers; fewer tokens or heads, or a larger --size, shows them."
 
@@ -113,17 +113,17 @@ class Layout:
 def arrange(picture: Picture, ruler: Ruler) -> Layout:
     """The layout on a page of the picture's size, or as large as it needs; without numbers that none can read."""
     layout = _fitting(picture, ruler)
-    if picture.numbers and layout.numbers < LEGIBLE * layout.scale:
+    if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * layout.scale:
         return _fitting(replace(picture, numbers=False, remarks=(*picture.remarks, NO_NUMBERS)), ruler)
     return layout
 
 
 def _fitting(picture: Picture, ruler: Ruler) -> Layout:
     """The layout on the smallest page on which its numbers, or its maps, are large enough."""
-    factors = PAGES if picture.numbers else MAP_PAGES
+    factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if picture.look.inches is None else factors[:1]:
         layout = _arranged(picture, factor, ruler)
-        if layout.numbers >= WANTED_NUMBER if picture.numbers else _smallest(layout) >= MIN_MAP:
+        if layout.numbers >= WANTED_NUMBER_POINTS if picture.numbers else _smallest(layout) >= MIN_MAP_SIDE:
             break
     return layout
 
@@ -135,23 +135,23 @@ def _smallest(layout: Layout) -> float:
 
 def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     size = picture.look.inches
-    wide, high = size or (PAGE[0] * factor, PAGE[1] * factor)
-    scale = min(max(min(wide / 10, high / 7.5), SCALES[0]), SCALES[1]) if size else 1.0
-    margin = MARGIN * scale
+    wide, high = size or (PAGE_INCHES[0] * factor, PAGE_INCHES[1] * factor)
+    scale = min(max(min(wide / 10, high / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1]) if size else 1.0
+    margin = PAGE_MARGIN * scale
     bars = plain_bars(picture, scale, ruler)
     beside = max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
     head = head_block(picture, wide - 2 * margin, scale, ruler)
-    foot = foot_block(picture, wide - 2 * margin, scale, ruler, FOOT * high)
+    foot = foot_block(picture, wide - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * high)
     area = Area(
         wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height, scale, picture.look.dpi, bool(size)
     )
     grid = fit_grid(picture, area, ruler)
     if size is None:
-        title = min(ruler.width(picture.title, TITLES[-1], bold=True), MAX_TITLE_LINE)
-        wide = max(grid.width + beside, title, MIN_WIDTH) + 2 * margin
+        title = min(ruler.width(picture.title, TITLE_POINTS[-1], bold=True), MAX_TITLE_WIDTH)
+        wide = max(grid.width + beside, title, MIN_PAGE_WIDTH) + 2 * margin
         head = head_block(picture, wide - 2 * margin, scale, ruler)
         foot = foot_block(picture, wide - 2 * margin, scale, ruler, high)
-        inner = max(grid.height, MIN_BAR * len(bars))
+        inner = max(grid.height, MIN_BAR_HEIGHT * len(bars))
         high = inner + head.height + foot.height + 2 * margin
     inner = high - 2 * margin - head.height - foot.height
     left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
@@ -176,7 +176,7 @@ def _title_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler)
     shares = (
         grid.cell[0] * len(panel.columns.labels) / max(ruler.width(panel.title, 1.0), 1e-6) for panel in picture.panels
     )
-    return max(min(PANEL_TITLE * scale, *shares), MIN_TITLE * scale)
+    return max(min(PANEL_TITLE_POINTS * scale, *shares), MIN_PANEL_TITLE_POINTS * scale)
 
 
 def _places(
@@ -213,26 +213,32 @@ def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
 def _named(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
     """The labels of an axis, its name without its note where that is longer than the axis."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
-    fits = ruler.width(labels.name, SMALL * scale) <= length
-    return labels if fits else replace(labels, name=ruler.cut(axis.name, SMALL * scale, max(length, MIN_NAME * scale)))
+    points = AXIS_NAME_POINTS * scale
+    if ruler.width(labels.name, points) <= length:
+        return labels
+    return replace(labels, name=ruler.cut(axis.name, points, max(length, MIN_AXIS_NAME_WIDTH * scale)))
 
 
 def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
     wide, high = grid.cell
     widest = longest_number(picture, ruler)
-    return min(MAX_NUMBER * scale, high * POINTS / TALLER * 1.1, wide / (widest + 0.6 / POINTS))
+    return min(
+        MAX_NUMBER_POINTS * scale,
+        high * POINTS_PER_INCH / CELL_HEIGHT_PER_NUMBER * 1.1,
+        wide / (widest + 0.6 / POINTS_PER_INCH),
+    )
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     """The colour bars with the room that their numbers and names take, not yet in their places."""
     bars = []
-    points = SMALL * scale
+    points = AXIS_NAME_POINTS * scale
     scales = dict.fromkeys((panel.quantity, panel.scale) for panel in picture.panels)
     for quantity, colors in scales if len(scales) <= MAX_BARS else ():
-        name = tuple(ruler.wrap(quantity.name, points, BAR_NAME * scale))
+        name = tuple(ruler.wrap(quantity.name, points, MAX_BAR_NAME_WIDTH * scale))
         ticks = _ticks(quantity, colors)
         beside = ruler.longest(tuple(text for _, text in ticks), points)
-        width = max((BAR + PAD) * scale + beside, ruler.longest(name, points))
+        width = max((BAR_WIDTH + LABEL_PADDING) * scale + beside, ruler.longest(name, points))
         bars.append(Bar(Box(0, 0, width, 0), colors, name, ticks))
     return bars
 
@@ -248,15 +254,15 @@ def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float
         return ()
     top = max(place.box.y + place.box.height for place in places)
     bottom = min(place.box.y for place in places)
-    room = max((top - bottom) / len(bars), min(MIN_BAR * scale, (top - lowest) / len(bars)))
+    room = max((top - bottom) / len(bars), min(MIN_BAR_HEIGHT * scale, (top - lowest) / len(bars)))
     placed = []
     for number, bar in enumerate(bars):
-        names = (len(bar.name) * SMALL * LINE / POINTS + 2 * PAD) * scale
+        names = (len(bar.name) * AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING) * scale
         gap = 0 if number == len(bars) - 1 else 0.15 * scale
-        height = max(min(room - names - gap, MAX_BAR * scale), 0.3 * scale)
+        height = max(min(room - names - gap, MAX_BAR_HEIGHT * scale), 0.3 * scale)
         upper = top - number * room - names
-        ticks = _apart(bar, SMALL * scale / POINTS / height)
-        placed.append(replace(bar, box=Box(x, upper - height, BAR * scale, height), ticks=ticks))
+        ticks = _apart(bar, AXIS_NAME_POINTS * scale / POINTS_PER_INCH / height)
+        placed.append(replace(bar, box=Box(x, upper - height, BAR_WIDTH * scale, height), ticks=ticks))
     return tuple(placed)
 
 

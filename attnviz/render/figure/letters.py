@@ -11,10 +11,10 @@ from PIL import Image, ImageDraw, ImageFont
 from attnviz.base.arrays import ByteArray
 from attnviz.render.figure.fonts import font_runs
 
-LEVELS = 232  # of the colormap; the rest of a palette's 256 colours are paper, ink and what has no value
-STEPS = 8  # from paper to ink, for smooth letters
-INK = LEVELS + 3
-FAINT = INK + STEPS
+COLOR_LEVELS = 232  # of the colormap; the rest of a palette's 256 colours are paper, ink and what has no value
+INK_STEPS = 8  # from paper to ink, for smooth letters
+INK = COLOR_LEVELS + 3
+FAINT = INK + INK_STEPS
 PAPER = INK
 
 
@@ -47,7 +47,7 @@ def _put(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> Non
     """Letters put into the pixels, from paper to ink in a few steps; what stands beyond the edges is left out."""
     place = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
     shown = letters[max(-y, 0) :, max(-x, 0) :][: place.shape[0], : place.shape[1]]
-    steps = shown.astype(np.uint16) * (STEPS - 1) // 255
+    steps = shown.astype(np.uint16) * (INK_STEPS - 1) // 255
     np.copyto(place, (ink + steps).astype(np.uint8), where=steps > 0)
 
 

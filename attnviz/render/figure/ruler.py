@@ -3,9 +3,9 @@
 from functools import cached_property
 from typing import Any
 
-POINTS = 72  # an inch
-LINE = 1.3  # heights of a line, of its font's size
-MEASURED = 40.0  # points at which text is measured; hinting makes small text up to a few percent wider
+POINTS_PER_INCH = 72  # an inch
+LINE_HEIGHT = 1.3  # heights of a line, of its font's size
+MEASURED_POINTS = 40.0  # points at which text is measured; hinting makes small text up to a few percent wider
 SLACK = 1.03
 ELLIPSIS = "…"
 
@@ -69,13 +69,13 @@ class Ruler:
     def _renderer(self) -> Any:
         from matplotlib.backends.backend_agg import RendererAgg
 
-        return RendererAgg(1, 1, POINTS)  # type: ignore[no-untyped-call]
+        return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]
 
     def _measure(self, text: str, bold: bool) -> float:
         """Inches of the text for each point of the font's size."""
         from matplotlib.font_manager import FontProperties
 
         weight = "bold" if bold else "normal"
-        font = FontProperties(family=list(self._families), size=MEASURED, weight=weight)
+        font = FontProperties(family=list(self._families), size=MEASURED_POINTS, weight=weight)
         pixels, _, _ = self._renderer.get_text_width_height_descent(text, font, False)
-        return float(pixels) / POINTS / MEASURED * SLACK
+        return float(pixels) / POINTS_PER_INCH / MEASURED_POINTS * SLACK

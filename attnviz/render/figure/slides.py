@@ -16,7 +16,8 @@ from attnviz.render.archive import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
 from attnviz.render.figure.picture import Picture, picture_of
-from attnviz.render.figure.theme import THEMES
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH
+from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.terminal.lines import fit, wrap
 from attnviz.report.captions import part_caption, part_title
 from attnviz.report.look import SLIDES, Look
@@ -29,18 +30,20 @@ if TYPE_CHECKING:
 
 MARGIN, TITLE_BAND = 0.5, 0.75  # inches here and below
 BLEED = 0.25  # of a picture's empty margin under the remarks
-HEADING, TEXT, REMARK = (40, 32, 28, 24, 20), (24, 20, 18, 16), (16, 14)  # points, the first that fits
-MAX_REMARKS = 1.2
-TABLE, ROW = 16, 0.42  # points, inches
+HEADING_POINTS = (40, 32, 28, 24, 20)  # of these sizes the largest that fits
+TEXT_POINTS = (24, 20, 18, 16)
+REMARK_POINTS = (16, 14)
+MAX_REMARKS_HEIGHT = 1.2
+TABLE_POINTS, TABLE_ROW_HEIGHT = 16, 0.42  # points, inches
 SUMMARY = "How much each head changed"
-POINTS, LINE, COLUMN = 72, 1.3, 0.62  # of an inch; height of a line and width of a narrow character, of its font's
+CHARACTER_WIDTH = 0.62  # of a narrow character, of its font's size
 MIN_DPI = 300
-SMALLER = 2.0  # pictures are drawn on so much smaller a page, where figures keep their letters legible, and enlarged
-MIN_FONT = 3.0  # points, that a figure takes
+PICTURE_REDUCTION = 2.0  # pictures are drawn on a page so many times smaller, which keeps letters legible, and enlarged
+MIN_FONT_POINTS = 3.0  # that a figure accepts
 MAX_SLIDES = 200
-MAX_TEXT = 240  # characters of the text on the title slide
-MAX_SIDE = 56  # of a slide, as the format has it
-MAX_PROPERTY = 255  # characters
+MAX_TEXT_CHARACTERS = 240  # of the text on the title slide
+MAX_SLIDE_INCHES = 56  # the limit of the format
+MAX_PROPERTY_CHARACTERS = 255  # of a property of the document
 TITLE_ONLY = 5  # of the layouts in python-pptx's own template
 
 
@@ -90,8 +93,10 @@ def slide_size(look: Look) -> tuple[float, float]:
         AttnvizError: if a side is longer than the format has it.
     """
     size = look.inches or SLIDES["16:9"]
-    if max(size) > MAX_SIDE:
-        raise AttnvizError(f"a slide of {size[0]:g} x {size[1]:g} inches is too large; at most {MAX_SIDE} works")
+    if max(size) > MAX_SLIDE_INCHES:
+        raise AttnvizError(
+            f"a slide of {size[0]:g} x {size[1]:g} inches is too large; at most {MAX_SLIDE_INCHES} works"
+        )
     return size
 
 
@@ -114,7 +119,9 @@ def _new_deck(report: DrawnReport) -> "Presentation":
     deck = Presentation()
     deck.slide_width, deck.slide_height = (Inches(side) for side in slide_size(report.look))
     properties = deck.core_properties
-    properties.title, properties.subject = (_clean(text)[:MAX_PROPERTY] for text in (report.title, report.caption))
+    properties.title, properties.subject = (
+        _clean(text)[:MAX_PROPERTY_CHARACTERS] for text in (report.title, report.caption)
+    )
     properties.author = "attnviz"
     properties.created = properties.modified = datetime(*ZIP_EPOCH)
     properties.last_modified_by, properties.revision = "attnviz", 1
@@ -127,7 +134,7 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     inner = width - 2 * MARGIN
     slide = _add_slide(deck, report, report.title, SlideBox(MARGIN, height * 0.12, inner, height * 0.25))
     lines = [*_origin_lines(report), report.caption, *report.remarks]
-    _add_text(slide, report, lines, SlideBox(MARGIN, height * 0.42, inner, height * 0.58 - MARGIN), TEXT)
+    _add_text(slide, report, lines, SlideBox(MARGIN, height * 0.42, inner, height * 0.58 - MARGIN), TEXT_POINTS)
     _add_notes(slide, lines)
 
 
@@ -135,7 +142,7 @@ def _origin_lines(report: DrawnReport) -> list[str]:
     """The model, and the text where the heading is not all of it."""
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
-    cut = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+    cut = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[:MAX_TEXT_CHARACTERS]}…"
     shown = [f"“{cut}”"] if text and text != report.title else []
     return [*shown, f"Model: {origin['model']}"] if origin else []
 
@@ -147,7 +154,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport) -> None:
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
     slide = _add_slide(deck, part, part_title(part), SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
-    remarks = _fitted(" ".join(part.remarks), inner, MAX_REMARKS, REMARK)
+    remarks = _fitted(" ".join(part.remarks), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
@@ -157,7 +164,7 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport) -> None:
     described: Any = picture._element.nvPicPr
     described.cNvPr.set("descr", _clean(said))
     if remarks.lines:
-        _add_text(slide, part, [" ".join(part.remarks)], SlideBox(MARGIN, height - room, inner, room), REMARK)
+        _add_text(slide, part, [" ".join(part.remarks)], SlideBox(MARGIN, height - room, inner, room), REMARK_POINTS)
     _add_notes(slide, [said, part.caption, *part.remarks])
 
 
@@ -167,19 +174,19 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
 
     width, height = slide_size(report.look)
     slide = _add_slide(deck, report, SUMMARY, SlideBox(MARGIN, 0.15, width - 2 * MARGIN, TITLE_BAND - 0.15))
-    most = int((height - TITLE_BAND - 2 * MARGIN) / ROW) - 2
+    most = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2
     rows = [summary.header, *summary.rows[:most]]
     shape = slide.shapes.add_table(
         len(rows),
         len(summary.header),
-        *map(Inches, (MARGIN, TITLE_BAND + MARGIN / 2, width - 2 * MARGIN, ROW * len(rows))),
+        *map(Inches, (MARGIN, TITLE_BAND + MARGIN / 2, width - 2 * MARGIN, TABLE_ROW_HEIGHT * len(rows))),
     )
     for row, texts in enumerate(rows):
         for column, text in enumerate(texts):
             _fill_cell(shape.table.cell(row, column), text)
     if len(summary.rows) > most:
         left_out = [f"{len(summary.rows) - most} more heads are left out; -o change.csv writes them all."]
-        _add_text(slide, report, left_out, SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK)
+        _add_text(slide, report, left_out, SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
 
@@ -187,15 +194,15 @@ def _fill_cell(cell: Any, text: str) -> None:
     from pptx.util import Pt
 
     cell.text = _clean(text)
-    cell.text_frame.paragraphs[0].font.size = Pt(TABLE)
+    cell.text_frame.paragraphs[0].font.size = Pt(TABLE_POINTS)
 
 
 def _picture(part: DrawnReport, size: tuple[float, float]) -> IO[bytes]:
     """The panels alone: what is said of them stands on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = max(part.look.dpi, MIN_DPI)
-    smaller = 1.0 if isinstance(part, Thumbnails) else SMALLER
-    font = None if part.look.font_size is None else max(part.look.font_size / smaller, MIN_FONT)
+    smaller = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
+    font = None if part.look.font_size is None else max(part.look.font_size / smaller, MIN_FONT_POINTS)
     look = replace(part.look, frame=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
     alone: Picture = replace(picture_of(part), title="", remarks=(), panels=panels, look=look, summary=None)
     file = io.BytesIO()
@@ -209,7 +216,7 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Sli
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
     title: Any = slide.shapes.title
-    _fill(title, report, [heading], box, HEADING, "ink")
+    _fill(title, report, [heading], box, HEADING_POINTS, "ink")
     title.text_frame.paragraphs[0].font.bold = True
     return slide
 
@@ -258,7 +265,8 @@ class Fitted:
 def _fitted(text: str, width: float, height: float, sizes: tuple[int, ...]) -> Fitted:
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
-        line, columns = points * LINE / POINTS, int(width * POINTS / (points * COLUMN))
+        line = points * LINE_HEIGHT / POINTS_PER_INCH
+        columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
         lines = [one for part in paragraphs for one in wrap(part, columns)]
         if len(lines) * line <= height:
             return Fitted(tuple(paragraphs), tuple(lines), points, line)
@@ -276,7 +284,7 @@ def _color(report: DrawnReport, name: str) -> "RGBColor":
     """A colour of the report's theme."""
     from pptx.dml.color import RGBColor
 
-    return RGBColor(*bytes.fromhex(THEMES[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]
+    return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]
 
 
 def _clean(text: str) -> str:

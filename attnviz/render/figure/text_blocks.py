@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from attnviz.render.figure.grid import PAD
+from attnviz.render.figure.grid import LABEL_PADDING
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import LINE, POINTS, Ruler
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 
-TITLES = (22.0, 20.0, 18.0, 16.0)  # points
-REMARK = 10.0
-MAX_SUMMARY = 8  # rows
+TITLE_POINTS = (22.0, 20.0, 18.0, 16.0)  # points
+REMARK_POINTS = 10.0
+MAX_SUMMARY_ROWS = 8  # rows
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class TextBlock:
 
 def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
     """The title: smaller where it is long, on two lines where it is longer, else cut."""
-    sizes = [points * scale for points in TITLES]
+    sizes = [points * scale for points in TITLE_POINTS]
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
     texts = ruler.clamp(picture.title, points, width, 2, bold=True)
-    line = points * LINE / POINTS
+    line = points * LINE_HEIGHT / POINTS_PER_INCH
     lines = (TextLine(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
-    return TextBlock(tuple(lines), len(texts) * line + PAD * scale)
+    return TextBlock(tuple(lines), len(texts) * line + LABEL_PADDING * scale)
 
 
 def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most: float) -> TextBlock:
     """The summary and the remarks, in at most ``most`` inches."""
-    points = REMARK * scale
-    line = points * LINE / POINTS
+    points = REMARK_POINTS * scale
+    line = points * LINE_HEIGHT / POINTS_PER_INCH
     table, left_out = _summary(picture, width, points * 1.15, ruler)
     start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
     text = " ".join((*left_out, *picture.remarks))
@@ -63,13 +63,13 @@ def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tup
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)
-    if len(rows) > MAX_SUMMARY + 1:
+    if len(rows) > MAX_SUMMARY_ROWS + 1:
         return [], [f"The table of {len(rows) - 1} heads is left out here."]
-    gap = 2 * points / POINTS
+    gap = 2 * points / POINTS_PER_INCH
     widths = [ruler.longest(column, points) + gap for column in zip(*rows, strict=True)]
     points *= min(1.0, width / sum(widths))
     lefts = [0.0, *accumulate(wide * min(1.0, width / sum(widths)) for wide in widths)]
-    line = points * LINE / POINTS
+    line = points * LINE_HEIGHT / POINTS_PER_INCH
     cells = [
         TextLine(left, -(row + 0.5) * line, text, points, faint=row == 0)
         for row, texts in enumerate(rows)

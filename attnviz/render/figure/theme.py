@@ -1,6 +1,6 @@
 """The colours of a figure besides its colormap, light and dark."""
 
-THEMES = {
+THEME_COLORS = {
     "light": {
         "paper": "#ffffff",
         "ink": "#1a1a1a",

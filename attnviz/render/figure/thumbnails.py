@@ -14,25 +14,36 @@ from PIL.PngImagePlugin import PngInfo
 from attnviz.base.arrays import ByteArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
-from attnviz.render.figure.letters import FAINT, INK, LEVELS, PAPER, STEPS, Mark, text_width, wrap_text, write_mark
+from attnviz.render.figure.letters import (
+    COLOR_LEVELS,
+    FAINT,
+    INK,
+    INK_STEPS,
+    PAPER,
+    Mark,
+    text_width,
+    wrap_text,
+    write_mark,
+)
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.theme import THEMES, rgb
+from attnviz.render.figure.theme import THEME_COLORS, rgb
 from attnviz.report.colors import NAN, colormap
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 
-ABSENT, HATCH, NOT_A_NUMBER = LEVELS, LEVELS + 1, LEVELS + 2
-FAST = 1  # of zlib's levels: the higher ones take several times the time for files about as large
-STRIPES = 5  # pixels from one stripe of what is absent to the next
-PAGE = (2667, 2048)  # pixels that thumbnails may fill where no size is asked for
-MAX_SIDE = 200  # pixels of a thumbnail's longer side, where no size is asked for
-MIN_SIDE = 4  # pixels of a thumbnail's place
-MARGIN, GAP, BAR, BESIDE = 56, 12, 30, 230  # pixels here and below are those of a slide at 200 an inch
-TITLE, TEXT, SMALL = 54, 30, 24
+ABSENT_INDEX, HATCH_INDEX, NAN_INDEX = COLOR_LEVELS, COLOR_LEVELS + 1, COLOR_LEVELS + 2
+PNG_COMPRESSION = 1  # of zlib's levels: the higher ones take several times the time for files about as large
+STRIPE_PIXELS = 5  # from one stripe of what is absent to the next
+PAGE_PIXELS = (2667, 2048)  # that thumbnails may fill where no size is asked for
+MAX_THUMBNAIL_PIXELS = 200  # of a thumbnail's longer side, where no size is asked for
+MIN_THUMBNAIL_PIXELS = 4  # of a thumbnail's place
+# Pixels here and below are those of a slide at 200 an inch.
+MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
+TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
 NUMBER_SHARE = 0.2  # of a thumbnail
-WHOLE = 0.8  # cells are cut to whole pixels where that leaves so much of them
+MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels where that leaves so much of them
 UNNUMBERED = "Heads are too small to be numbered here; a larger --size numbers them."
-NUMBER = (11, 30)  # the smallest and largest letters of a head's number
+NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +112,7 @@ class SheetPlan:
     @property
     def margin(self) -> int:
         """What is kept free at every edge."""
-        return round(MARGIN * self.frame.unit)
+        return round(MARGIN_PIXELS * self.frame.unit)
 
 
 def draw_thumbnails(picture: Picture) -> bytes:
@@ -118,20 +129,20 @@ def draw_thumbnails(picture: Picture) -> bytes:
     look = picture.look
     with io.BytesIO() as file:
         clear = {"transparency": PAPER} if look.transparent else {}
-        image.save(file, "PNG", pnginfo=said, dpi=(look.dpi, look.dpi), compress_level=FAST, **clear)
+        image.save(file, "PNG", pnginfo=said, dpi=(look.dpi, look.dpi), compress_level=PNG_COMPRESSION, **clear)
         return file.getvalue()
 
 
 def palette(picture: Picture) -> ByteArray:
     """The colours that the pixels of a sheet name, ``(256, 3)``."""
-    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEMES[picture.look.paper].items()}
+    theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
-    chosen = np.rint(np.linspace(0, 255, LEVELS)).astype(np.intp)
-    colors[:LEVELS] = colormap(picture.panels[0].scale.colormap)[chosen]
-    colors[[ABSENT, HATCH, NOT_A_NUMBER]] = theme["absent"], theme["hatch"], NAN
+    chosen = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)
+    colors[:COLOR_LEVELS] = colormap(picture.panels[0].scale.colormap)[chosen]
+    colors[[ABSENT_INDEX, HATCH_INDEX, NAN_INDEX]] = theme["absent"], theme["hatch"], NAN
     for start, ink in ((INK, "ink"), (FAINT, "faint")):
-        share = np.linspace(0, 1, STEPS)[:, None]
-        colors[start : start + STEPS] = (1 - share) * theme["paper"] + share * theme[ink]
+        share = np.linspace(0, 1, INK_STEPS)[:, None]
+        colors[start : start + INK_STEPS] = (1 - share) * theme["paper"] + share * theme[ink]
     return np.rint(colors).astype(np.uint8)
 
 
@@ -156,16 +167,16 @@ def _fitted(picture: Picture, page: tuple[int, int] | None) -> SheetPlan:
     """The thumbnails as large as the room between the title and the remarks allows, from its upper left corner."""
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
     unit = min(page[0] / 2000, page[1] / 1500) if page else 1.0
-    margin, said = round(MARGIN * unit), " ".join(picture.remarks)
-    left = margin + round(max(text_width(panels[0].group, round(TEXT * unit)) for panels in groups) + 20 * unit)
-    right = margin + round(BESIDE * unit)
-    top = margin + round(TITLE * 1.6 * unit)
-    width = page[0] if page else PAGE[0]
+    margin, said = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
+    left = margin + round(max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups) + 20 * unit)
+    right = margin + round(LEGEND_PIXELS * unit)
+    top = margin + round(TITLE_PIXELS * 1.6 * unit)
+    width = page[0] if page else PAGE_PIXELS[0]
     foot = _foot(said, width, margin, unit)
-    room = (page[1] - top - foot if page else PAGE[1], width - left - right)
+    room = (page[1] - top - foot if page else PAGE_PIXELS[1], width - left - right)
     groups = _banded(groups, room)
     frame = _frame(groups, room, unit, fixed=page is not None)
-    plan = SheetPlan(groups, frame, said, (left, top), right, room, page or PAGE)
+    plan = SheetPlan(groups, frame, said, (left, top), right, room, page or PAGE_PIXELS)
     return plan if frame.number else _unnumbered(plan, fixed=page is not None)
 
 
@@ -173,7 +184,7 @@ def _unnumbered(plan: SheetPlan, fixed: bool) -> SheetPlan:
     """The plan with a line over the thumbnails for the numbers of their columns, or a remark that there are none."""
     unit, width = plan.frame.unit, plan.page[0]
     said = plan.said if _column_numbers(plan.groups) else f"{plan.said} {UNNUMBERED}"
-    header = round(1.35 * max(SMALL * unit, NUMBER[0]))
+    header = round(1.35 * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
     foot, before = (_foot(text, width, plan.margin, unit) for text in (said, plan.said))
     room = (plan.room[0] - header - foot + before, plan.room[1])
     frame = replace(_frame(plan.groups, room, unit, fixed), number=0)
@@ -201,23 +212,25 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
     x = left + frame.step[1] * frame.columns + round(20 * frame.unit)
     yield from _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, frame.unit)
     yield from _title(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
-    size = round(SMALL * frame.unit)
+    size = round(SMALL_TEXT_PIXELS * frame.unit)
     remarks = wrap_text(plan.said, plan.page[0] - 2 * margin, size)
     for number, line in enumerate(remarks):
-        y = plan.page[1] - margin - (len(remarks) - 1 - number) * SMALL * 1.35 * frame.unit
+        y = plan.page[1] - margin - (len(remarks) - 1 - number) * SMALL_TEXT_PIXELS * 1.35 * frame.unit
         yield Mark(margin, y, line, size, faint=True)
 
 
 def _foot(said: str, width: int, margin: int, unit: float) -> int:
     """Pixels that the remarks take at the foot of the page, with its margin."""
-    return margin + round(len(wrap_text(said, width - 2 * margin, round(SMALL * unit))) * SMALL * 1.35 * unit)
+    return margin + round(
+        len(wrap_text(said, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))) * SMALL_TEXT_PIXELS * 1.35 * unit
+    )
 
 
 def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel]]:
     """The rows, each cut into bands where that makes thumbnails of a few long rows twice as large or more."""
     columns = max(map(len, groups))
     places = [
-        min(room[0] / (len(groups) * bands), room[1] / math.ceil(columns / bands), MAX_SIDE)
+        min(room[0] / (len(groups) * bands), room[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
         for bands in range(1, columns + 1)
     ]
     bands = 1 + places.index(max(places)) if max(places) >= 2 * places[0] else 1
@@ -230,19 +243,22 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     rows, columns = len(groups), max(map(len, groups))
     cells = [panel.values.shape for panels in groups for panel in panels]
     high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
-    gap = max(3, round(GAP * unit))
+    gap = max(3, round(GAP_PIXELS * unit))
     place = min(room[0] / rows, room[1] / columns) - gap
-    if fixed and place < MIN_SIDE:
+    if fixed and place < MIN_THUMBNAIL_PIXELS:
         fewer = f"{option('layers')} and {option('heads')}"
         raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; a larger one works, or {fewer}")
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
-    number = int(min(place * NUMBER_SHARE, place / longest, NUMBER[1] * max(unit, 0.7)))
-    number = number if number >= NUMBER[0] else 0
-    free = (max(room[0] / rows - gap - number * 1.35, MIN_SIDE), max(room[1] / columns - gap, MIN_SIDE))
+    number = int(min(place * NUMBER_SHARE, place / longest, NUMBER_PIXELS[1] * max(unit, 0.7)))
+    number = number if number >= NUMBER_PIXELS[0] else 0
+    free = (
+        max(room[0] / rows - gap - number * 1.35, MIN_THUMBNAIL_PIXELS),
+        max(room[1] / columns - gap, MIN_THUMBNAIL_PIXELS),
+    )
     if not fixed:
-        free = (min(free[0], max(MAX_SIDE, high)), min(free[1], max(MAX_SIDE, wide)))
+        free = (min(free[0], max(MAX_THUMBNAIL_PIXELS, high)), min(free[1], max(MAX_THUMBNAIL_PIXELS, wide)))
     cell = min(free[0] / high, free[1] / wide)
-    cell = float(int(cell)) if int(cell) >= WHOLE * cell else cell
+    cell = float(int(cell)) if int(cell) >= MIN_WHOLE_SHARE * cell else cell
     tall = min(max(high, wide / 4) * cell, free[0]) / high, min(max(wide, high / 4) * cell, free[1]) / wide
     return Frame(rows, columns, tall, (int(high * tall[0]), int(wide * tall[1])), gap, number, unit)
 
@@ -250,7 +266,7 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
 def _headed(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
     """The heads' numbers over their columns, as many as stand apart, where thumbnails are too small to carry them."""
     numbers = _column_numbers(groups)
-    size = max(round(SMALL * frame.unit), NUMBER[0])
+    size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
     every = math.ceil(1.2 * max((text_width(number, size) for number in numbers), default=1) / frame.step[1])
     if numbers:
         yield Mark(left - 20 * frame.unit, top - 0.3 * size, "head", size, faint=True, anchor="rs")
@@ -271,7 +287,7 @@ def _place(pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int
     strip = round(frame.number * 1.35)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + strip
-        size = round(min(TEXT * frame.unit, frame.step[0]))
+        size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
         yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
         for column, panel in enumerate(panels):
             x = left + column * frame.step[1]
@@ -285,14 +301,14 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     """The palette's colours of a panel's cells, as many pixels as they take."""
     fraction = panel.scale.fraction(panel.values)
     absent = np.isnan(fraction)
-    colors: ByteArray = np.rint(np.where(absent, 0, fraction) * (LEVELS - 1)).astype(np.uint8)
-    colors[absent] = NOT_A_NUMBER
+    colors: ByteArray = np.rint(np.where(absent, 0, fraction) * (COLOR_LEVELS - 1)).astype(np.uint8)
+    colors[absent] = NAN_INDEX
     rows, columns = (_stretched(count, cell) for count, cell in zip(colors.shape, frame.cell, strict=True))
     colors, visible = colors[rows][:, columns], panel.visible[rows][:, columns]
     if visible.all():
         return np.asarray(colors)
     across, down = np.arange(colors.shape[1]), np.arange(colors.shape[0])[:, None]
-    hatched = np.where((across + down) % STRIPES == 0, np.uint8(HATCH), np.uint8(ABSENT))
+    hatched = np.where((across + down) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
     shown: ByteArray = np.where(visible, colors, hatched)
     return shown
 
@@ -304,25 +320,25 @@ def _stretched(count: int, cell: float) -> NDArray[np.intp]:
 
 
 def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
-    size = round(TEXT * unit)
-    words = wrap_text(panel.quantity.name, BESIDE * unit - size, size)
+    size = round(TEXT_PIXELS * unit)
+    words = wrap_text(panel.quantity.name, LEGEND_PIXELS * unit - size, size)
     for number, word in enumerate(words):
         yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
     upper = round(top + (len(words) + 0.6) * size * 1.2)
     high = min(round(700 * unit), max(top + height - upper, round(200 * unit)))
-    levels = np.linspace(LEVELS - 1, 0, high).round().astype(np.uint8)
-    pixels[upper : upper + high, x : x + round(BAR * unit)] = levels[: pixels.shape[0] - upper, None]
+    levels = np.linspace(COLOR_LEVELS - 1, 0, high).round().astype(np.uint8)
+    pixels[upper : upper + high, x : x + round(BAR_PIXELS * unit)] = levels[: pixels.shape[0] - upper, None]
     ticks = panel.scale.ticks()
     for tick in ticks:
         y = upper + (1 - float(panel.scale.fraction(tick))) * (high - 1)
         text = panel.quantity.tick(tick, ticks[1] - ticks[0])
-        yield Mark(x + round((BAR + 10) * unit), y, text, size, anchor="lm")
+        yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
 
 
 def _title(title: str, margin: int, room: int, unit: float) -> Iterator[Mark]:
-    size = round(TITLE * unit)
-    while size > 0.7 * TITLE * unit and text_width(title, size, bold=True) > room:
+    size = round(TITLE_PIXELS * unit)
+    while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > room:
         size -= 2
     while title and text_width(title, size, bold=True) > room:
         title = title[:-2].rstrip() + "…"
-    yield Mark(margin, margin + TITLE * unit, title, size, bold=True)
+    yield Mark(margin, margin + TITLE_PIXELS * unit, title, size, bold=True)

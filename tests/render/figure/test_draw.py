@@ -12,7 +12,7 @@ from PIL import Image
 
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
-from attnviz.render.figure.theme import THEMES
+from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.comparison import comparison_report
 from attnviz.report.head_atlas import heads_report
@@ -130,7 +130,7 @@ def test_each_cell_has_the_colour_of_its_weight_and_masked_cells_are_absent(
             if column <= row:
                 assert (seen == wanted[row, column]).all()
             else:
-                papers = [hex_rgb(THEMES[theme][name]) for name in ("absent", "hatch")]
+                papers = [hex_rgb(THEME_COLORS[theme][name]) for name in ("absent", "hatch")]
                 assert (seen >= np.min(papers, axis=0)).all()
                 assert (seen <= np.max(papers, axis=0)).all()
                 assert len(np.unique(seen, axis=0)) > 1, "hatched, so that it is no colour of the scale"

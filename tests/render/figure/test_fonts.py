@@ -1,6 +1,6 @@
 import pytest
 
-from attnviz.render.figure.fonts import DEFAULT, Fonts, choose_fonts, font_runs, readable, shown_texts
+from attnviz.render.figure.fonts import DEFAULT_FAMILY, Fonts, choose_fonts, font_runs, readable, shown_texts
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.formats import draw
 from attnviz.report.heatmaps import build_report
@@ -13,7 +13,7 @@ NOWHERE = "\U000e1234"  # a code point that Unicode has not given to anything
 
 
 def test_latin_greek_and_hebrew_need_only_the_default_font() -> None:
-    assert choose_fonts(["Life", "café", "Γειά", "שלום"]) == Fonts((DEFAULT,), frozenset())
+    assert choose_fonts(["Life", "café", "Γειά", "שלום"]) == Fonts((DEFAULT_FAMILY,), frozenset())
 
 
 def test_what_no_font_has_is_missing_and_joiners_are_not() -> None:
@@ -31,7 +31,7 @@ def test_cjk_is_drawn_with_another_font_where_one_is_installed() -> None:
 
 def test_missing_characters_are_written_as_their_numbers_and_said() -> None:
     report = report_of(recorded(1, ["a", "x👋"], ["b"]), look=Look(title="👋 hello"))
-    shown = readable(picture_of(report), Fonts((DEFAULT,), frozenset("👋")))
+    shown = readable(picture_of(report), Fonts((DEFAULT_FAMILY,), frozenset("👋")))
     assert shown.title == "⟨U+1F44B⟩ hello"
     assert shown.panels[0].rows.labels == ("a", "x⟨U+1F44B⟩")
     advice = "No installed font has outlines of U+1F44B (waving hand sign); install Symbola (Debian: fonts-symbola)."

@@ -12,10 +12,10 @@ from PIL import Image
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.render.figure.letters import LEVELS, text_width
+from attnviz.render.figure.letters import COLOR_LEVELS, text_width
 from attnviz.render.figure.picture import picture_of
-from attnviz.render.figure.theme import THEMES, rgb
-from attnviz.render.figure.thumbnails import HATCH, UNNUMBERED, Sheet, arrange_sheet, palette
+from attnviz.render.figure.theme import THEME_COLORS, rgb
+from attnviz.render.figure.thumbnails import HATCH_INDEX, UNNUMBERED, Sheet, arrange_sheet, palette
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.colors import NAN
 from attnviz.report.comparison import comparison_report
@@ -63,7 +63,7 @@ def corner(sheet: Sheet, title: str) -> tuple[int, int]:
     """The upper left pixel of the thumbnail under a number: the first below it that is no paper."""
     [mark] = [mark for mark in sheet.marks if mark.text == title]
     y = round(mark.y)
-    while sheet.pixels[y, round(mark.x)] > LEVELS + 2:
+    while sheet.pixels[y, round(mark.x)] > COLOR_LEVELS + 2:
         y += 1
     return y, round(mark.x)
 
@@ -80,7 +80,7 @@ def test_each_thumbnail_is_its_head_with_queries_down_and_keys_across(theme: str
             for column in range(6):
                 seen = picture[y + run * row + run // 2, x + run * column + run // 2].astype(int)
                 if column > row:
-                    assert tuple(seen) in {rgb(THEMES[theme]["absent"]), rgb(THEMES[theme]["hatch"])}
+                    assert tuple(seen) in {rgb(THEME_COLORS[theme]["absent"]), rgb(THEME_COLORS[theme]["hatch"])}
                 else:
                     wanted = panel.scale.rgb(panel.values[row, column]).astype(int)
                     assert np.abs(seen - wanted).max() <= 6, "one of the palette's steps"
@@ -113,7 +113,7 @@ def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
     rows: dict[float, list[tuple[float, ...]]] = {}
     for box in boxes:
         rows.setdefault(box[3], []).append(box)
-        assert (sheet.pixels[round(box[1]) : round(box[3]), round(box[0])] > LEVELS + 2).all(), "on paper"
+        assert (sheet.pixels[round(box[1]) : round(box[3]), round(box[0])] > COLOR_LEVELS + 2).all(), "on paper"
         assert 0 <= box[0] <= box[2] <= sheet.pixels.shape[1]
     for row in rows.values():
         row.sort()
@@ -136,7 +136,7 @@ def test_nan_and_absence_have_colours_of_their_own() -> None:
     report = report_of(recording)
     sheet, colors = sheet_of(report), palette(picture_of(report))
     assert (colors[sheet.pixels] == NAN).all(axis=-1).any()
-    assert (sheet.pixels == HATCH).any()
+    assert (sheet.pixels == HATCH_INDEX).any()
     assert "NaN: 1 cell is no number, drawn pink (as ? without colour)." in report.remarks
 
 
