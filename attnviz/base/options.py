@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnviz.base.errors import AttnvizError, known_names, option
 
@@ -28,15 +28,8 @@ class Option:
     inspector: bool = True
 
 
-@dataclass(frozen=True)
-class Declared:
-    """A parameter with its option.
-
-    Attributes:
-        option: what it says of itself.
-        type: of its values, as a user writes them.
-        default: where it is not given.
-    """
+class Declared(NamedTuple):
+    """A parameter with its option, the type of its values as a user writes them, and its default."""
 
     option: Option
     type: Any

@@ -16,7 +16,6 @@ from attnviz.cli.options import (
     Half,
     Head,
     Input,
-    Only,
     Other,
     Output,
     Second,
@@ -173,7 +172,7 @@ def explain(
     output: Output,
     head: Head = "0",
     step: Step = None,
-    look: Annotated[Look, Only(("title", "ascii"))],
+    look: Annotated[Look, ("title", "ascii")],
 ) -> None:
     """Tell the computation of one head step by step, with its own numbers (-o notes.html or notes.md)."""
     from attnviz.cli.input import read_input

@@ -3,8 +3,9 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, get_args
 
 from typer import Argument
 from typer import Option as TyperOption
@@ -58,45 +59,27 @@ ARGUMENTS = ("text", "second")  # given without a name before them
 NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # where the parameter is called otherwise
 
 
-@dataclass(frozen=True)
-class Only:
-    """Stands in the annotated type of a command's group of which it takes but these options."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Group:
-    """The options that make one value of a command.
-
-    Attributes:
-        make: makes it of the options, given by name.
-        options: those that the command takes.
-        panel: of the help.
-    """
-
-    make: Callable[..., object]
-    options: dict[str, Declared]
-    panel: str | None
-
-
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with one parameter for every option of its groups, as typer reads parameters."""
+    """The command with one parameter for every option of its groups, as typer reads parameters.
+
+    A parameter of the command is an option itself, or a group: its type, or ``Annotated[type, names]`` of those of its
+    options that the command takes.
+    """
     singles = declared_options(command)
-    groups = {
-        name: _group(parameter.annotation)
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name not in singles
-    }
+    taken = inspect.signature(command).parameters.values()
+    groups = {each.name: _group(each.annotation) for each in taken if each.name not in singles}
     parameters = [
-        _parameter(name, declared, groups[place].panel if place in groups else None)
-        for place in inspect.signature(command).parameters
-        for name, declared in (groups[place].options if place in groups else {place: singles[place]}).items()
+        parameter
+        for each in taken
+        for parameter in (
+            groups[each.name].parameters if each.name in groups else [_parameter(each.name, singles[each.name])]
+        )
     ]
 
     def spread(**values: Any) -> None:
         built = {
-            place: group.make(**{name: values.pop(name) for name in group.options}) for place, group in groups.items()
+            name: group.make(**{each.name: values.pop(each.name) for each in group.parameters})
+            for name, group in groups.items()
         }
         command(**values, **built)
 
@@ -106,15 +89,22 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
     return spread
 
 
+class Group(NamedTuple):
+    """What makes one value of a command, and the parameters for it."""
+
+    make: Callable[..., object]
+    parameters: list[inspect.Parameter]
+
+
+@cache
 def _group(annotation: Any) -> Group:
-    """The group that a parameter of a command stands for: its type, or some of that type's options."""
-    only = [each.names for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Only)]
-    make, panel = GROUPS[annotation.__origin__ if only else annotation]
+    kind, *names = (annotation.__origin__, *annotation.__metadata__[0]) if get_args(annotation) else (annotation,)
+    make, panel = GROUPS[kind]
     options = declared_options(make)
-    return Group(make, {name: options[name] for name in (only[0] if only else options)}, panel)
+    return Group(make, [_parameter(name, options[name], panel) for name in names or options])
 
 
-def _parameter(name: str, declared: Declared, panel: str | None) -> inspect.Parameter:
+def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspect.Parameter:
     option = declared.option
     info = (
         Argument(help=option.help)
