@@ -306,13 +306,13 @@ def measure_queries(
 
     def add(rows: Rows) -> None:
         """Adds what some rows hold; in one of several threads at once."""
-        grid, choice = rows.grid, rows.grid.choices > 1
+        grid = rows.grid
         for name, function in functions.items():
             numbers[name][rows.places, grid.queries] = function(rows)
-        found = rows.received(choice)
+        found = rows.received
         with lock:
             received[rows.places, : found.shape[-1]] += found
-            chosen[grid.queries], seen[:] = choice, grid.seen
+            chosen[grid.queries], seen[:] = grid.has_choice, grid.seen
 
     _each_rows(maps, heads, add)
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen

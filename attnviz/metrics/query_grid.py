@@ -95,10 +95,13 @@ class QueryGrid:
     @cached_property
     def later(self) -> BoolArray:
         """Whether a later key is hidden from the query that others see, ``(queries, all keys)``."""
-        keys = np.arange(len(self.seen))
-        later = self.seen & (keys > self.positions[:, None])
-        later[:, : self.visible.shape[1]] &= ~self.visible
-        return np.asarray(later)
+        count, width = len(self.seen), self.visible.shape[1]
+        first, stop = (int(np.clip(place + 1, 0, count)) for place in self.positions[[0, -1]])
+        later = np.zeros((len(self.visible), count), dtype=bool)
+        later[:, first:stop] = self.seen[first:stop] & (np.arange(first, stop) > self.positions[:, None])
+        later[:, stop:] = self.seen[stop:]
+        later[:, first:width] &= ~self.visible[:, first:]
+        return later
 
     @cached_property
     def has_later(self) -> BoolArray:
@@ -147,6 +150,11 @@ class QueryGrid:
     def choices(self) -> IntArray:
         """How many keys each query sees, ``(queries,)``."""
         return np.asarray(np.count_nonzero(self.visible, axis=-1))
+
+    @cached_property
+    def has_choice(self) -> BoolArray:
+        """Whether each query sees two keys or more, ``(queries,)``."""
+        return np.asarray(self.choices > 1)
 
     @cached_property
     def distances(self) -> FloatArray:

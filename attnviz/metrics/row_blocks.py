@@ -67,9 +67,10 @@ class Rows(ABC):
     def weight_at(self, keys: IntArray) -> Float64Array:
         """The weight on one key for each query, ``(queries,)`` to ``(heads, queries)``; NaN where it is not visible."""
 
+    @property
     @abstractmethod
-    def received(self, queries: BoolArray) -> Float64Array:
-        """The weight that each key receives from these queries, ``(queries,)`` to ``(heads, keys)``."""
+    def received(self) -> Float64Array:
+        """The weight that each key receives from the queries that have a choice, ``(heads, keys)``."""
 
     def absent(self) -> Float64Array:
         """NaN for every query, ``(heads, queries)``: the metric has no meaning here."""
@@ -156,9 +157,10 @@ class NumpyRows(Rows):
         there, within, places = self.grid.places_of(keys)
         return where(there, self.weights[:, places, within])
 
-    def received(self, queries: BoolArray) -> Float64Array:
-        """The weight that each key receives from these queries."""
-        return np.asarray(queries.astype(self.weights.dtype) @ self.weights)
+    @property
+    def received(self) -> Float64Array:
+        """The weight that each key receives from the queries that have a choice."""
+        return np.asarray(self.grid.has_choice.astype(self.weights.dtype) @ self.weights)
 
     def _weighted(self, numbers: NDArray[Any]) -> Float64Array:
         """Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
@@ -198,11 +200,12 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[NumpyRows
 
 def grids(maps: CellMaps, spans: list[slice]) -> Iterator[QueryGrid]:
     """The grid of each run of queries, as far as its last visible key."""
-    everything = slice(0, len(maps.key_tokens))
+    factors, count = maps.cell_factors(), len(maps.key_tokens)
     seen = _seen(maps, spans)
     query_sentences, key_sentences = sentences_of(maps.query_tokens), sentences_of(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
-        visible = maps.visibility(span, everything)
+        reach = count if factors is None else max(1, factors.mask.reach(span, count).stop)
+        visible = maps.visibility(span, slice(0, reach))
         width = 1 + int(np.flatnonzero(visible.any(axis=0)).max(initial=0))
         yield QueryGrid(
             visible=visible[:, :width],

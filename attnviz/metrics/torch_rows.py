@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.machine import device_with_room
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import CountedCells, QueryGrid
@@ -20,9 +20,10 @@ from attnviz.streaming.plan import HIDDEN, LOG2_E
 from attnviz.streaming.torch_pass import tensor_of
 from attnviz.streaming.workers import spread
 
-BAND_CELLS = 2**20  # cells of a band of a head's rows
-MIN_ROWS = 16
-COARSE = 64.0  # a log-sum-exp beyond it is too large for metrics to be right to 1e-5 if products are done in float32
+BAND_CELLS = 2**21  # cells of a band of a head's rows
+MIN_ROWS, MAX_ROWS = 16, 256
+TILE_KEYS = {"cpu": 512, "cuda": 2**14}  # of a tile of a band: what stays in the cache
+MAX_FLOAT32_LOGSUMEXP = 64.0  # of a larger one products in float32 leave metrics less right than 1e-5
 
 
 class Moments(NamedTuple):
@@ -38,35 +39,78 @@ class Moments(NamedTuple):
         return np.abs(queries * self.weight - self.first), squares
 
 
+class LoadedRows(NamedTuple):
+    """A head's queries of a band, so that products with keys of a feature 1 more are exponents.
+
+    Attributes:
+        queries: ``(queries, features + 1)``, the last feature ``-log2 e · logsumexp``; in float64 where that is large.
+        place: where the head is held.
+        span: which queries.
+    """
+
+    queries: Tensor
+    place: int
+    span: slice
+
+
 class TorchRows(Rows):
-    """One head's rows of a grid.
+    """One head's rows of a grid, tile by tile of their keys, each summed up while it is in the processor's cache.
 
     A weight is ``2 ** exponent``, the exponent ``log2 e · (score − logsumexp)``.
 
     Attributes:
         weights: ``(queries, keys)``, 0 where not visible.
-        exponents: ``(queries, keys)``, spent once the entropy is known.
     """
 
     def __init__(self, grid: QueryGrid, place: int, held: int, bands: "TorchBands") -> None:
         super().__init__(grid, slice(place, place + 1))
-        self.held, self.bands = held, bands
-        self.exponents = bands.exponents(held, grid.span, slice(0, grid.visible.shape[1]), "exponents")
-        hidden = bands.tensor(~grid.visible[:, grid.first_hidden :])
-        masked = self.exponents[:, grid.first_hidden :]
-        self.unmasked = masked.clone() if grid.has_later.any() else masked
-        masked.masked_fill_(hidden, float(HIDDEN))
-        self.weights = torch.exp2(self.exponents, out=bands.memory("weights", self.exponents.shape))
+        count, width = grid.visible.shape
+        self.bands, self.loaded = bands, bands.load(held, grid.span)
+        self.weights = bands.memory("weights", (count, width))
+        self._entropy, self._peak = bands.zeros(count, torch.float64), bands.zeros(count)
+        self._received, self._near = bands.zeros(width), bands.zeros((3, count), torch.float64)
+        self._moments = [bands.zeros((count, 3), torch.float64) for _ in range(2)]
+        self._choice = bands.tensor(grid.has_choice.astype(np.float32))
+        before, after = (slice(0, grid.before), grid.before), (slice(grid.after, width), grid.after - 1)
+        for (span, origin), moments in zip((before, after), self._moments, strict=True):
+            powers = bands.tensor(grid.powers(span, origin))
+            for keys in bands.tiles(span):
+                moments += self._tile(keys) @ powers[keys.start - span.start : keys.stop - span.start]
+        for keys in bands.tiles(slice(grid.before, grid.after)):
+            self._add_near(self._tile(keys), keys)
 
-    @cached_property
+    def _tile(self, keys: slice) -> Tensor:
+        """The weights of some keys, ``(queries, keys)``, added to the sums but for those of distances."""
+        exponents = self.bands.exponents(self.loaded, keys)
+        if keys.stop > self.grid.first_hidden:
+            exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
+        weights = torch.exp2(exponents, out=self.weights[:, keys])
+        torch.maximum(self._peak, weights.amax(1), out=self._peak)
+        self._entropy -= exponents.mul_(weights).sum(1)
+        torch.mv(weights.T, self._choice, out=self._received[keys])
+        return weights
+
+    def _add_near(self, weights: Tensor, keys: slice) -> None:
+        """Adds Σ w, Σ w·distance and Σ w·distance² over keys among the positions of the band's queries."""
+        first = self.grid.before
+        steps = self.bands.tensor(self.grid.near_distances[:, keys.start - first : keys.stop - first])
+        weighted = weights * steps
+        self._near += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(steps).sum(1)])
+
+    @property
     def entropy(self) -> Float64Array:
         """The entropy of each row in bits."""
-        return np.maximum(-self._numbers(self.exponents.mul_(self.weights).sum(1)), 0)
+        return np.maximum(self._numbers(self._entropy), 0)
 
-    @cached_property
+    @property
     def peak(self) -> Float64Array:
         """The largest weight."""
-        return self._numbers(self.weights.amax(1))
+        return self._numbers(self._peak)
+
+    @property
+    def received(self) -> Float64Array:
+        """The weight that each key receives from the queries that have a choice."""
+        return self._numbers(self._received)
 
     @property
     def distance(self) -> Float64Array:
@@ -82,13 +126,12 @@ class TorchRows(Rows):
     def beyond(self) -> Float64Array:
         """Σ exp(score) over hidden later keys to that over visible ones."""
         grid, width, count = self.grid, self.grid.visible.shape[1], len(self.grid.seen)
-        later = grid.later[:, grid.first_hidden : width]
-        sums = self.unmasked.masked_fill_(self.bands.tensor(~later), float(HIDDEN)).exp2_().sum(1)
-        if width < count:
-            exponents = self.bands.exponents(self.held, grid.span, slice(width, count), "beyond")
-            if not grid.all_later:
-                exponents.masked_fill_(self.bands.tensor(~grid.later[:, width:]), float(HIDDEN))
-            sums = sums + exponents.exp2_().sum(1)
+        sums = self.bands.zeros(len(grid.visible), torch.float64)
+        for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), count)):
+            exponents = self.bands.exponents(self.loaded, keys)
+            if keys.start < width or not grid.all_later:
+                exponents.masked_fill_(self.bands.tensor(~grid.later[:, keys]), float(HIDDEN))
+            sums += exponents.exp2_().sum(1)
         return self._numbers(sums)
 
     def mass(self, cells: CountedCells) -> Float64Array:
@@ -106,22 +149,14 @@ class TorchRows(Rows):
         there, within, places = self.grid.places_of(keys)
         return where(there, self._numbers(self.weights[self.bands.tensor(places), self.bands.tensor(within)]))
 
-    def received(self, queries: BoolArray) -> Float64Array:
-        """The weight that each key receives from these queries."""
-        return self._numbers(torch.mv(self.weights.T, self.bands.tensor(queries.astype(np.float32))))
-
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
         """The mean distance and the mean squared distance: keys before and after the band by their moments."""
-        grid, before, after = self.grid, self.grid.before, self.grid.after
-        steps = self.bands.tensor(grid.near_distances)
-        within = self.weights[:, before:after].clone()
-        near = [within.sum(1), within.mul_(steps).sum(1), within.mul_(steps).sum(1)]
-        sums = np.stack([self._numbers(each)[0] for each in near])
-        for keys, origin in ((slice(0, before), before), (slice(after, None), after - 1)):
-            found = self.weights[:, keys] @ self.bands.tensor(grid.powers(keys, origin))
+        positions = self.grid.positions.astype(np.float64)
+        sums = self._numbers(self._near)[0]
+        for found, origin in zip(self._moments, (self.grid.before, self.grid.after - 1), strict=True):
             moments = Moments(*self._numbers(found)[0].T)
-            sums += np.stack([moments.weight, *moments.distances(grid.positions.astype(np.float64) - origin)])
+            sums += np.stack([moments.weight, *moments.distances(positions - origin)])
         if self.bands.factors.sink is None:  # then a row's weights add up to 1 but for rounding
             sums /= np.where(sums[0] > 0, sums[0], 1)
         return sums[1][None], sums[2][None]
@@ -141,10 +176,7 @@ class TorchBands:
 
     def __init__(self, factors: Factors, held: list[int]) -> None:
         self.factors, self.device = factors, device_with_room(factors.device or "cpu")
-        self.keys = {
-            key_head: self.tensor(np.asarray(factors.keys[key_head], dtype=np.float32))
-            for key_head in {factors.key_heads[place] for place in held}
-        }
+        self.keys = {key_head: self._keys(key_head) for key_head in {factors.key_heads[place] for place in held}}
         self._memory = threading.local()
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
@@ -159,32 +191,51 @@ class TorchBands:
             setattr(self._memory, name, held)
         return held[: shape[0] * shape[1]].view(shape)
 
-    def exponents(self, place: int, queries: slice, keys: slice, name: str) -> Tensor:
-        """The exponents of a block as if all were visible, ``(queries, keys)``, in memory of that name."""
-        factors, softcap = self.factors, self.factors.softcap
-        reference = np.maximum(-factors.reference(place, queries), HIDDEN)
-        coarse = bool((np.abs(reference[reference > HIDDEN]) > COARSE).any())
-        kind: type[np.floating[Any]] = np.float64 if coarse else np.float32
-        own = self.tensor(np.multiply(factors.queries[place, queries], kind(factors.scale * LOG2_E), dtype=kind))
-        offsets, columns = self.tensor(reference * kind(LOG2_E)), self.keys[factors.key_heads[place]][keys].T
-        out = self.memory(name, (len(own), columns.shape[1]))
-        products = out.double() if coarse else out
+    def zeros(self, shape: int | tuple[int, ...], kind: torch.dtype = torch.float32) -> Tensor:
+        """Zeros on the device."""
+        return torch.zeros(shape, dtype=kind, device=self.device)
+
+    def tiles(self, keys: slice) -> list[slice]:
+        """The keys in tiles."""
+        width = TILE_KEYS["cpu" if self.device == "cpu" else "cuda"]
+        return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
+
+    def load(self, place: int, span: slice) -> LoadedRows:
+        """A head's queries of a band."""
+        reference = np.maximum(-self.factors.reference(place, span), HIDDEN)
+        large = bool((np.abs(reference[reference > HIDDEN]) > MAX_FLOAT32_LOGSUMEXP).any())
+        kind: type[np.floating[Any]] = np.float64 if large else np.float32
+        own = np.multiply(self.factors.queries[place, span], kind(self.factors.scale * LOG2_E), dtype=kind)
+        return LoadedRows(self.tensor(np.concatenate([own, reference * kind(LOG2_E)], axis=1)), place, span)
+
+    def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
+        """The exponents of a tile as if all were visible, ``(queries, keys)``, in memory that the next tile reuses."""
+        queries, softcap = rows.queries, self.factors.softcap
+        columns = self.keys[self.factors.key_heads[rows.place]][keys].to(queries.dtype)
+        out = self.memory("exponents", (len(queries), len(columns)))
+        products = out if queries.dtype == out.dtype else out.to(queries.dtype)
         if softcap is None:
-            torch.addmm(offsets, own, columns.to(own.dtype), out=products)
+            torch.mm(queries, columns.T, out=products)
         else:
             cap = softcap * LOG2_E
-            torch.mm(own, columns.to(own.dtype), out=products).div_(cap).tanh_().mul_(cap).add_(offsets)
-        if coarse:
+            torch.mm(queries[:, :-1], columns[:, :-1].T, out=products).div_(cap).tanh_().mul_(cap)
+            products += queries[:, -1:]
+        if products is not out:
             out.copy_(products)
-        if factors.bias:
-            out += self.tensor(factors.bias.block([place], queries, keys)[0] * np.float32(LOG2_E))
+        if self.factors.bias:
+            out += self.tensor(self.factors.bias.block([rows.place], rows.span, keys)[0] * np.float32(LOG2_E))
         return out
+
+    def _keys(self, key_head: int) -> Tensor:
+        """The keys of a head with a feature 1 more, ``(keys, features + 1)``."""
+        keys = np.asarray(self.factors.keys[key_head], dtype=np.float32)
+        return self.tensor(np.concatenate([keys, np.ones((len(keys), 1), np.float32)], axis=1))
 
 
 def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[Rows], None]) -> None:
     """Calls a function with the rows of each head over each band of queries, in several threads at once on the CPU."""
     count, keys, held = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
-    bands, height = TorchBands(factors, held), max(MIN_ROWS, BAND_CELLS // keys)
+    bands, height = TorchBands(factors, held), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, place: int) -> None:

@@ -18,6 +18,7 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import Window, cell_maps
 from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows
+from attnviz.metrics import torch_rows
 from attnviz.metrics.metrics import METRICS, entropy, find_metric, induction, measure, measure_heads, measure_queries
 from attnviz.metrics.query_grid import sentences_of
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
@@ -315,6 +316,7 @@ def test_every_metric_of_factors_under_a_mask_is_that_of_a_dense_computation(
     monkeypatch.setattr(rows, "BLOCK_CELLS", cells)
     monkeypatch.setattr(rows, "LONG_CELLS", cells)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", cells)
+    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", cells // 2**8)
     ids = np.random.default_rng(1).integers(0, 9, 90)
     keys, queries = (replace(Tokens.numbered(count), ids=ids[-count:].copy()) for count in (90, 70))
     held = with_factors(factored(mask), device=device)
@@ -334,6 +336,7 @@ def test_every_metric_by_torch_is_that_of_a_dense_computation_whatever_the_rules
 ) -> None:
     monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
     monkeypatch.setattr("attnviz.metrics.torch_rows.BAND_CELLS", 17 * 90)
+    monkeypatch.setitem(torch_rows.TILE_KEYS, "cpu", 13)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     maps = replace(with_factors(factored(**CASES[case]), device="cpu"), kind="self")
