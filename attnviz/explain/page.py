@@ -4,7 +4,7 @@ import re
 from html import escape
 from typing import IO
 
-from attnviz.explain.tables import ABSENT, GAP, Explanation, Step, Table
+from attnviz.explain.tables import ABSENT_SIGN, GAP_SIGN, Explanation, Step, Table
 from attnviz.report.colors import ink_on
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -98,11 +98,13 @@ def _table(table: Table) -> str:
 def _cells(table: Table, row: int) -> list[str]:
     texts = table.cells[row]
     if table.scale is None:
-        return [f'<td class="none">{text}</td>' if text in (GAP, ABSENT) else f"<td>{text}</td>" for text in texts]
+        return [
+            f'<td class="none">{text}</td>' if text in (GAP_SIGN, ABSENT_SIGN) else f"<td>{text}</td>" for text in texts
+        ]
     papers = table.scale.rgb(table.values[row])
     return [
         f'<td class="none">{text}</td>'
-        if text in (GAP, ABSENT)
+        if text in (GAP_SIGN, ABSENT_SIGN)
         else f'<td style="background:{_hex(paper)};color:{_hex(ink)}">{text}</td>'
         for text, paper, ink in zip(texts, papers.tolist(), ink_on(papers).tolist(), strict=True)
     ]

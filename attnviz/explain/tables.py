@@ -11,11 +11,11 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 
-MAX_ROWS = 12
-MAX_LABEL_WIDTH = 14
+MAX_TABLE_ROWS = 12
+MAX_ROW_LABEL_WIDTH = 14
 MAX_COLUMN_LABEL_WIDTH = 8
-GAP = "…"
-ABSENT = "·"
+GAP_SIGN = "…"
+ABSENT_SIGN = "·"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Table:
     @property
     def gap(self) -> int | None:
         """The column that stands for those left out."""
-        gaps = [column for column in range(len(self.columns)) if all(row[column] == GAP for row in self.cells)]
+        gaps = [column for column in range(len(self.columns)) if all(row[column] == GAP_SIGN for row in self.cells)]
         return gaps[0] if gaps else None
 
     @property
@@ -132,13 +132,13 @@ class Matrix:
 
 
 def cut_table(matrix: Matrix, room: int) -> Table:
-    """The table of a matrix, cut in the middle to at most ``room`` characters a line and ``MAX_ROWS`` rows."""
-    rows = keep_ends(len(matrix.rows), MAX_ROWS)
+    """The table of a matrix, cut in the middle to at most ``room`` characters a line and ``MAX_TABLE_ROWS`` rows."""
+    rows = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
     columns = keep_ends(len(matrix.columns), max(3, _columns_that_fit(matrix, room)))
     return Table(
         title=matrix.title,
-        rows=tuple(GAP if row is None else matrix.rows[row] for row in rows),
-        columns=tuple(GAP if column is None else matrix.columns[column] for column in columns),
+        rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in rows),
+        columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in columns),
         cells=tuple(tuple(_cell(matrix, row, column) for column in columns) for row in rows),
         values=_kept_values(matrix, rows, columns),
         scale=matrix.scale,
@@ -151,14 +151,14 @@ def _columns_that_fit(matrix: Matrix, room: int) -> int:
     shown = matrix.values[matrix.seen]
     longest = max(len(format(end, matrix.spec)) for end in (shown.min(), shown.max())) if shown.size else 1
     width = 1 + max(longest, *(min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns))
-    label = 1 + min(MAX_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
+    label = 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
     return (room - label) // width
 
 
 def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
     if row is None or column is None:
-        return GAP
-    return format(matrix.values[row, column], matrix.spec) if matrix.seen[row, column] else ABSENT
+        return GAP_SIGN
+    return format(matrix.values[row, column], matrix.spec) if matrix.seen[row, column] else ABSENT_SIGN
 
 
 def _kept_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:

@@ -5,7 +5,15 @@ from typing import IO
 
 from rich.cells import cell_len
 
-from attnviz.explain.tables import ABSENT, GAP, MAX_COLUMN_LABEL_WIDTH, MAX_LABEL_WIDTH, Explanation, Step, Table
+from attnviz.explain.tables import (
+    ABSENT_SIGN,
+    GAP_SIGN,
+    MAX_COLUMN_LABEL_WIDTH,
+    MAX_ROW_LABEL_WIDTH,
+    Explanation,
+    Step,
+    Table,
+)
 from attnviz.render.terminal.lines import Line, Span, fit, print_lines, right, wrap
 from attnviz.report.colors import ink_on
 
@@ -97,7 +105,7 @@ def _band(blocks: list[list[Line]]) -> list[Line]:
 
 
 def _label_width(table: Table) -> int:
-    return 1 + min(MAX_LABEL_WIDTH, max(cell_len(row) for row in table.rows))
+    return 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in table.rows))
 
 
 def _cell_widths(table: Table) -> list[int]:
@@ -128,7 +136,7 @@ def _cut(table: Table, width: int) -> list[str]:
 
 def _cells(table: Table, row: int, widths: list[int], colored: bool) -> Line:
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
-    plain = [cell in (GAP, ABSENT) for cell in table.cells[row]]
+    plain = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
     if table.scale is None or not colored:
         return [Span(text, style="dim" if dim else "") for text, dim in zip(texts, plain, strict=True)]
     papers = table.scale.rgb(table.values[row])

@@ -7,7 +7,7 @@ from attnviz.explain.tables import Matrix, Table, cut_table
 from attnviz.models.computation import Computation
 
 MAX_TERMS = 3
-MAX_EXPONENT = 12  # a power of e that is still read at a glance
+MAX_WRITTEN_EXPONENT = 12  # a power of e that is still read at a glance
 PAIRS = 20_000  # random pairs of q and k whose products are measured
 
 
@@ -57,7 +57,7 @@ def weight_example(computation: Computation, head: int) -> str:
     scores, visible = computation.scores[head, row].astype(np.float64), computation.visible[row]
     column = int(np.argmax(np.where(visible, scores, -np.inf)[:MAX_TERMS]))
     largest = float(scores[visible].max(initial=-np.inf))
-    less = largest if MAX_EXPONENT < abs(largest) < np.inf else 0.0
+    less = largest if MAX_WRITTEN_EXPONENT < abs(largest) < np.inf else 0.0
     scores = scores - less
     powers = np.exp(scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in powers[:MAX_TERMS])
