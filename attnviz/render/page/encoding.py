@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 
-ABSENT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
+ABSENT_WEIGHT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
 DIGITS = np.frombuffer(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", dtype=np.uint8
 )  # of Python's base64.b85encode, with a comma for "<", so that no tag and no comment can begin
@@ -76,7 +76,7 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
         AttnvizError: if codes cannot stand for a weight because it is not within 0 to 1.
     """
     if precision.exact:
-        return np.asarray(np.where(visible, weights, ABSENT))
+        return np.asarray(np.where(visible, weights, ABSENT_WEIGHT))
     roots = np.where(visible, weights, np.float32(0))
     least, most = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN where any is
     nothing = np.isnan(roots) if np.isnan(most) else None

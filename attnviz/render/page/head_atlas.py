@@ -15,7 +15,7 @@ from attnviz.report.colors import colormap, ink_on
 from attnviz.report.panels import Panel
 from attnviz.report.report import HeadAtlas
 
-SHADES = 64  # classes of colours
+SHADE_CLASSES = 64  # classes of colours
 POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
 STYLE = """:root { color-scheme: light dark; --paper: #fff; --ink: #1d2027; --dim: #5c6370; --line: #d9dce3 }
 @media (prefers-color-scheme: dark) { :root { --paper: #14161b; --ink: #e7e9ee; --dim: #9aa1ad; --line: #343944 } }
@@ -57,7 +57,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
 
 def _shades(name: str) -> str:
     """A class for each of the colours, with the ink that is legible on it."""
-    paper = colormap(name)[[round(shade * 255 / (SHADES - 1)) for shade in range(SHADES)]]
+    paper = colormap(name)[[round(shade * 255 / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
     pairs = enumerate(zip(paper.tolist(), ink_on(paper).tolist(), strict=True))
     return "".join(f".c{shade} {{ background: {_hex(back)}; color: {_hex(ink)} }}\n" for shade, (back, ink) in pairs)
 
@@ -72,7 +72,7 @@ def _figure(panel: Panel, rows: dict[tuple[int, int], HeadRow]) -> str:
     ends = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     said = f"{metric.meaning}; {metric.unit}, coloured from {ends}"
     header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
-    shades = panel.scale.fraction(panel.values) * (SHADES - 1)
+    shades = panel.scale.fraction(panel.values) * (SHADE_CLASSES - 1)
     body = []
     for place, layer in enumerate(panel.rows.labels):
         cells = []

@@ -17,8 +17,8 @@ from attnviz.report.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 
-HALF_ROUNDING = 2.0**-10 + 2.0**-22  # how far a product of two numbers in float16 may be from their own, of its size
-MAX_EXPONENT = 15  # the largest number of a head is kept below 2 to this, well within float16
+FLOAT16_ROUNDING = 2.0**-10 + 2.0**-22  # how far a product of two numbers in float16 may be from their own, of its size
+MAX_FLOAT16_EXPONENT = 15  # the largest number of a head is kept below 2 to this, well within float16
 OVERVIEW_SHARE = 0.015  # bytes of an overview to those of the factors
 MAX_OVERVIEW_SIDE = 512  # pixels
 PAGE_BYTES_PER_BYTE = 1.1  # of float16 factors, about: deflated, then five characters for four bytes
@@ -106,7 +106,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
     about = {
         "features": features,
         "unit": factors.scale * 2.0 ** (exponent + keys.exponents[number]),
-        "rounding": 0.0 if exact and keys.exact[number] else HALF_ROUNDING,
+        "rounding": 0.0 if exact and keys.exact[number] else FLOAT16_ROUNDING,
         "softcap": factors.softcap,
         "parts": {name: len(part) for name, part in given.items()},
         "mask": _about_mask(factors.mask, head),
@@ -120,7 +120,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
 def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
     """The numbers over a power of two that brings them into float16's range; its exponent; whether none was rounded."""
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
-    exponent = math.frexp(largest)[1] - MAX_EXPONENT if largest else 0
+    exponent = math.frexp(largest)[1] - MAX_FLOAT16_EXPONENT if largest else 0
     scaled = np.ldexp(numbers, -exponent)
     half = scaled.astype(np.float16)
     return half, exponent, bool(np.array_equal(half.astype(np.float32), scaled, equal_nan=True))

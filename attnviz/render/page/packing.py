@@ -23,13 +23,13 @@ from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
 
 THUMBNAIL_SIDE = 48  # cells a side
-BAND_CELLS = 4_000_000  # cells that are compared at once
+MAX_BAND_CELLS = 4_000_000  # cells that are compared at once
 CHECKED_CELLS = 4  # cells of a row on which its log-sum-exp is checked
 SCORES_SENTENCE = "Scores follow from them and each row’s log-sum-exp, and are shown with their error."
 # The least ``high`` times keys: with codes up to 253 and rows that sum to one, the mean square of a row's codes is then
 # at most 253² / 80, and no distribution of codes with that mean square has quite 6 bits.
 MIN_HIGH_TIMES_KEYS = 80
-SCORE_TOLERANCE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights may come from bfloat16
+LOG_SUM_EXP_TOLERANCE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights may come from bfloat16
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: Key
 
 def _factored_reach(head: HeadCells) -> float:
     """The largest absolute change, looked for in bands of queries."""
-    spans = bands(head.queries, head.keys.stop - head.keys.start, BAND_CELLS)
+    spans = bands(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
         _reach([read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()]) for span in spans
@@ -227,7 +227,7 @@ def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> 
     with np.errstate(divide="ignore", invalid="ignore"):
         lse = scores[rows, best].astype(np.float64) - np.log(weights[rows, best].astype(np.float64))
         misses = np.abs(np.log(weights[:, columns]) + lse[:, None] - scores[:, columns])
-    wrong = visible[:, columns] & (weights[:, columns] > 1e-4) & ~(misses <= SCORE_TOLERANCE)
+    wrong = visible[:, columns] & (weights[:, columns] > 1e-4) & ~(misses <= LOG_SUM_EXP_TOLERANCE)
     seen = visible[rows, best] & np.isfinite(lse)
     return np.where(seen & ~wrong.any(axis=-1), lse, np.nan).astype(np.float32)
 

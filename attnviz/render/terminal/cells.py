@@ -10,7 +10,7 @@ from attnviz.report.colors import ColorScale, Rgb, ink_on
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 
-LEGEND = 24  # columns of the colour scale
+LEGEND_COLUMNS = 24  # columns of the colour scale
 SHADES = "·░▒▓█"
 ASCII_SHADES = ".:-=+*#%@"
 
@@ -81,7 +81,7 @@ def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
 def legend(name: str, text: Callable[[float], str], scale: ColorScale, look: Look) -> Line:
     """The colours of a scale between the numbers at its ends, and what they are."""
     low, high = text(scale.low), text(scale.high)
-    columns = max(4, min(LEGEND, look.width - len(low) - len(high) - len(name) - 4))
+    columns = max(4, min(LEGEND_COLUMNS, look.width - len(low) - len(high) - len(name) - 4))
     values = np.linspace(scale.low, scale.high, columns)
     if look.colors and not look.ascii:
         bar = [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]

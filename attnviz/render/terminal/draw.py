@@ -23,8 +23,8 @@ from attnviz.report.report import (
     Thumbnails,
 )
 
-MAX_CELLS = 120  # a picture of more rows than this no longer fits a screen
-MARGIN = 12  # columns left for row labels where a map is pooled
+MAX_MAP_CELLS = 120  # a picture of more rows than this no longer fits a screen
+ROW_LABEL_COLUMNS = 12  # columns left for row labels where a map is pooled
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
@@ -34,7 +34,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def max_cells(look: Look) -> int:
     """The most rows or columns that fit this width, one column each."""
-    return max(8, min(look.width - MARGIN, MAX_CELLS))
+    return max(8, min(look.width - ROW_LABEL_COLUMNS, MAX_MAP_CELLS))
 
 
 def report_lines(report: Report) -> list[Line]:

@@ -10,7 +10,7 @@ from attnviz.render.terminal.lines import Line, Span, fit, right, widest
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
 
-GAP = 3  # columns between panels
+PANEL_GAP_COLUMNS = 3  # columns between panels
 MAX_HEADER_LINES = 10  # lines of key labels written downwards
 MAX_CELL_WIDTH = 10
 MIN_NUMBER_WIDTH = 3
@@ -39,7 +39,7 @@ def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables
         fitting = [
             replace(grid, across=_across(grid, columns, len(panels), together, look.width))
             for grid in grids
-            if grid.labels + 1 + wanted * (columns * grid.cell + GAP) - GAP <= look.width
+            if grid.labels + 1 + wanted * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS <= look.width
         ]
         numbered = [grid for grid in fitting if grid.numbers]
         if fitting:
@@ -80,7 +80,7 @@ def _lines(grid: CellGrid, panels: list[Panel]) -> float:
 
 def _across(grid: CellGrid, columns: int, count: int, together: int | None, width: int) -> int:
     """How many panels stand side by side: as many as fit, spread evenly over the bands."""
-    most = max(1, (width - grid.labels - 1 + GAP) // (columns * grid.cell + GAP))
+    most = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (columns * grid.cell + PANEL_GAP_COLUMNS))
     if together is not None:
         return together if most >= together else 1
     bands = -(-count // most)
@@ -98,7 +98,7 @@ def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
         line: Line = []
         for index, (block, width) in enumerate(zip(blocks, widths, strict=True)):
             part = block[row - (height - len(block))] if row >= height - len(block) else [Span(" " * width)]
-            line += [Span(" " * GAP), *part] if index else part
+            line += [Span(" " * PANEL_GAP_COLUMNS), *part] if index else part
         lines.append(line)
     return lines
 

@@ -7,7 +7,7 @@ from attnviz.report.colors import SEQUENTIAL, colormap
 from attnviz.report.look import Look
 from attnviz.report.report import Summary
 
-BAR = 4  # columns of a bar beside a number
+BAR_COLUMNS = 4  # columns of a bar beside a number
 BAR_COLOR = 140  # of 256: a green that stands out on dark and on light
 EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
@@ -27,7 +27,7 @@ def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[
     """The cells of one column, the header first, all of the same width."""
     header, texts = summary.header[place], [row[place] for row in summary.rows]
     bars = [row[place] for row in summary.bars] or [None] * len(texts)
-    beside = BAR + 1 if any(length is not None for length in bars) else 0
+    beside = BAR_COLUMNS + 1 if any(length is not None for length in bars) else 0
     width = max(widest(texts), cell_len(header) - beside)
     head = set_cell_size(header, width + beside) if left or beside else right(header, width)
     numbers = [Span(set_cell_size(text, width) if left else right(text, width)) for text in texts]
@@ -41,12 +41,12 @@ def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[
 
 
 def _bar(length: float | None, look: Look) -> Span:
-    """A bar in `BAR` columns, in eighths of one, or in whole ones where only ASCII can be drawn."""
-    eighths = round(min(max(length or 0.0, 0.0), 1.0) * BAR * 8)
+    """A bar in `BAR_COLUMNS` columns, in eighths of one, or in whole ones where only ASCII can be drawn."""
+    eighths = round(min(max(length or 0.0, 0.0), 1.0) * BAR_COLUMNS * 8)
     whole, part = divmod(eighths, 8)
     drawn = "#" * round(eighths / 8) if look.ascii else "█" * whole + EIGHTHS[part]
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
-    return Span(drawn.ljust(BAR), ink=color)
+    return Span(drawn.ljust(BAR_COLUMNS), ink=color)
 
 
 def _joined(cells: list[Line], gap: str) -> Line:

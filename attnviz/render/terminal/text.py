@@ -9,7 +9,7 @@ from attnviz.report.colors import ink_on
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 
-MIN_WRITTEN = 0.1  # of the scale: smaller weights are not written where there is no colour
+MIN_WRITTEN_SHARE = 0.1  # of the scale: smaller weights are not written where there is no colour
 
 
 def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
@@ -34,7 +34,7 @@ def _tokens(panel: Panel, look: Look) -> Iterator[Span]:
         elif colored:
             yield Span(text, ink=tuple(inks[place].tolist()), paper=tuple(papers[place].tolist()), style=style)
         else:
-            tells = fraction[place] >= MIN_WRITTEN or value == panel.peak
+            tells = fraction[place] >= MIN_WRITTEN_SHARE or value == panel.peak
             number = f" ({panel.quantity.text(value)})" if tells else ""
             yield Span(fit(label, look.width - len(number)).rstrip() + number, style=style)
 

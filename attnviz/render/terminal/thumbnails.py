@@ -10,20 +10,20 @@ from attnviz.render.terminal.lines import Line, Span, fit
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 
-MIN_THUMBNAIL, MAX_THUMBNAIL = 8, 16  # columns of a thumbnail
+MIN_THUMBNAIL_COLUMNS, MAX_THUMBNAIL_COLUMNS = 8, 16  # columns of a thumbnail
 GRID = CellGrid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
 
 
 def thumbnail_cells(look: Look) -> int:
     """The most rows or columns of one of many heads: twelve side by side where the terminal is wide, else six."""
-    across = 12 if look.width >= 12 * (MIN_THUMBNAIL + 1) else 6
-    return min(max((look.width + 1) // across - 1, MIN_THUMBNAIL), MAX_THUMBNAIL)
+    across = 12 if look.width >= 12 * (MIN_THUMBNAIL_COLUMNS + 1) else 6
+    return min(max((look.width + 1) // across - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
 def thumbnails(panels: list[Panel], look: Look) -> Iterator[Line]:
     """The panels of each group side by side, evenly over as few bands as the width allows."""
     side = max(len(panel.columns.labels) for panel in panels)
-    most = max(1, (look.width + 1) // (max(side, MIN_THUMBNAIL) + 1))
+    most = max(1, (look.width + 1) // (max(side, MIN_THUMBNAIL_COLUMNS) + 1))
     alike = len({panel.title for panel in panels}) < len(panels)
     for name, group in groupby(panels, lambda panel: panel.group):
         band = list(group)
@@ -38,7 +38,7 @@ def _thumbnail_band(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Thumbnails side by side, each under its number."""
     half = look.colors > 0 and not look.ascii
     draw_row = half_cells if half else block_cells
-    widths = [max(len(panel.columns.labels), MIN_THUMBNAIL) for panel in panels]
+    widths = [max(len(panel.columns.labels), MIN_THUMBNAIL_COLUMNS) for panel in panels]
     yield [
         part
         for panel, width in zip(panels, widths, strict=True)
