@@ -31,10 +31,10 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.render.terminal.lines import Line
 
-PAUSE = 0.2  # seconds at a metric before it is measured
-IDLE = 0.001  # seconds between slices of work, in which keys come first
-QUIET = 0.15  # seconds after a key in which nothing is refined
-REDRAW = 0.25  # seconds between two drawings of what is being refined
+SECONDS_BEFORE_MEASURING = 0.2  # at a metric
+SECONDS_BETWEEN_SLICES = 0.001  # of background work, so that keys come first
+SECONDS_BEFORE_REFINING = 0.15  # after a key
+SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map that is being refined
 Work = Callable[[], None]
 Save = Callable[[Screen, State, Path], None]
 
@@ -91,7 +91,7 @@ class Canvas(Widget):
         """Goes on with what is still to be computed, between keys."""
         if not self.working and self.here.size.enough:
             self.working = True
-            self.set_timer(IDLE, self.work)
+            self.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
     def work(self) -> None:
         """One slice: thumbnails on the screen first, then the others; when all are there, what threads do."""
@@ -114,7 +114,7 @@ class Canvas(Widget):
         """Has measured what heads are sorted by, where the user has stopped at it, and what else is unknown."""
         order = self.state.view.order
         if order is not None and not self.session.ranking.is_sorted(self.state.view):
-            self.set_timer(PAUSE, partial(self.measure, order))
+            self.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))
         elif (group := self.session.ranking.unnamed()) is not None:
             self.background.start("measure", partial(self.session.ranking.name, group), self.redraw)
         if self.session.wanted:
@@ -138,11 +138,11 @@ class Canvas(Widget):
         """Refines what is on the screen, in a thread, while no key is pressed."""
         drawn = time.monotonic()
         while block := next((each for each in self.session.wanted if not each.finished), None):
-            if time.monotonic() < self.pressed + QUIET:
-                time.sleep(QUIET / 5)
+            if time.monotonic() < self.pressed + SECONDS_BEFORE_REFINING:
+                time.sleep(SECONDS_BEFORE_REFINING / 5)
                 continue
             block.advance()
-            if time.monotonic() > drawn + REDRAW:
+            if time.monotonic() > drawn + SECONDS_BETWEEN_DRAWINGS:
                 self.call_later(self.redraw)
                 drawn = time.monotonic()
 
@@ -152,7 +152,7 @@ class Canvas(Widget):
         event.prevent_default()
         self.pressed = time.monotonic()
         if not self.lines:  # a key from before the first size is known waits for it
-            self.set_timer(PAUSE, partial(self.on_key, event))
+            self.set_timer(SECONDS_BEFORE_MEASURING, partial(self.on_key, event))
         elif self.state.prompt is not None:
             self.type(event)
         elif event.key in ("q", "ctrl+c"):

@@ -12,8 +12,8 @@ from attnviz.maps.words import join
 from attnviz.streaming.overview import bands, block_edges
 from attnviz.text.units import Units
 
-MAX_AT_ONCE = 1_000_000  # cells of a block that are pooled before the screen is drawn
-BAND_CELLS = 1_000_000  # cells that are computed at once where a block has no bound
+MAX_POOLED_CELLS = 1_000_000  # cells of a block that are pooled before the screen is drawn
+MAX_BAND_CELLS = 1_000_000  # cells that are computed at once where a block has no bound
 MAX_SAMPLED_CELLS = 1_000_000  # cells of the queries that stand for the others at first
 MIN_SAMPLED_QUERIES = 8  # queries
 Side = tuple[Units, slice]
@@ -128,7 +128,7 @@ def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, 
     total = np.zeros((len(edges) - 1, len(columns)))
     seen = np.zeros(total.shape, dtype=np.int64)
     for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
-        for band in bands(slice(start, stop), keys.stop - keys.start, BAND_CELLS):
+        for band in bands(slice(start, stop), keys.stop - keys.start, MAX_BAND_CELLS):
             window = head.maps.window((head.number,), band, keys)
             summed = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
             total[row] += np.add.reduceat(summed, columns)

@@ -21,7 +21,7 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size
 from attnviz.render.terminal.lines import Line
 
-ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[H", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
+ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
 MAX_THUMBNAIL_SECONDS = 0.1  # seconds
 SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
 
@@ -36,11 +36,11 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     try:
         tty.setcbreak(0, termios.TCSANOW)  # a key pressed now is not echoed, and waits for textual
         size = os.get_terminal_size(terminal.fileno())
-        terminal.write(ENTER + first_screen(session, Console(file=terminal), size, ascii))
+        terminal.write(ENTER_SCREEN + first_screen(session, Console(file=terminal), size, ascii))
         terminal.flush()
         yield
     except BaseException:
-        terminal.write(LEAVE)
+        terminal.write(LEAVE_SCREEN)
         terminal.flush()
         raise
     finally:

@@ -7,7 +7,7 @@ from attnviz.browse.cursor import Screen, find, first_ranked, open_head, settle,
 from attnviz.browse.layout import Tiles, levels, map_of, tiles
 from attnviz.browse.state import State
 
-LEAP = 10  # cells, with shift
+SHIFT_STEP = 10  # cells, with shift
 WORD_SCORES = "a word has no score; v shows weights, w tokens"
 
 
@@ -40,7 +40,7 @@ def press(screen: Screen, state: State, key: str) -> State:
 
 def _move(screen: Screen, state: State, key: str) -> State:
     down, across = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}[key.removeprefix("shift+")]
-    leap = LEAP if key.startswith("shift+") else 1
+    leap = SHIFT_STEP if key.startswith("shift+") else 1
     if not state.opened:
         return _move_head(tiles(screen.session, state, screen.size), state, down * leap, across * leap)
     shown = map_of(screen.session, state, screen.size, screen.colors)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 
-CHROME = 3  # the title above, the status and the hints below
+FIXED_LINES = 3  # the title above, the status and the hints below
 MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; ranked tiles have their number beside their name
 MAX_TILE_WIDTH = 42
 TILE_STEP = 4
@@ -151,7 +151,7 @@ class MapPane:
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
     """The overview's tiles: as large as show every head, and no smaller than can be read."""
-    body = size.height - CHROME
+    body = size.height - FIXED_LINES
     ranked = session.ranking.is_sorted(state.view)
     groups = [session.ranking.order(state.view)] if ranked else session.ranking.layers
     smallest = min(MIN_RANKED_TILE_WIDTH if ranked else MIN_TILE_WIDTH, size.width)
@@ -235,7 +235,7 @@ def text_lines(size: Size) -> int:
 
 def map_lines(size: Size) -> int:
     """Lines of the map pane, between the title and the text."""
-    return size.height - CHROME - text_lines(size)
+    return size.height - FIXED_LINES - text_lines(size)
 
 
 def _all_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:

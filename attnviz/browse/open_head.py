@@ -11,7 +11,7 @@ from attnviz.base.arrays import BoolArray
 from attnviz.browse.blocks import CellBlock
 from attnviz.browse.cursor import Screen, strongest_keys
 from attnviz.browse.layout import ANSI_COLORS, MapPane, map_lines, map_of, side_width, text_lines
-from attnviz.browse.pixels import CURSOR, legend, pixel_lines, row_spans, shade_span
+from attnviz.browse.pixels import CURSOR_COLOR, legend, pixel_lines, row_spans, shade_span
 from attnviz.browse.session import QueryRow
 from attnviz.browse.state import State
 from attnviz.render.terminal.lines import Line, Span, fit, right
@@ -20,7 +20,7 @@ from attnviz.text.units import Units
 
 BAR_WIDTH = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8
-OUTSIDE = 0.35  # brightness of what is not on the screen, in the minimap
+OFF_SCREEN_BRIGHTNESS = 0.35  # brightness of what is not on the screen, in the minimap
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ def _row(head: OpenHead, cells: CellBlock, row: int, cursor: int | None) -> Line
         text = _number(value, panel) if seen else "  · "
         span = shade_span(value, seen, panel.scale, colors, text, column == cursor)
         colored = column == cursor and colors > ANSI_COLORS
-        line.append(replace(span, ink=(255, 255, 255), paper=CURSOR, style="bold") if colored else span)
+        line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if colored else span)
     return line
 
 
@@ -314,7 +314,7 @@ def _dimmed(span: Span, above: bool, below: bool) -> Span:
 
 
 def _darker(color: tuple[int, int, int]) -> tuple[int, int, int]:
-    red, green, blue = (round(channel * OUTSIDE) for channel in color)
+    red, green, blue = (round(channel * OFF_SCREEN_BRIGHTNESS) for channel in color)
     return red, green, blue
 
 

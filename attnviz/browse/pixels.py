@@ -13,8 +13,8 @@ from attnviz.report.colors import DIVERGING, ColorScale, Rgb
 from attnviz.report.panels import Quantity
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
-CURSOR: Rgb = (255, 0, 170)
-MORE, LESS = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
+CURSOR_COLOR: Rgb = (255, 0, 170)
+INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
 
 
 def pixel_lines(cells: CellBlock, scale: ColorScale, colors: int, cursor: tuple[int, int] | None = None) -> list[Line]:
@@ -24,7 +24,7 @@ def pixel_lines(cells: CellBlock, scale: ColorScale, colors: int, cursor: tuple[
     height, width = cells.values.shape
     rgb = scale.rgb(cells.values)
     if cursor is not None:
-        rgb[cursor] = CURSOR
+        rgb[cursor] = CURSOR_COLOR
     colored = [[tuple(pixel) for pixel in row] for row in rgb.tolist()]
     seen = cells.visible.tolist()
     if cursor is not None:
@@ -88,7 +88,7 @@ def row_spans(cells: CellBlock, row: int, scale: ColorScale, colors: int, cell: 
     line = []
     for place, paper in enumerate(papers):
         if place == cursor:
-            line.append(Span("[]" if cell > 1 else "+", ink=(255, 255, 255), paper=CURSOR, style="bold"))
+            line.append(Span("[]" if cell > 1 else "+", ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold"))
         else:
             line.append(Span(" " * cell, paper=tuple(paper)) if seen[place] else Span("·".ljust(cell), style="dim"))
     return line
@@ -127,7 +127,7 @@ def _shaded_pairs(cells: CellBlock, scale: ColorScale, colors: int, cursor: tupl
 def _sign(value: float, scale: ColorScale, colors: int) -> Rgb | None:
     if scale.colormap != DIVERGING or not colors:
         return None
-    return MORE if value > 0 else LESS
+    return INCREASE_COLOR if value > 0 else DECREASE_COLOR
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 from attnviz.report.report import Heatmaps
 
-PICTURES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
+PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 
 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
@@ -25,8 +25,8 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
         AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
     """
     suffix = path.suffix.lower()
-    if suffix not in PICTURES:
-        raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURES)} works")
+    if suffix not in PICTURE_SUFFIXES:
+        raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURE_SUFFIXES)} works")
     if path.exists():
         raise AttnvizError(f"{str(path)!r} exists; another name works")
     report = picture(screen, state, FORMATS[suffix].medium(look).max_cells, look)

@@ -9,11 +9,11 @@ from rich.cells import cell_len, set_cell_size
 from attnviz.browse.blocks import CellBlock, RefinedBlock
 from attnviz.browse.cursor import Screen, metrics_meant
 from attnviz.browse.keys import BINDINGS
-from attnviz.browse.layout import CHROME, Tiles, tiles
+from attnviz.browse.layout import FIXED_LINES, Tiles, tiles
 from attnviz.browse.open_head import OpenHead, draw_head, lay_out, place_status
 from attnviz.browse.pixels import legend, pixel_lines
 from attnviz.browse.session import Session
-from attnviz.browse.state import MIN_SIZE, State
+from attnviz.browse.state import MIN_SCREEN_SIZE, State
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit
 from attnviz.report.captions import model_name, text_title
 from attnviz.report.colors import ColorScale
@@ -31,7 +31,7 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
     """Every line of the terminal, each exactly as wide as it."""
     size = screen.size
     if not size.enough:
-        lines = [[Span(f"attnviz browse needs {MIN_SIZE[0]} x {MIN_SIZE[1]}; q quits")]]
+        lines = [[Span(f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]}; q quits")]]
     elif state.help:
         lines = _help_lines(screen)
     elif state.opened:
@@ -60,7 +60,7 @@ def _with_overview(screen: Screen, state: State) -> list[Line]:
 
 
 def _framed(screen: Screen, state: State, body: list[Line], status: Line) -> list[Line]:
-    room = screen.size.height - CHROME
+    room = screen.size.height - FIXED_LINES
     blank: list[Line] = [[] for _ in range(room - len(body))]
     return [_title(screen, state), *body[:room], *blank, status, _hints(screen, state)]
 

@@ -6,7 +6,16 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.browse.blocks import MAX_AT_ONCE, CellBlock, InspectedHead, RefinedBlock, joined, pool, pooled, unit_cells
+from attnviz.browse.blocks import (
+    MAX_POOLED_CELLS,
+    CellBlock,
+    InspectedHead,
+    RefinedBlock,
+    joined,
+    pool,
+    pooled,
+    unit_cells,
+)
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.state import View
 from attnviz.maps.heads import cell_heads, choose, head_name
@@ -169,7 +178,7 @@ class Session:
             return []
         maps = self.heads[missing[0]][0]
         whole = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
-        if whole[0].stop * whole[1].stop > MAX_AT_ONCE:
+        if whole[0].stop * whole[1].stop > MAX_POOLED_CELLS:
             block = RefinedBlock(self._head(missing[0]), view, *whole, pixels, pixels)
             self._thumbnails.keep((missing[0], *key), block)
             return missing[:1]
@@ -205,7 +214,7 @@ class Session:
         units = self.units(head, view)
         queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
-        large = (queries.stop - queries.start) * (keys.stop - keys.start) > MAX_AT_ONCE
+        large = (queries.stop - queries.start) * (keys.stop - keys.start) > MAX_POOLED_CELLS
         if large and not fits and units[0].plain and units[1].plain:
             return self._refined(head, view, queries, keys, height, width)
         shown = replace(view, log=False, own=False, order=None, ascending=False)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-MIN_SIZE = (40, 12)  # columns and lines below which nothing useful can be drawn
+MIN_SCREEN_SIZE = (40, 12)  # columns and lines below which nothing useful can be drawn
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Size:
     @property
     def enough(self) -> bool:
         """Whether there is room to draw in."""
-        return self.width >= MIN_SIZE[0] and self.height >= MIN_SIZE[1]
+        return self.width >= MIN_SCREEN_SIZE[0] and self.height >= MIN_SCREEN_SIZE[1]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnviz.browse.first_screen import ENTER, first_screen
+from attnviz.browse.first_screen import ENTER_SCREEN, first_screen
 from attnviz.browse.session import Session
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
@@ -52,7 +52,7 @@ def test_terminal_is_given_back_however_it_ends(recording: Recording, tmp_path: 
         os.execv(sys.executable, [sys.executable, "-m", "attnviz", "browse", str(path)])
     before = termios.tcgetattr(terminal)
     written = read_until(terminal, b"q quits")
-    assert ENTER.encode() in written
+    assert ENTER_SCREEN.encode() in written
     if ending != "early":
         written += read_until(terminal, b"q quits")
     os.write(terminal, b"q") if ending == "q" else os.kill(child, signal.SIGTERM)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.browse.blocks import MAX_AT_ONCE
+from attnviz.browse.blocks import MAX_POOLED_CELLS
 from attnviz.browse.cursor import Screen, first_state
 from attnviz.browse.keys import press
 from attnviz.browse.layout import tiles
@@ -88,7 +88,7 @@ def test_sorted_heads_have_their_number_beside_their_name(screen: Screen) -> Non
 
 def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
     screen = Screen(Session(long_recording(1100)), Size(80, 24), colors=0)
-    assert MAX_AT_ONCE < 1100**2
+    assert MAX_POOLED_CELLS < 1100**2
     state = press(screen, first_state(screen), "enter")
     assert " preview: 1 query in 65, 0% refined " in text(draw_screen(screen, state))
     [block] = screen.session.wanted
