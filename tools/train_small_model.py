@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from attnviz.base.files import atomic_file
 from attnviz.metrics.metrics import measure
-from attnviz.models.trained import MODEL_FILE, START, TRAINED_TOKENS, build_model, maps_of_call, run_model
+from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, maps_of_call, run_model
 from attnviz.text.tokens import Tokens
 
 SEED = 4
@@ -100,14 +100,14 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
     segment = torch.where(distinct, torch.arange(tokens).expand(batch, -1), drawn)
     repeated = every_byte.gather(1, segment.gather(1, torch.arange(tokens) % period))
     known = torch.arange(tokens) >= period
-    return torch.cat([torch.full((batch, 1), START), repeated], dim=1), known.float()
+    return torch.cat([torch.full((batch, 1), START_TOKEN), repeated], dim=1), known.float()
 
 
 def check(model: torch.nn.ModuleDict, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
     """The model's figures on held-out segments of distinct bytes, each said twice."""
     random = torch.Generator().manual_seed(HELD_OUT_SEED)
     segments = torch.rand(texts, 256, generator=random).argsort(-1)[:, :segment]
-    ids = torch.cat([torch.full((texts, 1), START), segments, segments], dim=1)
+    ids = torch.cat([torch.full((texts, 1), START_TOKEN), segments, segments], dim=1)
     with torch.no_grad():
         logits, calls = run_model(model, ids)
     known = slice(segment + 1, 2 * segment)  # tokens whose successor has been seen after them before

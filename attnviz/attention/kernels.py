@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 
-FLASH = 1  # torch's number of the kernel that returns the log-sum-exp as well
+FLASH_BACKEND = 1  # torch's number of the kernel that returns the log-sum-exp as well
 KERNEL_AXES = 4  # batch, heads, tokens, features
-EXACT = (torch.float32, torch.float64)  # of narrower numbers the kernel sums rounded powers
+EXACT_DTYPES = (torch.float32, torch.float64)  # of narrower numbers the kernel sums rounded powers
 
 
 def has_kernel(device: torch.device) -> bool:
@@ -100,7 +100,7 @@ def _takes_kernel(given: dict[str, Any]) -> bool:
     plain = all(
         type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_kernel(tensor.device) for tensor in tensors
     )
-    plain = plain and given["query"].dtype in EXACT
+    plain = plain and given["query"].dtype in EXACT_DTYPES
     if not plain or given.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
         return False
-    return int(torch._fused_sdp_choice(**given)) == FLASH
+    return int(torch._fused_sdp_choice(**given)) == FLASH_BACKEND

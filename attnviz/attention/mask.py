@@ -7,8 +7,8 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError
 
-FAR = 2**62  # beyond every position
-BAND = 256  # rows of an explicit mask that are counted at once
+BEYOND_ALL_POSITIONS = 2**62  # beyond every position
+MAX_COUNTED_ROWS = 256  # rows of an explicit mask that are counted at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class Mask:
 
     def _span_of(self, row: int) -> tuple[int, int]:
         """What ``_span`` says of a single position, without the cost of arrays."""
-        start, stop = 0, FAR
+        start, stop = 0, BEYOND_ALL_POSITIONS
         if self.causal:
             stop = row + 1
         if self.window is not None:
@@ -130,7 +130,7 @@ class Mask:
 
     def _span(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """First key and end that causal, window and chunk leave the queries at these positions, not clipped."""
-        start, stop = np.zeros_like(rows), np.full_like(rows, FAR)
+        start, stop = np.zeros_like(rows), np.full_like(rows, BEYOND_ALL_POSITIONS)
         if self.causal:
             stop = rows + 1
         if self.window is not None:
@@ -144,8 +144,8 @@ class Mask:
         keys = slice(int(columns[0]), int(columns[-1]))
         counts = np.zeros((len(rows) - 1, len(columns) - 1), dtype=np.int64)
         for block, (first, last) in enumerate(zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)):
-            for start in range(first, last, BAND):
-                cells = self.visible(slice(start, min(start + BAND, last)), keys).sum(axis=0)
+            for start in range(first, last, MAX_COUNTED_ROWS):
+                cells = self.visible(slice(start, min(start + MAX_COUNTED_ROWS, last)), keys).sum(axis=0)
                 counts[block] += np.add.reduceat(cells, columns[:-1] - columns[0])
         return counts
 

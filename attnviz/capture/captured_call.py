@@ -16,7 +16,7 @@ from attnviz.capture.mask_rules import PositionRules, position_rules
 from attnviz.capture.recovered_factors import factors_of
 from attnviz.capture.sites import CallSite
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import COARSE, FactoredMaps, is_long
+from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps, is_long
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.streaming.factors import Factors
@@ -26,7 +26,7 @@ MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the f
 ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
-BAND = 512  # queries whose log-sum-exp is computed at once
+MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,18 +202,18 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
 def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
     """The logarithm of each row's sum for a held head, the sink included, ``(batch, queries)``, a band at a time."""
     alone = _alone(call, head, key_head)
-    rows = torch.split(torch.arange(call.shape[2], device=call.queries.device), BAND)
+    rows = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
     whole = torch.cat([alone.masked_scores([0], band).logsumexp(-1)[:, 0] for band in rows], dim=-1)
     return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
 
 
 def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
     """The same, ``(batch, heads, queries)``, computed again in float64 where float32 is too coarse for 1e-5."""
-    coarse = (logsumexp.abs() > COARSE) & logsumexp.isfinite()
+    coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
     refined = logsumexp.clone() if coarse.any() else logsumexp
     for head in torch.nonzero(coarse.any(-1).any(0))[:, 0].tolist():
         exact = _in_float64(_alone(call, head, key_heads[head]))
-        for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0].to(exact.queries.device), BAND):
+        for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0].to(exact.queries.device), MAX_BAND_QUERIES):
             found = exact.masked_scores([0], rows).logsumexp(-1)[:, 0]
             if call.sinks is not None:
                 found = torch.logaddexp(found, call.sinks[head].to(found))

@@ -16,7 +16,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.capture.calls import FactoredCall
 
-BAND = 256  # queries that are compared at once
+MAX_BAND_QUERIES = 256  # queries that are compared at once
 SAMPLED_QUERIES = 64  # from which the number of each distance is read, the first and the last among them
 
 
@@ -144,4 +144,4 @@ def _for_heads(array: FloatArray, heads: int) -> FloatArray:
 
 
 def _bands(cells: BoolArray) -> Iterator[slice]:
-    return (slice(start, min(start + BAND, len(cells))) for start in range(0, len(cells), BAND))
+    return (slice(start, min(start + MAX_BAND_QUERIES, len(cells))) for start in range(0, len(cells), MAX_BAND_QUERIES))

@@ -28,8 +28,8 @@ WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # what rounding explains, 
 SCORE_TOLERANCE = 1e-5  # in float32, times 1 + |score|
 SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
 SAMPLED_QUERIES = 64  # from which scale and bias are fitted, the first and the last among them
-BAND = 256  # queries that are compared at once
-EXACT = (torch.float32, torch.float64)
+MAX_BAND_QUERIES = 256  # queries that are compared at once
+EXACT_DTYPES = (torch.float32, torch.float64)
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
@@ -83,7 +83,7 @@ def _recovered(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> Fac
     visible = _shared_visible(call.before, heads)
     if visible is None:
         return None
-    if call.before.dtype not in EXACT:  # under autocast they were rounded before they were multiplied
+    if call.before.dtype not in EXACT_DTYPES:  # under autocast they were rounded before they were multiplied
         product = Product(*(each.to(call.before.dtype) for each in product))
     sample = _sample(call, product, visible, heads)
     for by_distance in (None, False, True):
@@ -196,8 +196,8 @@ def _largest_if_equal(
 
 def _is_exact(call: SoftmaxCall) -> bool:
     """Whether scores and weights are in float32 at least: under autocast the scores alone may be rounded."""
-    return call.before.dtype in EXACT and call.after.dtype in EXACT
+    return call.before.dtype in EXACT_DTYPES and call.after.dtype in EXACT_DTYPES
 
 
 def _bands(call: SoftmaxCall) -> list[slice]:
-    return [slice(start, start + BAND) for start in range(0, call.shape[2], BAND)]
+    return [slice(start, start + MAX_BAND_QUERIES) for start in range(0, call.shape[2], MAX_BAND_QUERIES)]

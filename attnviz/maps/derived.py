@@ -9,7 +9,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, MapTensors
 from attnviz.streaming.overview import Overview, bands, block_edges
 
-BAND_CELLS = 2**20  # of a head that are computed at once
+MAX_BAND_CELLS = 2**20  # of a head that are computed at once
 MAX_HELD_CELLS = 2**24  # of all heads of maps that are computed once and held
 
 
@@ -68,7 +68,7 @@ class DerivedMaps(CellMaps):
         edges = (queries.start + block_edges(queries.stop - queries.start, height)).tolist()
         columns = block_edges(keys.stop - keys.start, width)[:-1]
         for row, start in enumerate(edges[:-1]):
-            for band in bands(slice(start, max(edges[row + 1], start + 1)), keys.stop - keys.start, BAND_CELLS):
+            for band in bands(slice(start, max(edges[row + 1], start + 1)), keys.stop - keys.start, MAX_BAND_CELLS):
                 window = self.window((head,), band, keys)
                 shown = np.where(window.visible, window.weights[0], np.float32(0))
                 total[row] += np.add.reduceat(shown.sum(axis=0, dtype=np.float64), columns)

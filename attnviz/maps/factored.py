@@ -18,9 +18,9 @@ from attnviz.streaming.overview import Overview
 if TYPE_CHECKING:
     from attnviz.maps.tensor_file import Entry, StoredMaps
 
-COARSE = 16.0  # a log-sum-exp beyond it is too large for weights to be right to 1e-5 if all is done in float32
-LONG = 2048  # queries and keys beyond which maps are kept as factors
-HALF_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
+MAX_FLOAT32_LOGSUMEXP = 16.0  # with a larger log-sum-exp, weights computed in float32 are not right to 1e-5
+LONG_MAP_TOKENS = 2048  # queries and keys beyond which maps are kept as factors
+BFLOAT16_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
 BIAS_ARRAYS = ("relative", "by_key", "explicit")
 MASK_RULES = ("causal", "window", "chunk", "prefix", "offset")
 
@@ -95,7 +95,7 @@ class FactoredMaps(CellMaps):
         if isinstance(held.queries, HalfArray):
             return self
         queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (held.queries, held.keys))
-        return replace(self, factors=replace(held, queries=queries, keys=keys), rounding=HALF_ROUNDING)
+        return replace(self, factors=replace(held, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
 
     def to_tensors(self) -> MapTensors:
         """The factors' arrays, those that are not there left out, and the rules."""
@@ -126,7 +126,7 @@ class FactoredMaps(CellMaps):
         """
         fields: dict[str, Any] = {name: value for name, value in call.items() if name != "scale"}
         factors = _read_factors(stored, call)
-        rounding = HALF_ROUNDING if isinstance(factors.queries, HalfArray) else 0.0
+        rounding = BFLOAT16_ROUNDING if isinstance(factors.queries, HalfArray) else 0.0
         return cls(**fields, factors=factors, rounding=rounding)
 
     def _fill(
@@ -134,7 +134,8 @@ class FactoredMaps(CellMaps):
     ) -> None:
         """Writes a head's scores, and its weights as if all were seen, ``(queries, keys)``: in float64 where needed."""
         reference = self.factors.reference(place, queries)
-        coarse = bool((np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference)) > COARSE).any())
+        sizes = np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference))
+        coarse = bool((sizes > MAX_FLOAT32_LOGSUMEXP).any())
         computed: NDArray[Any] = np.empty(scores.shape) if coarse else scores
         self._score(place, queries, keys, computed)
         if coarse:
@@ -160,7 +161,7 @@ class FactoredMaps(CellMaps):
 
 def is_long(queries: int, keys: int) -> bool:
     """Whether maps of so many queries and keys are kept as factors where nothing else is asked for."""
-    return queries * keys > LONG**2
+    return queries * keys > LONG_MAP_TOKENS**2
 
 
 def _bounded(span: slice, count: int) -> slice:

@@ -14,7 +14,7 @@ from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 if TYPE_CHECKING:
     from attnviz.maps.tensor_file import StoredMaps
 
-MAX_BLOCKS = 512  # a side: as many as a large picture of one head has pixels
+MAX_BLOCKS_A_SIDE = 512  # a side: as many as a large picture of one head has pixels
 
 
 @final
@@ -141,5 +141,5 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
 
 def _blocks_of(count: int) -> int:
     """How many blocks so many cells make: each of as many cells as the fewest that do not make too many blocks."""
-    cells = -(-count // MAX_BLOCKS)
+    cells = -(-count // MAX_BLOCKS_A_SIDE)
     return -(-count // cells)

@@ -13,7 +13,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names, number_ranges, option
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.derived import BAND_CELLS, DerivedMaps
+from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import bands
 
@@ -134,7 +134,7 @@ def _mixed(heads: Heads, residual: float) -> Float64Array:
     """
     count = len(heads[0][0].query_tokens)
     mixed = np.zeros((count, count))
-    for band in bands(slice(0, count), count, BAND_CELLS):
+    for band in bands(slice(0, count), count, MAX_BAND_CELLS):
         for maps, head in heads:
             mixed[band] += maps.window((head,), band, slice(0, count)).weights[0]
     mixed /= len(heads)

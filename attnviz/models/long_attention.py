@@ -13,8 +13,8 @@ from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import overflow
 
-MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
-BAND = 256  # rows whose scores are held at once where no kernel gives the log-sum-exp
+CUDA_HEAD_MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
+MAX_BAND_QUERIES = 256  # rows whose scores are held at once where no kernel gives the log-sum-exp
 
 
 class Attention(NamedTuple):
@@ -65,7 +65,7 @@ def attention_and_logsumexp(
     """
     wide, device = values.shape[-1], queries.device
     widest = max(queries.shape[-1], wide)
-    widest += -widest % MULTIPLE if device.type == "cuda" else 0
+    widest += -widest % CUDA_HEAD_MULTIPLE if device.type == "cuda" else 0
     wide_queries, wide_keys, wide_values = (
         functional.pad(each, (0, widest - each.shape[-1])) for each in (queries, keys, values)
     )
@@ -94,8 +94,8 @@ def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> b
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
     """The log-sum-exp of each row, ``(batch, heads, queries)``, a band of rows at a time."""
     places, found = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device), []
-    for start in range(0, queries.shape[2], BAND):
-        scores = queries[:, :, start : start + BAND] @ keys.mT * scale
+    for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
+        scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale
         if causal:
             later = places[: keys.shape[2]] > places[start : start + scores.shape[2], None]
             scores.masked_fill_(later, -torch.inf)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"
 NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
-START = 256  # the token before the first byte
-VOCABULARY = 257
+START_TOKEN = 256  # the token before the first byte
+VOCABULARY_SIZE = 257
 POSITION_FEATURES = 64
 PERIOD_RANGE = (3.0, 3000.0)  # tokens, of the shortest and the longest wave
 TRAINED_TOKENS = 128
@@ -115,10 +115,10 @@ def build_model() -> "torch.nn.ModuleDict":
 
     from attnviz.attention.modules import MultiHeadAttention
 
-    embedding = nn.Embedding(VOCABULARY, EMBED_DIM)
+    embedding = nn.Embedding(VOCABULARY_SIZE, EMBED_DIM)
     nn.init.normal_(embedding.weight, std=0.5)
     layers = [MultiHeadAttention(EMBED_DIM, NUM_HEADS, bias=False, causal=True) for _ in range(NUM_LAYERS)]
-    unembedding = nn.Linear(EMBED_DIM, VOCABULARY, bias=False)
+    unembedding = nn.Linear(EMBED_DIM, VOCABULARY_SIZE, bias=False)
     return nn.ModuleDict({"embedding": embedding, "layers": nn.ModuleList(layers), "unembedding": unembedding})
 
 
@@ -178,7 +178,7 @@ def computation_of(model: "torch.nn.ModuleDict", layer: int, tokens: "Tokens") -
         tokens=tokens,
         key_tokens=tokens,
         cross=False,
-        vocabulary=VOCABULARY,
+        vocabulary=VOCABULARY_SIZE,
         features=features,
         context_features=features,
         query_weight=array_of(module.query.weight.T[None]),
@@ -238,7 +238,7 @@ def start_tokens(text: str) -> "Tokens":
     from attnviz.text.tokens import Tokens, tokenize
 
     tokens = tokenize(text, "byte")
-    before = {"ids": START, "words": -1, "special": True, "segments": 0}
+    before = {"ids": START_TOKEN, "words": -1, "special": True, "segments": 0}
     arrays = {name: np.concatenate([[value], getattr(tokens, name)]) for name, value in before.items()}
     offsets = np.concatenate([np.zeros((1, 2), dtype=np.int64), tokens.offsets])
     return Tokens(text=text, labels=("<start>", *tokens.labels), offsets=offsets, **arrays)

@@ -32,7 +32,7 @@ from attnviz.report.options import ReportOptions, with_cells
 from attnviz.report.panels import PERCENT, Panel
 from attnviz.report.report import Arcs, ShadedText
 from attnviz.report.scales import scale_remarks, share_scales
-from attnviz.text.tokens import PADDING, Tokens
+from attnviz.text.tokens import PADDING_LABEL, Tokens
 
 MAX_HEADS, MAX_ARC_TOKENS = 16, 120
 MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # of one text: on a page that grows and elsewhere
@@ -213,7 +213,7 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _is_padding(tokens: Tokens, place: int) -> bool:
-    return bool(tokens.special[place]) and tokens.labels[place] == PADDING
+    return bool(tokens.special[place]) and tokens.labels[place] == PADDING_LABEL
 
 
 def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:

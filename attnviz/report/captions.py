@@ -14,10 +14,10 @@ from attnviz.report.panels import PERCENT, WEIGHT, Panel
 from attnviz.report.report import Arcs, DrawnReport, ShadedText
 from attnviz.text.landmarks import LANDMARKS
 
-MAX_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
+MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MAX_NAMED_PANELS = 6  # one by one
-MAX_TITLE = 200  # characters; each medium cuts it to its own room
-MAX_TOKEN = 60  # characters of a token in a sentence
+MAX_TITLE_CHARACTERS = 200  # characters; each medium cuts it to its own room
+MAX_TOKEN_CHARACTERS = 60  # characters of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries and keys stand
 SINGULAR = {"queries": "query"}
 POOLED = {"mean": "the mean", "max": "the largest weight"}
@@ -30,7 +30,9 @@ def text_title(recording: Recording) -> str:
     texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
     words = " · ".join(filter(None, (" ".join(texts[item].split()) for item in sorted(texts))))
     shown = " ".join(visible_label(word) for word in words.split(" "))
-    return (shown if len(shown) <= MAX_TITLE else f"{shown[: MAX_TITLE - 1].rstrip()}…") or recording.model
+    return (
+        shown if len(shown) <= MAX_TITLE_CHARACTERS else f"{shown[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
+    ) or recording.model
 
 
 def report_title(recording: Recording, look: Look) -> str:
@@ -175,7 +177,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
 
 def quoted(label: str) -> str:
     """A token as a sentence names it, cut where it is very long."""
-    return f"“{label if len(label) <= MAX_TOKEN else f'{label[: MAX_TOKEN - 1]}…'}”"
+    return f"“{label if len(label) <= MAX_TOKEN_CHARACTERS else f'{label[: MAX_TOKEN_CHARACTERS - 1]}…'}”"
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -240,7 +242,7 @@ def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
     if not measured:
         return ()
     worst = max(measured)
-    if worst > MAX_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
+    if worst > MAX_OUTPUT_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
         return (
             f"Warning: in layer {measured[worst].layer} weights @ values differ by {worst:.1g} from the model's own "
             "attention output; these maps are not all of what it computed.",

@@ -26,9 +26,9 @@ METRIC_QUANTITIES = {
 }
 UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens"}
 FIRST_SHOWN = ("sink", "previous", "induction", "entropy", "self", "duplicate", "next", "distance", "special", "pair")
-CELL = 11  # columns of a number, its bar and a gap
-SPREAD = 5  # more where it is followed by its spread
-PATTERN = 24  # columns of a pattern
+NUMBER_COLUMNS = 11  # columns of a number, its bar and a gap
+SPREAD_COLUMNS = 5  # more where it is followed by its spread
+PATTERN_COLUMNS = 24  # columns of a pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +91,11 @@ def _shown(table: HeadTable, options: ReportOptions) -> tuple[Metric, ...]:
     present = {metric.name for metric in table.metrics}
     names = [name for name in dict.fromkeys((*wanted, *FIRST_SHOWN, *METRICS)) if name in present]
     heads = max(map(len, ("head", *map(_name, table.rows))))
-    patterns = min(PATTERN, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
+    patterns = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
     room = options.look.width - heads - patterns - 2
-    return tuple(METRICS[name] for name in names[: max(1, room // (CELL + SPREAD * (table.texts > 1)))])
+    return tuple(
+        METRICS[name] for name in names[: max(1, room // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
+    )
 
 
 def _summary(table: HeadTable, shown: tuple[Metric, ...]) -> Summary:
@@ -102,7 +104,7 @@ def _summary(table: HeadTable, shown: tuple[Metric, ...]) -> Summary:
     return Summary(
         header=("head", "pattern", *(metric.header for metric in shown)),
         rows=tuple(
-            (_name(row), fit_words(row.pattern, PATTERN), *(_cell(row, metric, several) for metric in shown))
+            (_name(row), fit_words(row.pattern, PATTERN_COLUMNS), *(_cell(row, metric, several) for metric in shown))
             for row in table.rows
         ),
         bars=tuple((None, None, *(_bar(row, metric, table) for metric in shown)) for row in table.rows),

@@ -14,8 +14,8 @@ STYLES = ("heatmap", "arcs", "text")
 POOLS = ("mean", "max")
 COLOR_SCALES = ("linear", "log")
 LIMITS = ("shared", "head")
-NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
-MAX_INCHES = 60
+NUMBER_PATTERN = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
+MAX_PICTURE_INCHES = 60
 BYTE_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 MIN_PAGE_BYTES = 100_000
 
@@ -177,10 +177,10 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
         known = f"{', '.join(SLIDES)}, 8x6 (inches) or {pixels} (pixels)"
         raise AttnvizError(f"{option('size')} {text!r} is no size; {known} works")
     sides = (float(match[1]), float(match[2]))
-    width, height = sides if max(sides) <= MAX_INCHES else (sides[0] / dpi, sides[1] / dpi)
-    if not (2 <= width <= MAX_INCHES and 2 <= height <= MAX_INCHES):
+    width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
+    if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
         given = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
-        raise AttnvizError(f"{given}; 2 to {MAX_INCHES} a side works")
+        raise AttnvizError(f"{given}; 2 to {MAX_PICTURE_INCHES} a side works")
     return width, height
 
 
@@ -192,7 +192,7 @@ def parse_limits(text: str) -> str | tuple[float, float]:
     """
     if text in LIMITS:
         return text
-    match = re.fullmatch(rf"({NUMBER}):({NUMBER})", text, re.ASCII)
+    match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", text, re.ASCII)
     if match is None:
         raise AttnvizError(f"{option('limits')} {text!r} are none; shared, head or two numbers as 0:0.5 works")
     low, high = float(match[1]), float(match[2])

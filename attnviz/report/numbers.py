@@ -11,7 +11,7 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import bands
 
-BLOCK_CELLS = 16_384  # of a block of several queries; a block of one may hold more
+MAX_BLOCK_CELLS = 16_384  # of a block of several queries; a block of one may hold more
 QUANTITIES = ("score", "weight")
 
 
@@ -61,7 +61,7 @@ class HeadCells:
 
     def blocks(self) -> Iterator[NumberBlock]:
         """The head's cells, query after query."""
-        for queries in bands(self.queries, self.keys.stop - self.keys.start, BLOCK_CELLS):
+        for queries in bands(self.queries, self.keys.stop - self.keys.start, MAX_BLOCK_CELLS):
             yield NumberBlock(queries, self._fields(queries))
 
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:

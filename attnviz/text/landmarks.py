@@ -11,7 +11,7 @@ from attnviz.text.tokens import Tokens, visible_label
 
 Mark = tuple[int, str]
 LANDMARKS = {"lines": ("line ", r"^.*\S"), "paragraphs": ("¶ ", r"(?:\A|\n[ \t]*\n)\s*\S")}
-MAX_LABEL_LENGTH = 30  # characters of a label
+MAX_LABEL_CHARACTERS = 30  # characters of a label
 
 
 @lru_cache(maxsize=8)
@@ -53,4 +53,7 @@ def _matches(text: str, mark: str) -> Iterator[Mark]:
             yield match.start() + len(match.group()) - len(match.group().lstrip()), f"{LANDMARKS[mark][0]}{number}"
         elif match.group().strip():
             words = visible_label(" ".join(match.group().split())).replace("␣", " ")
-            yield match.start(), words if len(words) <= MAX_LABEL_LENGTH else f"{words[: MAX_LABEL_LENGTH - 1]}…"
+            yield (
+                match.start(),
+                words if len(words) <= MAX_LABEL_CHARACTERS else f"{words[: MAX_LABEL_CHARACTERS - 1]}…",
+            )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self, TypedDict, get_args
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.options import Option
 
-MAX_NUMBER = 1_000_000  # of a layer or head, where a range goes further
+MAX_LAYER_OR_HEAD = 1_000_000  # of a layer or head, where a range goes further
 Span = tuple[int | None, int | None]
 AttentionPart = Literal["encoder", "decoder", "cross"]  # of an encoder-decoder
 ATTENTION_PARTS: tuple[AttentionPart, ...] = get_args(AttentionPart)
@@ -109,7 +109,7 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; {last}-{first} works")
-        numbers += range(first, min(last, MAX_NUMBER) + 1)
+        numbers += range(first, min(last, MAX_LAYER_OR_HEAD) + 1)
     return tuple(dict.fromkeys(numbers))
 
 

@@ -21,7 +21,7 @@ TOKENIZERS = ("word", "char", "byte")
 SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 JOINERS = ("\u200c", "\u200d")
 DOTTED_CIRCLE = "◌"
-PADDING = "[pad]"
+PADDING_LABEL = "[pad]"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,7 +68,7 @@ class Tokens:
         return replace(
             self,
             ids=np.concatenate([self.ids, none]),
-            labels=self.labels + (PADDING,) * missing,
+            labels=self.labels + (PADDING_LABEL,) * missing,
             offsets=np.concatenate([self.offsets, np.full((missing, 2), len(self.text), dtype=np.int64)]),
             words=np.concatenate([self.words, none]),
             special=np.concatenate([self.special, none < 0]),

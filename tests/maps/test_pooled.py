@@ -29,7 +29,7 @@ QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which
 @pytest.fixture(autouse=True)
 def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks a side as few as are worth reading."""
-    monkeypatch.setattr(maps_pooled, "MAX_BLOCKS", MOST)
+    monkeypatch.setattr(maps_pooled, "MAX_BLOCKS_A_SIDE", MOST)
 
 
 def whole_maps(causal: bool = True) -> DenseMaps:
@@ -107,7 +107,7 @@ class Additive(nn.Module):
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Recording:
-    monkeypatch.setattr("attnviz.maps.factored.LONG", 50)
+    monkeypatch.setattr("attnviz.maps.factored.LONG_MAP_TOKENS", 50)
     model = Additive()
     features = torch.randn(2, 3, 60, 4, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), attnviz.record(model, **options) as recording:

@@ -113,7 +113,7 @@ def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monke
     held = regroup(recording(), Selection(), how).maps[0]
     assert isinstance(held, DenseMaps)
     monkeypatch.setattr("attnviz.maps.derived.MAX_HELD_CELLS", 1)
-    monkeypatch.setattr("attnviz.maps.derived.BAND_CELLS", 3)
+    monkeypatch.setattr("attnviz.maps.derived.MAX_BAND_CELLS", 3)
     read = regroup(recording(), Selection(), how).maps[0]
     assert isinstance(read, JoinedMaps)
     count = len(held.query_tokens)

@@ -130,7 +130,7 @@ def test_maps_too_large_to_hold_are_combined_as_they_are_read(method: str, monke
     heads: Heads = [(dense_maps(0, causal=True), 0), (dense_maps(0), 2), (dense_maps(1), 1)]
     held = reduced(heads, method)
     monkeypatch.setattr("attnviz.maps.derived.MAX_HELD_CELLS", 1)
-    monkeypatch.setattr("attnviz.maps.derived.BAND_CELLS", 8)
+    monkeypatch.setattr("attnviz.maps.derived.MAX_BAND_CELLS", 8)
     read = reduce_heads(heads, method)
     assert isinstance(read, CombinedMaps)
     one, other = (maps.window((0,), slice(1, QUERIES), slice(2, KEYS)) for maps in (held, read))
@@ -144,7 +144,7 @@ def test_maps_too_large_to_hold_are_combined_as_they_are_read(method: str, monke
 
 def test_rollout_in_bands_is_that_of_whole_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = reduced(two_layers(), "rollout")
-    monkeypatch.setattr("attnviz.metrics.combine.BAND_CELLS", 1)
+    monkeypatch.setattr("attnviz.metrics.combine.MAX_BAND_CELLS", 1)
     np.testing.assert_array_equal(reduced(two_layers(), "rollout").weights, whole.weights)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnviz.models.trained import START, load_model
+from attnviz.models.trained import START_TOKEN, load_model
 from tools.train_small_model import WARM_UP, check, draw_repeats, learning_rate, train
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def test_rows_are_segments_said_again_and_what_can_be_known_is_marked() -> None:
     ids, known = draw_repeats(torch.Generator().manual_seed(0), 50, 40)
     assert ids.shape == (50, 41)
-    assert (ids[:, 0] == START).all()
+    assert (ids[:, 0] == START_TOKEN).all()
     for row, marks in zip(ids[:, 1:], known, strict=True):
         period = int((marks == 0).sum())
         assert 6 <= period <= 20
