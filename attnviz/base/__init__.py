@@ -1,1 +1,1 @@
-"""What everyone stands on: errors, array types, files, progress, the machine."""
+"""What every other room uses: errors, array types, files, options, progress bars, devices."""

@@ -1,4 +1,4 @@
-"""Text files read, and files written whole or not at all."""
+"""Reads text files, and writes files whole or not at all."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""What a key's answer depends on beside the state, and where in a recording the cursor may stand."""
+"""Moves of the cursor and of what is open, each from one state to a valid next one, and the screen they depend on."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""What each key does: one moment of the inspector to the next."""
+"""The table of keys, and what each does to the state of the inspector."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

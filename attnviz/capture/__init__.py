@@ -1,1 +1,1 @@
-"""Attention taken from the forward pass of any torch module."""
+"""Records attention from the forward pass of any torch module."""

@@ -70,12 +70,12 @@ class PanelGrid:
 
     @property
     def width(self) -> float:
-        """Of all panels with their labels."""
+        """Width of all panels with their labels, in inches."""
         return sum(self.lefts) + sum(self.gaps) + self.cell[0] * sum(self.columns)
 
     @property
     def height(self) -> float:
-        """Of all panels with their labels and titles."""
+        """Height of all panels with their labels and titles, in inches."""
         return sum(self.bottoms) + self.title * len(self.rows) + self.cell[1] * sum(self.rows)
 
 
