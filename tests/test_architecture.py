@@ -24,6 +24,15 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     graphlib.TopologicalSorter({module: imported(module) for module in MODULES}).prepare()  # raises CycleError
 
 
+def test_no_two_classes_share_a_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in tree_of(module).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
 def test_no_test_file_imports_another() -> None:
     files = sorted(Path(__file__).parent.rglob("*.py"))
     imports = {(file.name, name) for file in files for node in ast.walk(_parsed(file)) for name in named_by(node)}
