@@ -40,7 +40,7 @@ class Moments(NamedTuple):
 
 
 class LoadedRows(NamedTuple):
-    """A head's queries of a band, so that products with keys of a feature 1 more are exponents.
+    """A head's queries of a band, and what is added to their products with keys to give exponents.
 
     Attributes:
         queries: ``(queries, features + 1)``, the last feature ``-log2 e · logsumexp``; in float64 where that is large.
@@ -176,7 +176,10 @@ class TorchBands:
 
     def __init__(self, factors: Factors, held: list[int]) -> None:
         self.factors, self.device = factors, device_with_room(factors.device or "cpu")
-        self.keys = {key_head: self._keys(key_head) for key_head in {factors.key_heads[place] for place in held}}
+        self.keys = {
+            key_head: self.tensor(np.asarray(factors.keys[key_head], dtype=np.float32))
+            for key_head in {factors.key_heads[place] for place in held}
+        }
         self._memory = threading.local()
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
@@ -215,21 +218,16 @@ class TorchBands:
         out = self.memory("exponents", (len(queries), len(columns)))
         products = out if queries.dtype == out.dtype else out.to(queries.dtype)
         if softcap is None:
-            torch.mm(queries, columns.T, out=products)
+            torch.addmm(queries[:, -1:], queries[:, :-1], columns.T, out=products)
         else:
             cap = softcap * LOG2_E
-            torch.mm(queries[:, :-1], columns[:, :-1].T, out=products).div_(cap).tanh_().mul_(cap)
+            torch.mm(queries[:, :-1], columns.T, out=products).div_(cap).tanh_().mul_(cap)
             products += queries[:, -1:]
         if products is not out:
             out.copy_(products)
         if self.factors.bias:
             out += self.tensor(self.factors.bias.block([rows.place], rows.span, keys)[0] * np.float32(LOG2_E))
         return out
-
-    def _keys(self, key_head: int) -> Tensor:
-        """The keys of a head with a feature 1 more, ``(keys, features + 1)``."""
-        keys = np.asarray(self.factors.keys[key_head], dtype=np.float32)
-        return self.tensor(np.concatenate([keys, np.ones((len(keys), 1), np.float32)], axis=1))
 
 
 def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[Rows], None]) -> None:
