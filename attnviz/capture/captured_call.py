@@ -16,8 +16,8 @@ from attnviz.capture.mask_rules import PositionRules, position_rules
 from attnviz.capture.recovered_factors import factors_of
 from attnviz.capture.sites import CallSite
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps, is_long
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
+from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens

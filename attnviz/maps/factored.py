@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from attnviz.maps.tensor_file import Entry, StoredMaps
 
 MAX_FLOAT32_LOGSUMEXP = 16.0  # with a larger log-sum-exp, weights computed in float32 are not right to 1e-5
-LONG_MAP_TOKENS = 2048  # queries and keys beyond which maps are kept as factors
 BFLOAT16_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
 BIAS_ARRAYS = ("relative", "by_key", "explicit")
 MASK_RULES = ("causal", "window", "chunk", "prefix", "offset")
@@ -157,11 +156,6 @@ class FactoredMaps(CellMaps):
             out *= self.factors.softcap
         if self.factors.bias:
             out += self.factors.bias.block([place], queries, keys)[0]
-
-
-def is_long(queries: int, keys: int) -> bool:
-    """Whether maps of so many queries and keys are kept as factors where nothing else is asked for."""
-    return queries * keys > LONG_MAP_TOKENS**2
 
 
 def _bounded(span: slice, count: int) -> slice:

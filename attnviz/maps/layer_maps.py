@@ -2,16 +2,19 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, number_ranges, option
-from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 
+if TYPE_CHECKING:
+    from attnviz.streaming.factors import Factors
+
+LONG_MAP_TOKENS = 2048  # queries and keys beyond which maps are kept as factors
 Kind = Literal["self", "cross"]
 
 
@@ -105,7 +108,7 @@ class LayerMaps(ABC):
         """
 
     @abstractmethod
-    def cell_factors(self) -> Factors | None:
+    def cell_factors(self) -> "Factors | None":
         """What each cell is computed from, where the maps are held so."""
 
     @abstractmethod
@@ -146,6 +149,11 @@ class CellMaps(LayerMaps):
     @abstractmethod
     def visibility(self, queries: slice, keys: slice) -> BoolArray:
         """Whether each cell is visible, ``(queries, keys)``."""
+
+
+def is_long(queries: int, keys: int) -> bool:
+    """Whether maps of so many queries and keys are kept as factors where nothing else is asked for."""
+    return queries * keys > LONG_MAP_TOKENS**2
 
 
 def cell_maps(maps: LayerMaps) -> CellMaps:

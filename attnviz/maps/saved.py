@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
+KINDS_OF_MAPS = ("dense", "factored", "pooled")  # as files name them
 TOKEN_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
 CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # of the header, and the tokens
 
@@ -105,8 +106,8 @@ def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
 def _read_maps(stored: "StoredMaps", texts: "list[Tokens]") -> "LayerMaps":
     from attnviz.maps.layer_maps import CallFields
 
-    kind, saved_as, readers = stored.take("kind", str), stored.take("class", str), _readers()
-    if kind not in ("self", "cross") or saved_as not in readers:
+    kind, saved_as = stored.take("kind", str), stored.take("class", str)
+    if kind not in ("self", "cross") or saved_as not in KINDS_OF_MAPS:
         raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
     heads = stored.counts("heads")
     query_tokens, key_tokens = (texts[stored.count(name, len(texts))] for name in ("query_tokens", "key_tokens"))
@@ -121,20 +122,22 @@ def _read_maps(stored: "StoredMaps", texts: "list[Tokens]") -> "LayerMaps":
         scale=stored.number("scale"),
         fidelity=stored.number("fidelity"),
     )
-    return readers[saved_as](stored, call)
+    return _reader(saved_as)(stored, call)
 
 
-def _readers() -> "dict[str, Callable[[StoredMaps, CallFields], LayerMaps]]":
-    """What reads each kind of maps, by the name that files give it."""
-    from attnviz.maps.dense import DenseMaps
-    from attnviz.maps.factored import FactoredMaps
+def _reader(saved_as: str) -> "Callable[[StoredMaps, CallFields], LayerMaps]":
+    """What reads a kind of maps: that kind alone is imported, since factors bring the streaming with them."""
+    if saved_as == "dense":
+        from attnviz.maps.dense import DenseMaps
+
+        return DenseMaps.from_tensors
+    if saved_as == "factored":
+        from attnviz.maps.factored import FactoredMaps
+
+        return FactoredMaps.from_tensors
     from attnviz.maps.pooled import PooledMaps
 
-    return {
-        DenseMaps.saved_as: DenseMaps.from_tensors,
-        FactoredMaps.saved_as: FactoredMaps.from_tensors,
-        PooledMaps.saved_as: PooledMaps.from_tensors,
-    }
+    return PooledMaps.from_tensors
 
 
 def _call_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names
-from attnviz.maps.factored import is_long
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.layer_maps import CellMaps, is_long
 from attnviz.metrics.query_grid import NEAR
 from attnviz.metrics.row_blocks import Columns, Rows, blocks_of_rows, where
 

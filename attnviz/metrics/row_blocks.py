@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
-from attnviz.maps.factored import is_long
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.layer_maps import CellMaps, is_long
 from attnviz.metrics.query_grid import CountedCells, QueryGrid, sentences_of
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache

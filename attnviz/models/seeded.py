@@ -127,7 +127,7 @@ class SeededSource(AbstractSource):
         can = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not can:
             raise AttnvizError(f"{option('dense', False)} works with one text and {option('dropout', 0)}")
-        from attnviz.maps.factored import is_long
+        from attnviz.maps.layer_maps import is_long
 
         wanted = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
         return can and wanted

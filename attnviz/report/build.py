@@ -1,10 +1,10 @@
 """A recording to its report: over the tokens chosen, its heads one by one or combined into one map."""
 
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import regroup
 from attnviz.report import heatmaps
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
+from attnviz.text.selection import Grouping
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:
@@ -13,7 +13,10 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     Raises:
         AttnvizError: if they name what is not there, or ask for what the recording cannot give.
     """
-    recording = regroup(recording, options.selection, options.grouping, options.table)
+    if options.grouping != Grouping():
+        from attnviz.maps.words import regroup
+
+        recording = regroup(recording, options.selection, options.grouping, options.table)
     if options.reduce is None:
         return heatmaps.build_report(recording, options)
     from attnviz.report.combined import combined_report

@@ -5,8 +5,6 @@ import math
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
-from attnviz.metrics.head_table import rank_heads
-from attnviz.report.arcs_and_text import arcs_report, find_query, text_report
 from attnviz.report.captions import (
     cut_remarks,
     group_title,
@@ -41,16 +39,26 @@ def build_report(recording: Recording, options: ReportOptions) -> CellReport:
     Raises:
         AttnvizError: if the selection names what is not there.
     """
-    heads = rank_heads(choose(recording, options.selection), options.sort, options.top)
+    heads = _ranked(choose(recording, options.selection), options)
     if not options.medium.draws_maps:
         return _exact_numbers(recording, heads, options)
-    if options.look.drawn_style == "arcs":
-        return arcs_report(recording, heads, options)
-    if options.look.drawn_style == "text":
-        return text_report(recording, heads, options)
+    if options.look.drawn_style in ("arcs", "text"):
+        from attnviz.report.arcs_and_text import arcs_report, text_report
+
+        draw = arcs_report if options.look.drawn_style == "arcs" else text_report
+        return draw(recording, heads, options)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
     return (_thumbnails if _are_too_many(heads, options) else _heatmaps)(recording, heads, options)
+
+
+def _ranked(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
+    """The heads, the first of them by a metric where one orders them: else no metrics are imported."""
+    if options.sort is None and options.top is None:
+        return heads
+    from attnviz.metrics.head_table import rank_heads
+
+    return rank_heads(heads, options.sort, options.top)
 
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:
@@ -161,5 +169,7 @@ def _exact_numbers(recording: Recording, heads: list[ChosenHead], options: Repor
 
 def _first_query(head: ChosenHead, wanted: str) -> int | None:
     """The query named by its number or its token, counted from the first that is shown; ``None`` where it is not."""
+    from attnviz.report.arcs_and_text import find_query
+
     place, _ = find_query(head.maps.query_tokens, wanted)
     return place - head.queries.start if head.queries.start <= place < head.queries.stop else None

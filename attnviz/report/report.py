@@ -1,12 +1,14 @@
 """Report: every choice made, so that only drawing is left; one type for each kind of picture."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
-from attnviz.metrics.head_table import HeadTable
 from attnviz.report.look import Look
 from attnviz.report.numbers import Numbers
 from attnviz.report.panels import Panel
+
+if TYPE_CHECKING:
+    from attnviz.metrics.head_table import HeadTable
 
 View = Literal["matrix", "table", "arcs", "text"]
 
@@ -97,7 +99,7 @@ class ShadedText(_Drawn):
 class HeadAtlas(_Drawn):
     """A map of layers by heads for each metric, and the table that they show."""
 
-    table: HeadTable
+    table: "HeadTable"
 
 
 @final
@@ -110,7 +112,7 @@ class HeadList(_Described):
         summary: those of them that are shown, written out.
     """
 
-    table: HeadTable
+    table: "HeadTable"
     summary: Summary
 
 

@@ -107,7 +107,7 @@ class Additive(nn.Module):
 
 
 def recorded(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Recording:
-    monkeypatch.setattr("attnviz.maps.factored.LONG_MAP_TOKENS", 50)
+    monkeypatch.setattr("attnviz.maps.layer_maps.LONG_MAP_TOKENS", 50)
     model = Additive()
     features = torch.randn(2, 3, 60, 4, generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), attnviz.record(model, **options) as recording:

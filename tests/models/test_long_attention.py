@@ -9,7 +9,8 @@ import torch
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.factored import FactoredMaps, is_long
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import is_long
 from attnviz.models.long_attention import attend, attention_and_logsumexp
 from attnviz.models.seeded import SeededSource
 from attnviz.models.settings import ModelSettings
