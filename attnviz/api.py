@@ -10,14 +10,14 @@ from attnviz.base.errors import AttnvizError, known_names
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of
 from attnviz.render.formats import draw as draw_report
-from attnviz.report.build import build_report
 from attnviz.report.look import Look, LookOptions, on_terminal
 from attnviz.report.options import ReportOptions, TableOptions
-from attnviz.report.report import Report
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from attnviz.report.report import Report
 
 FRAME_HEIGHT = 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
@@ -51,6 +51,8 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
     Raises:
         AttnvizError: for an unknown option, or one that the recording cannot give.
     """
+    from attnviz.report.build import build_report
+
     chosen = report_options(options)
     fitted = fit(replace(chosen, look=on_terminal(chosen.look)), TERMINAL)
     print(draw_report(build_report(recording, fitted), TERMINAL).decode(), end="")
@@ -126,5 +128,7 @@ def fit(options: ReportOptions, suffix: str) -> ReportOptions:
     return replace(options, medium=medium_of(suffix, options.look))
 
 
-def _report(recording: Recording, suffix: str, options: DrawOptions) -> Report:
+def _report(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
+    from attnviz.report.build import build_report
+
     return build_report(recording, fit(report_options(options), suffix))

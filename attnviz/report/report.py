@@ -65,31 +65,26 @@ class _Drawn(_Described):
 
 
 @final
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Heatmaps(_Drawn):
     """Maps of coloured cells, with their tokens as labels."""
 
 
 @final
-@dataclass(frozen=True, eq=False, kw_only=True)
 class NumberTables(_Drawn):
     """Maps with every number written out."""
 
 
 @final
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Thumbnails(_Drawn):
     """Many small maps without labels, titled ``layer.head``, those of a ``group`` in one row."""
 
 
 @final
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Arcs(_Drawn):
     """Tokens in two columns, joined by lines."""
 
 
 @final
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ShadedText(_Drawn):
     """Texts shaded by what one query attends to: panels of one row."""
 
