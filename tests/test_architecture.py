@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import MODULES, ROOMS, imported, named_by, room_of, tree_of
+from tools.house import MODULES, PICTURE, ROOMS, draw, imported, named_by, room_of, tree_of
 
 HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 
@@ -42,6 +42,10 @@ def test_no_test_file_imports_another() -> None:
 def _parsed(file: Path) -> ast.Module:
     """The syntax tree of a file."""
     return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
+    assert PICTURE.read_text(encoding="utf-8") == draw(), "python -m tools.house draws it again"
 
 
 @pytest.mark.parametrize("module", MODULES)
