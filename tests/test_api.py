@@ -284,7 +284,8 @@ def test_notebook_frame_holds_the_page_that_the_command_line_writes(recording: R
 def test_notebook_without_a_page_shows_what_it_shows_of_any_value(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(FORMATS, ".html", raising=False)
+    without_page = {suffix: row for suffix, row in FORMATS.items() if suffix != ".html"}
+    monkeypatch.setattr(api, "FORMATS", without_page)
     assert recording._repr_html_() is None
 
 
