@@ -1,0 +1,298 @@
+"""The ways in which people write attention, drawn at random: ``Case`` says how a small model is written.
+
+``variants`` are a plain case and each that differs from it in one way.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+HIDDEN = {"-inf": float("-inf"), "finfo.min": torch.finfo(torch.float32).min, "-1e4": -1e4, "-1e9": -1e9}
+SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
+    "functional": lambda scores: functional.softmax(scores, dim=-1),
+    "torch": lambda scores: torch.softmax(scores, scores.dim() - 1),
+    "method": lambda scores: scores.softmax(dim=-1),
+    "float32": lambda scores: functional.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype),
+    "keyword": lambda scores: torch.softmax(input=scores, dim=-1),
+    "aten": lambda scores: torch.ops.aten._softmax(scores, -1, False),
+    "log": lambda scores: functional.log_softmax(scores, dim=-1).exp(),
+    "exp/sum": lambda scores: scores.exp() / scores.exp().sum(-1, keepdim=True),
+    "exp/sum of differences": lambda scores: _normalised((scores - scores.amax(-1, keepdim=True)).exp()),
+    "logsumexp": lambda scores: (scores - scores.logsumexp(-1, keepdim=True)).exp(),
+    "in place": lambda scores: torch.softmax(scores, -1, out=scores),
+    "sink": lambda scores: torch.cat([scores, torch.zeros_like(scores[..., :1])], -1).softmax(-1)[..., :-1],
+    "sigmoid": lambda scores: scores.sigmoid(),
+}
+LETTERS = {2: "", 3: "b", 4: "bh", 5: "bgr"}
+FOLDED = ("folded", "folded sequence first", "folded heads first")
+LAYOUTS = {
+    "2-D": 2,
+    "3-D": 3,
+    "3-D heads": 3,
+    "folded": 3,
+    "folded sequence first": 3,
+    "folded heads first": 3,
+    "4-D": 4,
+    "4-D heads first": 4,
+    "4-D heads third": 4,
+    "4-D heads last": 4,
+    "5-D grouped": 5,
+    "5-D text": 5,
+}
+DECOYS = ("channels", "classifier", "linear", "memory", "router", "streams")
+STACKS = ("layers.{}", "block{}", "encoder_layer_{}", "stages.{}.{}", "net.{}.0", "h.{}.sub", "transformer.layers.{}")
+KINDS = ("self", "self copied", "cross", "both", "two in one module", "differential")
+
+
+def _normalised(powers: Tensor) -> Tensor:
+    return powers / powers.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a model is written.
+
+    Attributes:
+        batch, heads, groups, queries, keys, features, layers: sizes; ``groups`` is heads that share a key head.
+        kind: where keys come from.
+        layout: the axes of its scores.
+        kernel: by hand, torch's own function, or torch's own module.
+        product, mixing: how scores are computed from queries and keys, and the output from weights and values.
+        softmax: how weights are computed from scores.
+        mask: which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether in one head alone.
+        bias: whether numbers are added to the scores.
+        scale: what q·k is multiplied by, and where.
+        fused: whether one weight holds the projections of queries, keys and values.
+        dropout: of the weights.
+        after: what happens to the weights between softmax and values.
+        chunks: of how many queries a call is.
+        stack, name, counted, class_name: paths, and the attribute that holds the number of heads.
+        shared: whether all layers are one module.
+        decoys: softmaxes that are no attention.
+        dtype: of the model.
+    """
+
+    batch: int
+    heads: int
+    groups: int
+    queries: int
+    keys: int
+    features: int
+    layers: int
+    kind: str
+    layout: str
+    kernel: str
+    product: str
+    mixing: str
+    softmax: str
+    mask: str
+    hides: str
+    per_head: bool
+    bias: str
+    scale: str
+    fused: bool
+    dropout: str
+    after: str
+    chunks: int
+    stack: str
+    name: str
+    counted: str
+    class_name: str
+    shared: bool
+    decoys: frozenset[str]
+    dtype: str
+
+    @property
+    def width(self) -> int:
+        return self.heads * self.features
+
+    @property
+    def key_heads(self) -> int:
+        return self.heads // self.groups
+
+    @property
+    def factor(self) -> float:
+        usual: float = self.features**-0.5
+        return {"one": 1.0, "own": 0.7}.get(self.scale, usual)
+
+    def __repr__(self) -> str:
+        return "Case(" + ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)) + ")"
+
+
+PLAIN = Case(
+    batch=2,
+    heads=4,
+    groups=1,
+    queries=5,
+    keys=5,
+    features=3,
+    layers=2,
+    kind="self",
+    layout="4-D",
+    kernel="by hand",
+    product="matmul",
+    mixing="matmul",
+    softmax="method",
+    mask="bool",
+    hides="causal",
+    per_head=False,
+    bias="none",
+    scale="after",
+    fused=False,
+    dropout="none",
+    after="nothing",
+    chunks=1,
+    stack="layers.{}",
+    name="attn",
+    counted="num_heads",
+    class_name="Attention",
+    shared=False,
+    decoys=frozenset(),
+    dtype="float32",
+)
+
+
+def variants() -> Iterator[tuple[str, Case]]:
+    """The plain case, and each that differs from it in one way."""
+    yield "plain", PLAIN
+    for kernel in ("sdpa", "module"):
+        yield f"kernel {kernel}", replace(PLAIN, kernel=kernel)
+        yield f"kernel {kernel}, cross", replace(PLAIN, kernel=kernel, kind="cross", keys=7, hides="padding")
+    for layout in LAYOUTS:
+        heads = 1 if layout in ("2-D", "3-D") else 4
+        batch = 1 if layout in ("2-D", "3-D heads") else 2
+        groups = 2 if layout == "5-D grouped" else 1
+        case = replace(PLAIN, layout=layout, heads=heads, batch=batch, groups=groups)
+        for counted in ("num_heads", "nb_head"):
+            yield f"layout {layout}, {counted}", replace(case, counted=counted)
+            yield (
+                f"layout {layout}, {counted}, one query",
+                replace(case, counted=counted, queries=1, keys=6, kind="cross", hides="padding"),
+            )
+        if layout not in ("4-D heads third", "4-D heads last"):
+            yield f"layout {layout}, sdpa", replace(case, kernel="sdpa")
+            for product in ("einsum", "einsum ...", "broadcast"):
+                yield f"layout {layout}, {product}", replace(case, product=product)
+            for mixing in ("einsum", "broadcast") if layout != "2-D" else ():
+                yield f"layout {layout}, values by {mixing}", replace(case, mixing=mixing)
+    ways: dict[str, tuple[Any, ...]] = {
+        "kind": KINDS,
+        "softmax": (*SOFTMAXES, "module"),
+        "mask": ("where", *HIDDEN),
+        "hides": ("nothing", "padding", "random", "causal and padding"),
+        "bias": ("heads", "all"),
+        "scale": ("query", "one", "own"),
+        "dropout": ("eval", "train", "train in place"),
+        "after": ("gate", "talk", "mask in place"),
+        "stack": STACKS,
+        "name": ("self_attn", "mixer", "core", "", "sublayer.fn"),
+        "class_name": ("Layer", "Mixer", "Block"),
+        "decoys": tuple(frozenset({name}) for name in DECOYS),
+        "groups": (2, 4),
+        "fused": (True,),
+        "per_head": (True,),
+        "chunks": (2,),
+        "shared": (True,),
+        "dtype": ("float64",),
+    }
+    for name, values in ways.items():
+        for value in values:
+            hides = "random" if name == "per_head" else value if name == "hides" else PLAIN.hides
+            changes: dict[str, Any] = {"hides": hides, name: value}
+            yield f"{name} {value}", replace(PLAIN, **changes)
+            if name == "decoys":
+                yield f"{name} {value} named attn", replace(PLAIN, **changes, fused=True)
+            if value in ("cross", "both", "two in one module"):
+                yield f"{name} {value}, 7 keys", replace(PLAIN, **changes | {"keys": 7, "hides": "padding"})
+    yield "one query", replace(PLAIN, queries=1, keys=1)
+    for product in ("mm", "addmm", "tensordot"):
+        mixing = product if product != "addmm" else "mm"
+        yield f"2-D {product}", replace(PLAIN, layout="2-D", heads=1, batch=1, product=product, mixing=mixing)
+    for product in ("bmm", "baddbmm"):
+        yield f"folded {product}", replace(PLAIN, layout="folded", product=product, mixing="bmm")
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any way of writing attention that fits together."""
+
+    def one(*choices: Any) -> Any:
+        return draw(st.sampled_from(choices))
+
+    layout = one(*LAYOUTS, "4-D", "4-D", "4-D", "folded")
+    kernel = one("by hand", "by hand", "by hand", "sdpa", "module")
+    kind = one(*KINDS, "self", "self")
+    if kernel == "module":
+        layout = one("4-D", "2-D")
+    if kernel == "sdpa" and layout in ("4-D heads third", "4-D heads last"):
+        layout = "4-D"
+    if kind == "differential" and kernel == "module":
+        kind = "self"
+    rank = LAYOUTS[layout]
+    heads = 1 if layout in ("3-D",) or (layout == "2-D" and kernel != "module") else one(2, 3, 4, 6)
+    groups = 1
+    if layout == "5-D grouped":
+        groups = one(*[size for size in (2, 3) if heads % size == 0])
+    elif layout == "4-D" and kernel != "module":
+        groups = one(*[size for size in (1, 1, 1, 2, 3, heads) if heads % size == 0])
+    batch = 1 if layout in ("2-D", "3-D heads") else one(1, 2, 3, 4)
+    queries = one(1, 2, 3, 4, 5, 6)
+    from_self = kind in ("self", "self copied", "differential")
+    keys = queries if from_self else one(2, 3, 4, 5, 7, queries)
+    product = one("matmul", "@", "einsum", "einsum ...", "broadcast")
+    mixing = one("matmul", "@", "einsum", "broadcast")
+    if rank == 3:
+        product = one(product, "bmm", "baddbmm")
+        mixing = one(mixing, "bmm")
+    if rank == 2:
+        product, mixing = one("mm", "@", "addmm", "matmul", "tensordot"), one("mm", "@", "matmul", "tensordot")
+    softmax = one(*SOFTMAXES, "functional", "method", "method", "torch", "module", "module")
+    if kernel == "module":
+        softmax = "functional"
+    hides = one("nothing", "causal", "padding", "random", "causal and padding")
+    mask = one("bool", "where", *HIDDEN)
+    if softmax == "sigmoid":
+        mask = one("bool", "where", "-inf")
+    if "exp" in softmax or softmax in ("log", "logsumexp"):
+        mask = one("bool", "-inf", "-1e9")
+    dropout = one("none", "none", "eval", "train", "train in place")
+    if dropout.startswith("train") and kernel == "by hand" and mixing == "broadcast":
+        dropout = "eval"
+    return Case(
+        batch=batch,
+        heads=heads,
+        groups=groups,
+        queries=queries,
+        keys=keys,
+        features=one(2, 3, 4, 5),
+        layers=one(1, 2, 3),
+        kind=kind,
+        layout=layout,
+        kernel=kernel,
+        product=product,
+        mixing=mixing,
+        softmax=softmax,
+        mask=mask,
+        hides=hides,
+        per_head=one(False, False, False, True),
+        bias=one("none", "none", "heads", "all"),
+        scale=one("query", "after", "one", "own") if kernel != "module" else "after",
+        fused=draw(st.booleans()),
+        dropout=dropout,
+        after=one("nothing", "nothing", "nothing", "gate", "talk", "mask in place")
+        if kernel == "by hand"
+        else "nothing",
+        chunks=one(1, 1, 1, 2) if kernel != "module" else 1,
+        stack=one(*STACKS),
+        name=one("attn", "self_attn", "mixer", "core", "", "sublayer.fn"),
+        counted=one("num_heads", "n_head", "heads", "nb_head", ""),
+        class_name=one("Attention", "Layer", "Mixer", "Block"),
+        shared=one(False, False, False, True),
+        decoys=frozenset(draw(st.lists(st.sampled_from(DECOYS), max_size=1))),
+        dtype=one("float32", "float32", "float64"),
+    )
