@@ -1,6 +1,7 @@
 """Loads a Hugging Face model and its tokenizer without log output or code from the folder, or refuses in one line."""
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -8,14 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device
 from attnviz.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-WEIGHTS_AFTER_ATTENTION = ("pooler", "lm_head", "classifier", "cls.")  # weights that come after all attention
+AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # parts of a model that read what all its layers made
+ATTENTION_PART = re.compile(r"attn|attention", re.IGNORECASE)  # in a weight's name: it decides where the model looks
 POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 PROGRESS_BYTES = 500_000_000  # of weights, from which loading shows its progress
 
@@ -52,32 +54,42 @@ def load_model(folder: Path, settings: ModelSettings) -> "PreTrainedModel":
         use_safetensors=True,
         dtype=getattr(torch, settings.dtype),
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are refused below, in one line
         **options,
     )
-    refuse_random(settings.model, model, report)
+    refuse_random(settings, model, report)
     if settings.device_map is None:
         model.to(find_device(settings.device))
     loaded: PreTrainedModel = model.eval()
     return loaded
 
 
-def refuse_random(name: str, model: "PreTrainedModel", report: dict[str, Any]) -> None:
-    """Raises AttnvizError where weights before any attention were not in the file, or have another shape there."""
-    missing = sorted(str(key) for key in report.get("missing_keys", ()) if not _is_known(model, str(key)))
-    mismatched = sorted(str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ()))
-    if missing or mismatched:
-        first = (missing or mismatched)[0]
-        count = len(missing) + len(mismatched)
+def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
+    """Raises AttnvizError where weights were not in the file, or have another shape there, and reach what is shown.
+
+    Those after all attention reach no map, but a text that the model writes: its language head must be there whole.
+    """
+    mismatched = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
+    absent = {str(key) for key in report.get("missing_keys", ())} | mismatched
+    random = sorted(key for key in absent if key in mismatched or not _is_known(model, key))
+    headless = sorted(key for key in absent if "pooler" not in key.split("."))
+    if settings.generate and headless and not random:
         raise AttnvizError(
-            f"{count} weights of {name!r} are not in its file (such as {first}): they would be random; "
-            "a folder with all weights works"
+            f"{settings.model!r} has no language head ({headless[0]} is not in its file), so that it cannot write; "
+            f"leave {option('generate')} out"
+        )
+    if random:
+        raise AttnvizError(
+            f"{len(random)} weights of {settings.model!r} are not in its file (such as {random[0]}): "
+            "they would be random; a folder with all weights works"
         )
 
 
 def _is_known(model: "PreTrainedModel", key: str) -> bool:
     """Whether a weight that no file holds changes no attention, or is computed from a formula (sines of positions)."""
     owner = type(model.get_submodule(key.rpartition(".")[0])).__name__
-    return "Sinusoidal" in owner or any(part in key for part in WEIGHTS_AFTER_ATTENTION)
+    after = not AFTER_ATTENTION.isdisjoint(key.split(".")) and not ATTENTION_PART.search(key)
+    return "Sinusoidal" in owner or after
 
 
 def text_part(model: "PreTrainedModel") -> "PreTrainedModel":

@@ -83,11 +83,13 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
 
 
 def extended(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
-    """The tokens, followed by those that were generated; their text follows the text."""
+    """The tokens, followed by those that were generated; their text follows the text, with a space where one was meant."""
+    before = tokens.ids[-1:].tolist()
+    start_of_new = len(_decoded(tokenizer, before))
     places: list[tuple[int, int]] = []
     waiting, done = 0, ""
     for count in range(1, len(ids) + 1):
-        decoded = str(tokenizer.decode(ids[:count], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        decoded = _decoded(tokenizer, before + ids[:count])[start_of_new:]
         waiting += 1
         if not decoded.endswith(UNFINISHED) or count == len(ids):
             start = len(tokens.text) + len(done)
@@ -96,6 +98,11 @@ def extended(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int
     special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     return tokens.joined(tokens_of_pieces(tokens.text + done, ids, names, places, special))
+
+
+def _decoded(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
+    """The text of tokens, special ones and all spaces included."""
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:

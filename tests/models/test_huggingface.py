@@ -22,6 +22,7 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.models.huggingface_folder import describe_name
+from attnviz.models.huggingface_loading import refuse_random
 from attnviz.models.huggingface_tokens import tokenize_text
 from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
@@ -163,6 +164,24 @@ def test_generated_tokens_follow_and_attention_is_causal_over_the_whole(llama: s
     assert labels(maps)[:4] == ["[CLS]", "the", "cat", "[SEP]"]
     assert np.array_equal(maps.visible, np.tri(7, dtype=bool))
     assert "generated" in recording.remarks[0]
+    assert maps.query_tokens.text == "the cat" + "".join(labels(maps)[4:]).replace("␣", " ")
+
+
+def test_refuses_to_generate_without_the_weights_of_a_language_head(bert: str, llama: str) -> None:
+    assert "has no language head (cls.predictions.bias is not in its file)" in refusal(bert, generate=2)
+    assert "generate" not in " ".join(recorded("the cat", bert).remarks)
+    assert recorded("the cat", llama, generate=1).remarks
+
+
+def test_a_missing_weight_is_known_by_the_whole_of_its_names_parts(bert: str) -> None:
+    model: Any = transformers.AutoModel.from_pretrained(bert)
+    settings = ModelSettings(model=bert)
+    refuse_random(settings, model, {"missing_keys": ["pooler.dense.weight"]})
+    model.attention_pooler = torch.nn.Linear(2, 2)
+    model.pooler.attention = torch.nn.Linear(2, 2)
+    for name in ("attention_pooler.weight", "pooler.attention.weight"):
+        with pytest.raises(AttnvizError, match="would be random"):
+            refuse_random(settings, model, {"missing_keys": [name]})
 
 
 def test_encoder_decoder_reads_the_context_with_its_encoder(t5: str) -> None:
@@ -219,6 +238,16 @@ def test_refuses_weights_that_are_not_in_the_file(bert: str, tmp_path: Path) -> 
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     assert "1 weights of" in refusal(str(folder))
     assert "would be random" in refusal(str(folder))
+
+
+def test_refuses_weights_of_another_shape(bert: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = copied(bert, tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"] = weights["embeddings.word_embeddings.weight"][:5].contiguous()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "such as embeddings.word_embeddings.weight): they would be random" in refusal(str(folder))
 
 
 def test_refuses_damaged_weights_pickles_and_missing_files(bert: str, tmp_path: Path) -> None:
