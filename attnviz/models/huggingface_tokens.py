@@ -83,7 +83,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
 
 
 def extended(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
-    """The tokens, followed by those that were generated; their text follows the text, with a space where one was meant."""
+    """The tokens, followed by those that were generated; their text follows the text, spaces as they were meant."""
     before = tokens.ids[-1:].tolist()
     start_of_new = len(_decoded(tokenizer, before))
     places: list[tuple[int, int]] = []
