@@ -58,7 +58,7 @@ class CapturedCall:
 
 
 def capture_call(
-    site: CallSite, heads: tuple[int, ...], call: AttentionCall, dense: bool | None = None
+    site: CallSite, heads: tuple[int, ...], call: AttentionCall, dense: bool | None = None, first_head: int = 0
 ) -> CapturedCall:
     """The maps of these heads of a call: whole, or of a long call as factors, or pooled where these are not known.
 
@@ -67,11 +67,12 @@ def capture_call(
         heads: their numbers in the layer.
         call: the call.
         dense: keep whole maps (true), or factors where there are any (false); ``None`` decides by the length.
+        first_head: the number of the call's first head.
 
     Raises:
         AttnvizError: if scores are not finite, or the maps do not fit into memory.
     """
-    held = [head - (site.head or 0) for head in heads]
+    held = [head - first_head for head in heads]
     batch, _, queries, keys = call.shape
     wanted = queries * keys > MAX_DENSE_CELLS if dense is None else not dense
     factors = factors_of(call, held) if wanted and site.head is None else None
@@ -113,7 +114,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "heads": tuple(head for call in calls for head in call.heads),
         "query_tokens": queries,
         "key_tokens": keys,
-        "item": item,
+        "item": first.site.run * first.shape[0] + item,
         "fidelity": max(measured, default=None),
     }
     if first.held_as is FactoredMaps:

@@ -13,6 +13,7 @@ from attnviz.capture.sites import CallSite
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import refuse_missing
+from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
 
 
@@ -54,7 +55,7 @@ class ForwardPass:
             model=self._name,
             settings={"dtype": dtype},
             version=__version__,
-            remarks=(*self._left_out(), *_uneven(calls), *_pooled(maps)),
+            remarks=(*self._left_out(), *_ran_again(calls), *_uneven(calls), *_pooled(maps)),
         )
 
     @property
@@ -72,7 +73,10 @@ class ForwardPass:
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
         """The maps of each text of the batch."""
-        return (maps_of(group, item, *self.options.labels_of(group[0], item)) for item in range(group[0].shape[0]))
+        return (maps_of(group, item, *self._labels(group[0], item)) for item in range(group[0].shape[0]))
+
+    def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+        return self.options.labels_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_several_runs(self) -> None:
         if self.runs > 1:
@@ -126,6 +130,24 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
         site = call.site
         groups.setdefault((site.stack, site.kind, site.layer, site if site.head is None else None), []).append(call)
     return iter(groups.values())
+
+
+def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
+    """A sentence for each module that ran more than once in the pass."""
+    sites = [call.site for call in calls if call.site.again]
+    return tuple(_ran_as(again, [site for site in sites if site.again == again]) for again in _unique(sites))
+
+
+def _unique(sites: Sequence[CallSite]) -> list[str]:
+    return list(dict.fromkeys(site.again for site in sites))
+
+
+def _ran_as(module: str, sites: Sequence[CallSite]) -> str:
+    runs = {site.run for site in sites}
+    if runs != {0}:
+        return f"{module} ran {max(runs) + 1} times in one pass: each run is a text of its own, in their order."
+    layers = number_ranges(sorted({site.layer for site in sites}))
+    return f"{module} ran more than once in one pass: its further runs are layers {layers}."
 
 
 def _uneven(calls: Sequence[CapturedCall]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import NoReturn
 
 import torch
@@ -112,7 +113,7 @@ class Capture:
         refuse_opaque(model)
         self.model, self.options = model, options
         self.modules = ModuleIndex(model)
-        self.numbering = LayerNumbering()
+        self.numbering = LayerNumbering(self.modules)
         self.runs = 0
         self.head_counts: dict[CallSite, int] = {}
         self.calls: list[CapturedCall] = []
@@ -157,16 +158,23 @@ class Capture:
 
     def _count_run(self, module: nn.Module, inputs: object) -> None:
         self.runs += module is self.model
+        self.numbering.start(module)
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         if call is None or self._has_many_shapes(site, call):
             self.other_softmaxes[site] = shape
             return
-        first = site.head or 0
+        first = self._first_head(site)
         end = self.head_counts[site] = first + call.shape[1]
         heads = self.options.chosen_heads(site.layer, range(first, end))
         if heads:
-            self.calls.append(capture_call(site, heads, call, self.options.dense))
+            self.calls.append(capture_call(site, heads, call, self.options.dense, first))
+
+    def _first_head(self, site: CallSite) -> int:
+        """The number of a call's first head: those of a module's further calls go on where the last one ended."""
+        if site.head is not None or site.call == 0:
+            return site.head or 0
+        return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
     def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
         """Whether the module has computed maps of so many shapes that none of them is all of its attention."""

@@ -1,8 +1,14 @@
-"""Where in a model an attention call was made: its module, layer, kind, and how many heads the module says it has."""
+"""Where in a model an attention call was made: its module, layer, kind, and how many heads the module says it has.
+
+A layer is the block around the call: the innermost module with a number in its name that holds more weights than the
+attention. It takes that number, or where blocks stand in lists within lists its place among them. A block that runs
+again is the next layer; a stack of blocks that runs again reads another text.
+"""
 
 import re
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -13,8 +19,10 @@ from attnviz.text.selection import AttentionPart
 CROSS_NAME = re.compile(r"cross|enc(oder)?_?(dec)?_?att|multihead_attn", re.IGNORECASE)
 ATTENTION_NAME = re.compile(r"att|mha|mixer|head", re.IGNORECASE)
 SINGLE_HEAD_NAME = re.compile(r"(.*head[^.]*)\.(\d+)$", re.IGNORECASE)
+NUMBERED_NAME = re.compile(r"(.*?)(\d+)$")
 PASSIVE_MODULES = (nn.Softmax, nn.Dropout)  # called by the module that attends
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "h")
+MATRIX_AXES = 2  # of the weights that make a block more than its attention: those of norms have one
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +38,6 @@ class CallingModule:
     module: nn.Module
     name: str
     cross: bool
-
-    @property
-    def stack(self) -> str:
-        """The list of layers that it stands in: its path up to the first number."""
-        return re.split(r"(?:^|\.)\d+(?:\.|$)", self.name, maxsplit=1)[0]
 
     @property
     def is_attention_like(self) -> bool:
@@ -61,6 +64,9 @@ class CallSite:
         kind: self or cross.
         stack: the list of layers that it stands in.
         part: which attention of an encoder-decoder it is.
+        call: which of the calls that the module makes while it runs once, from 0.
+        run: which run of the stack in one forward pass, from 0.
+        again: the path of the module that ran again, where that made this layer or run; else empty.
     """
 
     layer: int
@@ -69,6 +75,24 @@ class CallSite:
     kind: Kind
     stack: str
     part: AttentionPart
+    call: int = 0
+    run: int = 0
+    again: str = ""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The layer around a call.
+
+    Attributes:
+        path: in the model.
+        number: its number among the layers, ``None`` where no name on the path has one.
+        stack: the list of layers that it stands in: its path up to the first number.
+    """
+
+    path: str
+    number: int | None
+    stack: str
 
 
 class ModuleIndex:
@@ -77,6 +101,7 @@ class ModuleIndex:
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = dict(model.named_modules())
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
+        self._blocks: dict[tuple[str, type[nn.Module]], Block] = {}
 
     def running(self, cross: bool | None = None) -> CallingModule | None:
         """The module of the model in whose ``forward`` Python is now; ``cross`` says the kind where it is known."""
@@ -109,34 +134,133 @@ class ModuleIndex:
                     return count
         return None
 
+    def block_of(self, path: str, attention: type[nn.Module]) -> Block:
+        """The layer around the attention of this class at a path."""
+        key = (path, attention)
+        if key not in self._blocks:
+            numbered = [prefix for prefix in prefixes(path) if self._number(prefix) is not None]
+            around = next((prefix for prefix in reversed(numbered) if self._holds_more(prefix, path, attention)), None)
+            self._blocks[key] = self._numbered_block(around or (numbered or [path])[-1], numbered, attention)
+        return self._blocks[key]
+
+    def is_numbered(self, path: str) -> bool:
+        """Whether the last name of a path has a number."""
+        return self._number(path) is not None
+
+    def _numbered_block(self, path: str, numbered: list[str], attention: type[nn.Module]) -> Block:
+        if not numbered:
+            return Block(path, None, "")
+        return Block(path, self._rank(path, attention), numbered[0].rpartition(".")[0])
+
+    def _number(self, path: str) -> int | None:
+        """The number in the last name of a path, from 0: of a list, or of siblings that differ in it alone."""
+        parent, _, name = path.rpartition(".")
+        if name.isdecimal():
+            return int(name)
+        match = NUMBERED_NAME.match(name)
+        if match is None:
+            return None
+        siblings = [NUMBERED_NAME.match(sibling) for sibling, _ in self._children(parent)]
+        numbers = [int(sibling[2]) for sibling in siblings if sibling and sibling[1] == match[1]]
+        return int(match[2]) - (min(numbers) == 1) if len(numbers) > 1 else None
+
+    def _children(self, path: str) -> Iterator[tuple[str, nn.Module]]:
+        return self.modules[path].named_children() if path in self.modules else iter(())
+
+    def _holds_more(self, path: str, caller: str, attention: type[nn.Module]) -> bool:
+        """Whether the module around a caller has matrices of its own beside those of its attention modules."""
+        if path == caller or path not in self.modules:
+            return False
+        within = [caller]
+        for name, module in self.modules[path].named_modules(prefix=path):
+            if type(module) is attention:
+                within.append(name)
+            if not any(name == part or name.startswith(f"{part}.") for part in within) and _has_matrix(module):
+                return True
+        return False
+
+    def _rank(self, path: str, attention: type[nn.Module]) -> int:
+        """The number of a block: its own, or its place among its like where blocks stand in lists within lists."""
+        like = sorted(self._numbers(other) for other in self.modules if self._is_like(other, path, attention))
+        own = self._numbers(path)
+        varying = [level for level, number in enumerate(own) if any(numbers[level] != number for numbers in like)]
+        if len(varying) > 1:
+            return like.index(own)
+        return own[varying[0] if varying else -1]
+
+    def _numbers(self, path: str) -> tuple[int, ...]:
+        found = (self._number(prefix) for prefix in prefixes(path))
+        return tuple(number for number in found if number is not None)
+
+    def _is_like(self, path: str, block: str, attention: type[nn.Module]) -> bool:
+        """Whether a path differs from that of a block in numbers alone, and holds the same attention."""
+        if re.sub(r"\d+", "#", path) != re.sub(r"\d+", "#", block):
+            return False
+        same = len(self._numbers(path)) == len(self._numbers(block))
+        return same and any(type(module) is attention for module in self.modules[path].modules())
+
 
 class LayerNumbering:
-    """Gives each call its layer: the number in the module's path, or the next where that was already taken."""
+    """Gives each call of a forward pass its layer.
 
-    def __init__(self) -> None:
-        self.last: dict[tuple[str, bool], CallSite] = {}
+    Args:
+        modules: of the model.
+    """
+
+    def __init__(self, modules: ModuleIndex) -> None:
+        self.modules = modules
+        self.started: Counter[str] = Counter()
+        self.calls: Counter[tuple[object, ...]] = Counter()
+        self.layers: dict[tuple[object, ...], int] = {}
+        self.last: dict[tuple[object, ...], int] = {}
+
+    def start(self, module: nn.Module) -> None:
+        """Notes that a module begins to run."""
+        name = self.modules.names.get(id(module))
+        if name:
+            self.started[name] += 1
 
     def number(self, caller: CallingModule, single: bool) -> CallSite:
         """The site of the next call of this module; ``single`` says that the call has no axis of heads."""
-        key = (caller.stack, caller.cross)
-        name = SINGLE_HEAD_NAME.match(caller.name) if single else None
-        last = self.last.get(key)
-        layer = self._layer(caller.name if name is None else name[1], last)
-        head = None if name is None else int(name[2])
-        if head and name is not None and last is not None and _is_sibling(last, name[1]):
-            layer = last.layer
-        site = CallSite(layer, head, caller.name, "cross" if caller.cross else "self", caller.stack, caller.part)
-        self.last[key] = site
-        return site
+        alone = SINGLE_HEAD_NAME.match(caller.name) if single else None
+        path = caller.name if alone is None else alone[1]
+        block = self.modules.block_of(path, type(caller.module))
+        again = next((prefix for prefix in prefixes(path) if self.started[prefix] > 1), "")
+        reads_again = block.path.startswith(f"{again}.") and not self.modules.is_numbered(again) if again else False
+        run = self.started[again] - 1 if reads_again else 0
+        times = tuple(self.started[prefix] for prefix in prefixes(caller.name))
+        call = self.calls[caller.name, times]
+        self.calls[caller.name, times] += 1
+        return CallSite(
+            layer=self._layer(block, (block.stack, caller.part, run)),
+            head=None if alone is None else int(alone[2]),
+            module=caller.name,
+            kind="cross" if caller.cross else "self",
+            stack=block.stack,
+            part=caller.part,
+            call=call,
+            run=run,
+            again=again,
+        )
 
-    @staticmethod
-    def _layer(name: str, last: CallSite | None) -> int:
-        """The first number in the name, unless a call before had it or a greater one: then the next."""
-        numbers = re.findall(r"(?:^|\.)(\d+)(?=\.|$)", name)
-        following = 0 if last is None else last.layer + 1
-        return max(int(numbers[0]), following) if numbers else following
+    def _layer(self, block: Block, stack: tuple[object, ...]) -> int:
+        """The number of the block; of one that has none or runs again, the next in the stack."""
+        times = tuple(self.started[prefix] for prefix in prefixes(block.path))
+        key = (*stack, block.path, times)
+        if key not in self.layers:
+            following = self.last.get(stack, -1) + 1
+            ran_before = any(known[: len(stack) + 1] == key[:-1] for known in self.layers)
+            number = following if block.number is None else block.number
+            self.layers[key] = max(number, following) if ran_before else number
+            self.last[stack] = max(self.layers[key], self.last.get(stack, -1))
+        return self.layers[key]
 
 
-def _is_sibling(site: CallSite, heads: str) -> bool:
-    """Whether the call was made by a head in the list of this name."""
-    return site.head is not None and SINGLE_HEAD_NAME.sub(r"\1", site.module) == heads
+def _has_matrix(module: nn.Module) -> bool:
+    return any(weight.dim() >= MATRIX_AXES for weight in module.parameters(recurse=False))
+
+
+def prefixes(path: str) -> list[str]:
+    """The paths of all modules around a path, the outermost first, and the path itself."""
+    names = path.split(".")
+    return [".".join(names[:length]) for length in range(1, len(names) + 1)]
