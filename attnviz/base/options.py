@@ -1,7 +1,7 @@
 """An option: what a field or parameter says of itself for the command line, the Python API and the checks alike."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,12 +20,23 @@ class Option:
         check: refuses a value that is none, given the option's name and the value; not called with ``None``.
         panel: of the help, where it is not that of the other options declared with it.
         inspector: whether the full-screen inspector draws by it.
+        brief: what the short help says of it; only what most people need has this.
+        names: gives the names that it takes, each with its meaning, where the check does not know them: for the help
+            and for completion, so that they are imported when they are asked for.
     """
 
     help: str
     check: Check | None = None
     panel: str | None = None
     inspector: bool = True
+    brief: str = ""
+    names: Callable[[], Mapping[str, str]] | None = None
+
+    def known_names(self) -> Mapping[str, str]:
+        """The names that a user may give, each with its meaning or ""; empty where any value may be right."""
+        if self.names is not None:
+            return self.names()
+        return dict.fromkeys(self.check.known, "") if isinstance(self.check, OneOf) else {}
 
 
 class Declared(NamedTuple):
@@ -55,14 +66,22 @@ def check_options(values: object) -> None:
             declared.option.check(name, value)
 
 
-def one_of(known: Sequence[str], named: Callable[[str], str] = lambda name: name.replace("_", "-")) -> Check:
+@dataclass(frozen=True)
+class OneOf:
     """The check that refuses any other name than the known; ``named`` says what the option is called in it."""
 
-    def check(name: str, value: object) -> None:
-        if value not in known:
-            raise AttnvizError(f"unknown {named(name)} {value!r}; {known_names(known)} works")
+    known: Sequence[str]
+    named: Callable[[str], str] = lambda name: name.replace("_", "-")
 
-    return check
+    def __call__(self, name: str, value: object) -> None:
+        """Raises AttnvizError where the value is none of the known names."""
+        if value not in self.known:
+            raise AttnvizError(f"unknown {self.named(name)} {value!r}; {known_names(self.known)} works")
+
+
+def listed(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
+    """What gives the names, which need no word of meaning."""
+    return lambda: dict.fromkeys(names, "")
 
 
 def within(low: float, high: float, works: str = "works") -> Check:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from attnviz.base.errors import AttnvizError, flag
+from attnviz.cli.help import Brief, Command, Program
 from attnviz.cli.options import (
     Batch,
     Half,
@@ -42,15 +43,14 @@ from attnviz.version import __version__
 
 app = typer.Typer(
     name="attnviz",
-    help="Show what a transformer attends to: in the terminal, as a figure, with every number exact.",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Program,
+    add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
+command = partial(app.command, cls=Command)
 
 
-@app.command()
+@command()
 @spread_options
 def show(
     input: Input,
@@ -81,7 +81,7 @@ def show(
     deliver(build_report(recording, drawn_on(options, output)), output)
 
 
-@app.command()
+@command()
 @spread_options
 def heads(
     input: Input,
@@ -92,7 +92,7 @@ def heads(
     output: Output,
     batch: Batch = None,
 ) -> None:
-    """List what every head does: a table in the terminal, CSV or JSON, or the atlas as a figure."""
+    """List what every head does, as a table, or as an atlas with -o."""
     from attnviz.cli.input import read_texts
     from attnviz.cli.recordings import record
 
@@ -104,7 +104,7 @@ def heads(
     deliver(heads_report(recordings, options), output)
 
 
-@app.command()
+@command()
 @spread_options
 def compare(
     input: Input,
@@ -118,7 +118,7 @@ def compare(
     with_model: WithModel = None,
     second: Second = None,
 ) -> None:
-    """Draw what changes with --causal, --scale, --temperature, --seed, --dropout, another text or recording."""
+    """Draw what changes with --causal, another text, model or recording."""
     from attnviz.cli.input import read_beside, read_input
     from attnviz.cli.recordings import record_both, record_models
 
@@ -134,7 +134,7 @@ def compare(
     deliver(comparison_report(before, after, change, drawn_on(options, output)), output)
 
 
-@app.command("record")
+@command("record")
 @spread_options
 def record_command(
     input: Input,
@@ -143,7 +143,7 @@ def record_command(
     output: Output,
     half: Half = False,
 ) -> None:
-    """Save the attention over a text, to show and compare later without the model."""
+    """Save the attention over a text, to show later without the model."""
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
     from attnviz.maps.saved import save
@@ -163,7 +163,7 @@ def record_command(
     write(f"{path}\n".encode(errors="surrogateescape"))
 
 
-@app.command()
+@command()
 @spread_options
 def explain(
     *,
@@ -174,7 +174,7 @@ def explain(
     step: Step = None,
     look: Annotated[Look, ("title", "ascii")],
 ) -> None:
-    """Tell the computation of one head step by step, with its own numbers (-o notes.html or notes.md)."""
+    """Tell the computation of one head step by step, with its numbers."""
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import compute, parse_head
 
@@ -190,7 +190,7 @@ def explain(
     deliver_file(output, partial(write_explanation, explanation, suffix))
 
 
-@app.command()
+@command()
 @spread_options
 def browse(
     input: Input,
@@ -199,7 +199,7 @@ def browse(
     look: Look,
     other: Other = None,
 ) -> None:
-    """Look through all heads, full-screen: arrows move, Enter opens one, ? lists the keys."""
+    """Look through all heads, full-screen."""
     from attnviz.browse.start import browse, refuse_browse
     from attnviz.cli.input import as_given, read_input
     from attnviz.cli.recordings import record
@@ -211,7 +211,8 @@ def browse(
     raise typer.Exit(browse(recording, compared, selection, look))
 
 
-@app.command()
+@command()
+@spread_options
 def samples() -> None:
     """List the sample texts, for --sample NAME."""
     from attnviz.text.samples import read_sample, samples
@@ -222,7 +223,8 @@ def samples() -> None:
         write(f"{name:12} {len(words):5} words  {start if len(start) <= 48 else start[:47] + '…'}\n".encode())
 
 
-@app.command()
+@command()
+@spread_options
 def devices() -> None:
     """List the devices that torch can use here, for --device NAME."""
     from attnviz.base.machine import describe_devices
@@ -246,13 +248,18 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=show_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version.", callback=show_version, is_eager=True)
     ] = False,
+    brief: Brief = False,
 ) -> None:
-    """Show what a transformer attends to: in the terminal, as a figure, with every number exact."""
+    """Show what a transformer attends to: in the terminal or a figure, exactly."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """The options of the command line: derived from where each is declared, in groups that are the panels of the help."""
 
 import inspect
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -12,37 +13,77 @@ from typer import Option as TyperOption
 
 from attnviz.base.errors import flag
 from attnviz.base.options import Declared, Option, declared_options
+from attnviz.cli.help import Brief
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look
 from attnviz.report.options import Rank, Reduction
 from attnviz.text.selection import Grouping, Selection
 
 
+def _samples() -> dict[str, str]:
+    from attnviz.text.samples import samples
+
+    return dict.fromkeys(samples(), "")
+
+
+def _steps() -> dict[str, str]:
+    from attnviz.explain.explain import STEPS
+
+    return {name: (inspect.getdoc(step) or "").partition("\n")[0] for name, step in STEPS.items()}
+
+
 @dataclass(frozen=True)
 class Input:
     """Where the text comes from."""
 
-    text: Annotated[str | None, Option("The text, a saved recording, or - for standard input.")] = None
-    file: Annotated[list[Path] | None, Option("Read the text from this UTF-8 file; heads takes several.")] = None
-    sample: Annotated[str | None, Option("Use a sample text by its name (see: attnviz samples).")] = None
+    text: Annotated[
+        str | None,
+        Option(
+            "The text in quotes, a saved recording, or - for standard input.",
+            brief="In quotes; or a saved recording, or - for standard input.",
+        ),
+    ] = None
+    file: Annotated[
+        list[Path] | None,
+        Option("Read the text from this UTF-8 file; heads takes several.", brief="Read the text from this file."),
+    ] = None
+    sample: Annotated[str | None, Option("Use a sample text by its name (see: attnviz samples).", names=_samples)] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
 class Output:
     """Where it goes."""
 
-    output: Annotated[Path | None, Option("Write a file; its suffix picks the format.")] = None
+    output: Annotated[
+        Path | None,
+        Option(
+            "Write a file; its suffix picks the format.",
+            brief="Write a file; its suffix picks the format: .png .svg .html …",
+        ),
+    ] = None
     force: Annotated[bool, Option("Replace the file where it exists.")] = False
     json: Annotated[bool, Option("Print the exact numbers as JSON.")] = False
 
 
 Batch = Annotated[Path | None, Option("Take each line of this file as a text.", panel="Input")]
 Other = Annotated[str | None, Option("Compare with this text, or this saved recording.", panel="Input")]
-Second = Annotated[str | None, Option("A saved recording to compare the first with.")]
+Second = Annotated[str | None, Option("A saved recording to compare the first with.", panel="Input")]
 WithModel = Annotated[str | None, Option("Compare with this model.", panel="Model")]
 Half = Annotated[bool, Option("Hold the factors of a long text in bfloat16.", panel="Output")]
-Head = Annotated[str, Option("The head that is shown, as 1, or layer.head as 0.1.", panel="Select")]
-Step = Annotated[str | None, Option("Show this step alone, as scores.", panel="Select")]
+Head = Annotated[
+    str,
+    Option(
+        "The head that is shown, as 1, or layer.head as 0.1.",
+        panel="Select",
+        brief="The head, as 1, or layer.head as 0.1.",
+    ),
+]
+Step = Annotated[
+    str | None,
+    Option("Show this step alone, as scores.", panel="Select", brief="Show this step alone, as scores.", names=_steps),
+]
 
 # What makes the value of each group from its options, and the panel that they have in the help.
 GROUPS: dict[type, tuple[Callable[..., object], str]] = {
@@ -51,7 +92,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Selection: (Selection.parse, "Select"),
     Reduction: (Reduction, "Select"),
     Grouping: (Grouping, "Words"),
-    Rank: (Rank, "Rank"),
+    Rank: (Rank, "Sort"),
     Look: (Look, "Look"),
     Output: (Output, "Output"),
 }
@@ -60,10 +101,10 @@ NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # where the parame
 
 
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with one parameter for every option of its groups, as typer reads parameters.
+    """The command with one parameter for every option of its groups, as typer reads parameters, and ``-h``.
 
     A parameter of the command is an option itself, or a group: its type, or ``Annotated[type, names]`` of those of its
-    options that the command takes.
+    options that the command takes. The attribute ``declared`` of what is returned holds all of them by name.
     """
     singles = declared_options(command)
     taken = inspect.signature(command).parameters.values()
@@ -76,38 +117,43 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
         )
     ]
 
-    def spread(**values: Any) -> None:
+    def spread(brief: bool = False, **values: Any) -> None:
         built = {
             name: group.make(**{each.name: values.pop(each.name) for each in group.parameters})
             for name, group in groups.items()
         }
         command(**values, **built)
 
+    parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Brief))
     spread.__name__, spread.__doc__ = command.__name__, command.__doc__
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    in_groups = (group.declared for group in groups.values())
+    spread.declared = dict(ChainMap(singles, *in_groups))  # type: ignore[attr-defined]
     return spread
 
 
-class Group(NamedTuple):
-    """What makes one value of a command, and the parameters for it."""
+class OptionGroup(NamedTuple):
+    """What makes one value of a command, the options that it is made of, and the parameters for them."""
 
     make: Callable[..., object]
+    declared: dict[str, Declared]
     parameters: list[inspect.Parameter]
 
 
 @cache
-def _group(annotation: Any) -> Group:
+def _group(annotation: Any) -> OptionGroup:
     kind, *names = (annotation.__origin__, *annotation.__metadata__[0]) if get_args(annotation) else (annotation,)
     make, panel = GROUPS[kind]
     options = declared_options(make)
-    return Group(make, [_parameter(name, options[name], panel) for name in names or options])
+    chosen = {name: options[name] for name in names or options}
+    return OptionGroup(make, chosen, [_parameter(name, declared, panel) for name, declared in chosen.items()])
 
 
 def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspect.Parameter:
     option = declared.option
     info = (
-        Argument(help=option.help)
+        Argument(help=option.help, metavar=name.upper(), rich_help_panel="Input")
         if name in ARGUMENTS
         else TyperOption(*_names(name, declared), help=option.help, rich_help_panel=option.panel or panel)
     )

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.options import Option, check_options, one_of, within
+from attnviz.base.machine import DTYPES
+from attnviz.base.options import OneOf, Option, check_options, listed, within
 from attnviz.text.selection import ATTENTION_PARTS
 
 SAVED_FIRST = """
@@ -15,6 +16,11 @@ dtype context attention pair chat generate device_map dense truncate
 INITS = ("linear", "uniform")
 MAX_WIDTH = 65_536
 MAX_GENERATED_TOKENS = 4096
+UNTRAINED = "Untrained model"  # the panel of the options of the seeded model alone
+
+
+def _built_in_models() -> dict[str, str]:
+    return {"seeded": "untrained, drawn from a seed", "trained": "small, trained to repeat what it has read"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,44 +31,69 @@ class ModelSettings:
         AttnvizError: for a number out of range, heads that do not divide the width, or a name not known.
     """
 
-    context: Annotated[
-        str | None, Option("Attend to this text instead (cross-attention): keys and values.", panel="Input")
-    ] = None
-    tokenizer: Annotated[str, Option("word, char, byte, or the path of a tokenizer.json.", panel="Input")] = "word"
+    context: Annotated[str | None, Option("Attend to this text instead (cross-attention): keys and values.")] = None
+    tokenizer: Annotated[str, Option("word, char, byte, or the path of a tokenizer.json.", panel=UNTRAINED)] = "word"
     model: Annotated[
         str,
-        Option("seeded (untrained), trained (small), the folder of a Hugging Face model, or its name on the hub."),
+        Option(
+            "seeded (untrained), trained (small), the folder of a Hugging Face model, or its name on the hub.",
+            brief="trained (small), or the folder or hub name of your model.",
+            names=_built_in_models,
+        ),
     ] = "seeded"
     attention: Annotated[
-        str | None, Option("Of an encoder-decoder: encoder, decoder or cross.", one_of(ATTENTION_PARTS, named=option))
+        str | None, Option("Of an encoder-decoder: encoder, decoder or cross.", OneOf(ATTENTION_PARTS, named=option))
     ] = None
     pair: Annotated[str | None, Option("A second text beside the first, as a pair for BERT.")] = None
     chat: Annotated[bool, Option("Set the text in the model's chat template.")] = False
     generate: Annotated[int, Option("Let the model write this many tokens first.", within(0, MAX_GENERATED_TOKENS))] = 0
     device_map: Annotated[str | None, Option("auto spreads a large model over devices (accelerate).")] = None
-    num_heads: Annotated[int, Option("Attention heads a layer.", within(1, 4096))] = 4
-    embed_dim: Annotated[int, Option("Features a token; divisible by --num-heads.", within(1, MAX_WIDTH))] = 32
-    num_layers: Annotated[int, Option("Layers, each with a residual connection.", within(1, 1024))] = 1
+    num_heads: Annotated[int, Option("Attention heads a layer.", within(1, 4096), panel=UNTRAINED)] = 4
+    embed_dim: Annotated[
+        int, Option("Features a token; divisible by --num-heads.", within(1, MAX_WIDTH), panel=UNTRAINED)
+    ] = 32
+    num_layers: Annotated[int, Option("Layers, each with a residual connection.", within(1, 1024), panel=UNTRAINED)] = 1
     qk_dim: Annotated[
         int | None,
-        Option("Width of a query and a key in each head, else --embed-dim / --num-heads.", within(1, MAX_WIDTH)),
+        Option(
+            "Width of a query and a key in each head, else --embed-dim / --num-heads.",
+            within(1, MAX_WIDTH),
+            panel=UNTRAINED,
+        ),
     ] = None
-    value_dim: Annotated[int | None, Option("Width of a value in each head, else the same.", within(1, MAX_WIDTH))] = (
-        None
-    )
-    causal: Annotated[bool, Option("Let a query see only keys up to its own.", panel="Mask")] = False
-    scale: Annotated[str, Option("Multiply q·k by this: sqrt (1/√width of a head), none, or a number.")] = "sqrt"
+    value_dim: Annotated[
+        int | None, Option("Width of a value in each head, else the same.", within(1, MAX_WIDTH), panel=UNTRAINED)
+    ] = None
+    causal: Annotated[
+        bool,
+        Option(
+            "Let a query see only keys up to its own.",
+            panel=UNTRAINED,
+            brief="Let a query see only keys up to its own.",
+        ),
+    ] = False
+    scale: Annotated[
+        str, Option("Multiply q·k by this: sqrt (1/√width of a head), none, or a number.", panel=UNTRAINED)
+    ] = "sqrt"
     temperature: Annotated[
-        float, Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them.")
+        float,
+        Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them.", panel=UNTRAINED),
     ] = 1.0
-    dropout: Annotated[float, Option("Share of weights dropped, from 0 to below 1.")] = 0.0
-    bias: Annotated[bool, Option("Add a bias in the projections.")] = True
+    dropout: Annotated[float, Option("Share of weights dropped, from 0 to below 1.", panel=UNTRAINED)] = 0.0
+    bias: Annotated[bool, Option("Add a bias in the projections.", panel=UNTRAINED)] = True
     init: Annotated[
-        str, Option("Draw weights as nn.Linear does: linear; or from 0 to 1: uniform.", one_of(INITS, named=option))
+        str,
+        Option(
+            "Draw weights as nn.Linear does: linear; or from 0 to 1: uniform.",
+            OneOf(INITS, named=option),
+            panel=UNTRAINED,
+        ),
     ] = "linear"
-    seed: Annotated[int, Option("Draw the weights from this seed.")] = 0
-    device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.")] = "auto"
-    dtype: Annotated[str, Option("float32, float64, bfloat16 or float16.")] = "float32"
+    seed: Annotated[int, Option("Draw the weights from this seed.", panel=UNTRAINED)] = 0
+    device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.", names=listed(("auto", "cpu", "cuda", "mps")))] = (
+        "auto"
+    )
+    dtype: Annotated[str, Option("float32, float64, bfloat16 or float16.", names=listed(DTYPES))] = "float32"
     truncate: Annotated[bool, Option("Cut a text that is longer than the model reads.")] = False
     dense: Annotated[
         bool | None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.options import Option, check_options, declared_options, one_of, within
+from attnviz.base.options import OneOf, Option, check_options, declared_options, within
 
 SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
 THEMES = ("light", "dark")
@@ -24,6 +24,12 @@ def _check_colormap(name: str, value: str) -> None:
     from attnviz.report.colors import colormap
 
     colormap(value)
+
+
+def _colormaps() -> dict[str, str]:
+    from attnviz.report.colors import SAMPLES
+
+    return dict.fromkeys(SAMPLES, "")
 
 
 def _check_mark(name: str, value: str) -> None:
@@ -50,7 +56,7 @@ class Look:
     ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.")] = False
     theme: Annotated[
         str | None,
-        Option("light or dark; else figures are light, and a page as its reader's system.", one_of(THEMES)),
+        Option("light or dark; else figures are light, and a page as its reader's system.", OneOf(THEMES)),
     ] = None
     size: Annotated[str | None, Option("Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.")] = None
     dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400))] = 200
@@ -60,22 +66,28 @@ class Look:
         str | None,
         Option(
             "heatmap, arcs (lines from token to token) or text (shaded by what --query attends to).",
-            one_of(STYLES),
+            OneOf(STYLES),
             inspector=False,
+            brief="Draw a heatmap, arcs or text (shaded).",
         ),
     ] = None
     query: Annotated[
         str | None,
-        Option("Show what this token, or the one of this number, looks at in the text.", inspector=False),
+        Option(
+            "Show what this token, or the one of this number, looks at in the text.",
+            inspector=False,
+            brief="Shade the text by what this token looks at.",
+        ),
     ] = None
-    color_scale: Annotated[str, Option("linear or log.", one_of(COLOR_SCALES))] = "linear"
+    color_scale: Annotated[str, Option("linear or log.", OneOf(COLOR_SCALES))] = "linear"
     limits: Annotated[str, Option("Of the colours: shared by all heads, each head its own, or as 0:0.5.")] = "shared"
     cmap: Annotated[
-        str | None, Option("Colormap: viridis, magma, cividis, Blues or any of matplotlib's.", _check_colormap)
+        str | None,
+        Option("Colormap: viridis, magma, cividis, Blues or any of matplotlib's.", _check_colormap, names=_colormaps),
     ] = None
     pool: Annotated[
         str,
-        Option("What a cell of several tokens shows of their weights: mean or max.", one_of(POOLS), inspector=False),
+        Option("What a cell of several tokens shows of their weights: mean or max.", OneOf(POOLS), inspector=False),
     ] = "mean"
     mark: Annotated[
         str | None,

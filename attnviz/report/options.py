@@ -4,12 +4,12 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.options import Option
+from attnviz.base.options import Option, listed
 from attnviz.report.look import Look
 from attnviz.text.selection import Grouping, Selection
 
 TABLES = ("scores", "weights", "both")
-Table = Annotated[str | None, Option("Print the numbers: scores, weights or both.", panel="Look")]
+Table = Annotated[str | None, Option("Print the numbers: scores, weights or both.", panel="Look", names=listed(TABLES))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +31,40 @@ class Medium:
     lists_heads: bool = False
 
 
+def _metrics() -> dict[str, str]:
+    from attnviz.metrics.metrics import METRICS
+
+    return {metric.name: metric.meaning for metric in METRICS.values()}
+
+
 @dataclass(frozen=True, eq=False)
 class Rank:
     """Which heads come first."""
 
-    sort: Annotated[str | None, Option("Order heads by a metric of attnviz heads, largest first; -NAME: smallest.")] = (
-        None
-    )
+    sort: Annotated[
+        str | None,
+        Option(
+            "Order heads by a metric, largest first; -METRIC: smallest first.",
+            brief="Order heads by previous, induction, entropy, …",
+            names=_metrics,
+        ),
+    ] = None
     top: Annotated[int | None, Option("Keep this many heads.")] = None
+
+
+def _reductions() -> dict[str, str]:
+    from attnviz.metrics.combine import REDUCTIONS
+
+    return dict.fromkeys(REDUCTIONS, "")
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
     """Whether all heads become one map, and how."""
 
-    reduce: Annotated[str | None, Option("Combine all heads into one map: mean, max or rollout.")] = None
+    reduce: Annotated[
+        str | None, Option("Combine all heads into one map: mean, max or rollout.", names=_reductions)
+    ] = None
     residual: Annotated[float, Option("The residual's share of a row, in rollout.")] = 0.5
 
 

@@ -35,7 +35,13 @@ class Selection:
     def parse(
         cls,
         layers: Annotated[str | None, Option("Layers, as 0-3,7.")] = None,
-        heads: Annotated[str | None, Option("Heads, as 0,2-3, or layer.head as 4.11,9.6.")] = None,
+        heads: Annotated[
+            str | None,
+            Option(
+                "Heads, as 0,2-3, or layer.head as 4.11,9.6.",
+                brief="Draw these heads: 0,2-3, or layer.head as 4.11,9.6.",
+            ),
+        ] = None,
         queries: Annotated[str | None, Option("Range of queries, as 10:40.")] = None,
         keys: Annotated[str | None, Option("Range of keys, as :20.")] = None,
     ) -> Self:
@@ -82,7 +88,7 @@ class SelectionOptions(TypedDict, total=False):
 class Grouping:
     """How tokens are joined and left out."""
 
-    words: Annotated[bool, Option("Join the tokens of each word.")] = False
+    words: Annotated[bool, Option("Join the tokens of each word.", brief="Join the tokens of each word.")] = False
     no_special: Annotated[bool, Option("Hide special tokens, such as [CLS].")] = False
     renormalize: Annotated[bool, Option("Let rows sum to 100% over what is shown.")] = False
 

@@ -11,40 +11,12 @@ import pytest
 
 from attnviz.cli.commands import main
 from attnviz.text.samples import read_sample, samples
+from tests.cli.streams import Streams
 
 pytestmark = pytest.mark.slow
 
 ATTNVIZ = [sys.executable, "-m", "attnviz"]
 ROOT = Path(__file__).parents[2]
-
-
-class Streams:
-    """Runs command lines in this process and keeps what they write."""
-
-    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
-        self.capture = capture
-
-    def run(self, *arguments: str, code: int = 0) -> str:
-        """Standard output of a run that ends with this code."""
-        assert main(arguments) == code, self.capture.readouterr().err
-        self.out, self.err = self.capture.readouterr()
-        return self.out
-
-    def refused(self, *arguments: str, code: int = 1) -> str:
-        """The one line that a refusal says, nothing having been printed."""
-        assert self.run(*arguments, code=code) == ""
-        [line] = [line for line in self.err.splitlines() if "no text given" not in line]
-        assert line.startswith("attnviz: ")
-        return line
-
-
-@pytest.fixture
-def attnviz(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, in_folder: Path) -> Streams:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("attnviz.cli.input.is_piped", lambda: False)
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
-        monkeypatch.delenv(name, raising=False)
-    return Streams(capsys)
 
 
 def test_show_draws_every_head_with_its_tokens_and_says_untrained(attnviz: Streams) -> None:
@@ -142,13 +114,6 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
     assert [line.split()[0] for line in out.splitlines()] == list(samples())
     assert re.search(r"^cpu ", attnviz.run("devices"), re.MULTILINE)
     assert re.fullmatch(r"attnviz \d+\.\d+\.\d+\n", attnviz.run("--version"))
-
-
-def test_help_names_every_command_and_groups_options_in_panels(attnviz: Streams) -> None:
-    assert all(command in attnviz.run("--help") for command in ("show", "compare", "samples", "devices"))
-    out = attnviz.run("show", "--help")
-    panels = ["Input", "Model", "Mask", "Select", "Look", "Output"]
-    assert [panel for panel in re.findall(r"─ (\w+) ─", out) if panel in panels] == panels
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Help: ``-h`` with what most people need, on one screen, and ``--help`` with everything; examples come first."""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from attnviz.base.errors import flag
+from attnviz.base.options import Declared
+
+HELP = "Help"
+GUIDE = """\
+attnviz COMMAND -h tells what a command takes, --help everything.
+--version tells the version; --install-completion completes names in your shell."""
+PANELS = ("Input", "Model", "Select", "Sort", "Words", "Look", "Output", "Untrained model", HELP)  # most chosen first
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "attnviz": (
+        'attnviz show "the cat sat. the cat sat" --model trained',
+        'attnviz show "Life is short" --model ./my-bert',
+        'attnviz heads "Life is short" --model ./my-bert --sort previous',
+        'attnviz explain "Life is short"',
+    ),
+    "show": (
+        'attnviz show "the cat sat. the cat sat" --model trained --heads 1.1',
+        'attnviz show "Life is short" --model ./my-bert --sort previous -o heads.png',
+    ),
+    "heads": (
+        'attnviz heads "the cat sat. the cat sat" --model trained',
+        'attnviz heads "Life is short" --model ./my-bert --sort previous -o atlas.html',
+    ),
+    "compare": (
+        'attnviz compare "Life is short" --causal',
+        "attnviz compare before.safetensors after.safetensors -o change.png",
+    ),
+    "record": (
+        'attnviz record "Life is short" --model ./my-bert -o run.safetensors',
+        "attnviz record --file book.txt --model ./my-llama -o book.safetensors",
+    ),
+    "explain": (
+        'attnviz explain "Life is short" --step softmax',
+        'attnviz explain "abcabc" --model trained --head 1.1 -o notes.html',
+    ),
+    "browse": (
+        'attnviz browse "Life is short" --model ./my-bert',
+        "attnviz browse run.safetensors",
+    ),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help is written as here."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes all of the help: with every option, and the names that options take."""
+        _write_start(self, ctx, formatter)
+        for title, entries in _panels(self, ctx).items():
+            _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
+        for name, declared in declared_of(self).items():
+            rows = [(known, meaning) for known, meaning in declared.option.known_names().items() if meaning]
+            if rows:
+                _write_table(formatter, f"Names for {flag(name)}", rows)
+
+
+class Program(TyperGroup):
+    """The program, whose help lists its commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes examples, commands and options."""
+        _write_start(self, ctx, formatter)
+        commands = [(name, self.commands[name].get_short_help_str(limit=200)) for name in self.list_commands(ctx)]
+        _write_table(formatter, "Commands", commands)
+        formatter.write(f"\n{GUIDE}\n")
+
+
+class HelpEntry(NamedTuple):
+    """An option or argument in the help: its names, what it does, and that in brief where most people need it."""
+
+    names: str
+    help: str
+    brief: str = ""
+
+
+def show_brief(context: typer.Context, wanted: bool) -> None:
+    """Prints the help that fits a screen, and ends."""
+    if wanted:
+        formatter = context.make_formatter()
+        write_brief(context.command, context, formatter)
+        typer.echo(formatter.getvalue().rstrip("\n"))
+        raise typer.Exit
+
+
+Brief = Annotated[
+    bool,
+    typer.Option(
+        "-h",
+        help="Show what most people need.",
+        callback=show_brief,
+        is_eager=True,
+        expose_value=False,
+        show_default=False,
+        rich_help_panel=HELP,
+    ),
+]
+
+
+def write_brief(command: Any, context: Any, formatter: Any) -> None:
+    """Writes examples and the options that most people need, or all of the help of what has few."""
+    entries = chain.from_iterable(_panels(command, context).values())
+    rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
+    if not rows:
+        command.format_help(context, formatter)
+        return
+    _write_start(command, context, formatter)
+    _write_table(formatter, "What most people need", rows)
+    formatter.write(f"\n{context.command_path} --help lists all options.\n")
+
+
+def declared_of(command: Any) -> Mapping[str, Declared]:
+    """The options of a command by name, as they are declared."""
+    return getattr(command.callback, "declared", {})
+
+
+def _write_start(command: Any, context: Any, formatter: Any) -> None:
+    command.format_usage(context, formatter)
+    formatter.write(f"\n{command.help.strip()}\n")
+    if lines := EXAMPLES.get(command.name or "attnviz"):
+        formatter.write("\n" + _heading("Examples"))
+        formatter.write("".join(f"  {line}\n" for line in lines))
+
+
+def _write_table(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
+    formatter.write("\n" + _heading(title))
+    formatter.indent()
+    formatter.write_dl(rows, col_max=26)
+    formatter.dedent()
+
+
+def _heading(title: str) -> str:
+    return typer.style(f"{title}:", bold=True) + "\n"
+
+
+def _panels(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
+    """The entries of each panel, in the order of `PANELS`."""
+    panels: dict[str, list[HelpEntry]] = {title: [] for title in PANELS}
+    for parameter in command.get_params(context):
+        panels[getattr(parameter, "rich_help_panel", None) or HELP].append(_entry(parameter, command))
+    return {title: entries for title, entries in panels.items() if entries}
+
+
+def _entry(parameter: Any, command: Any) -> HelpEntry:
+    declared = declared_of(command).get(parameter.name)
+    names = (
+        ", ".join(sorted(parameter.opts, key=len)) if parameter.param_type_name == "option" else parameter.name.upper()
+    )
+    if declared is None:
+        return HelpEntry(names, parameter.help or "")
+    if parameter.secondary_opts:
+        names += "/" + parameter.secondary_opts[0]
+    elif declared.type is not bool and parameter.param_type_name == "option":
+        names += " " + _value_name(parameter.name, declared)
+    return HelpEntry(names, _help(declared), declared.option.brief)
+
+
+def _value_name(name: str, declared: Declared) -> str:
+    return "FILE" if "Path" in str(declared.type) else name.upper().replace("_", "-")
+
+
+def _help(declared: Declared) -> str:
+    shown = not isinstance(declared.default, bool) and declared.default not in (None, 0)
+    return declared.option.help + (f" [{declared.default}]" if shown else "")

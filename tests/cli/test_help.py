@@ -1,0 +1,62 @@
+import re
+import shlex
+
+import pytest
+
+from attnviz.cli.help import EXAMPLES, PANELS
+from attnviz.explain.explain import STEPS
+from attnviz.metrics.metrics import METRICS
+from tests.cli.streams import Streams
+
+COMMANDS = ("show", "heads", "compare", "record", "explain", "browse", "samples", "devices")
+
+
+@pytest.mark.parametrize("command", [(), *[(command,) for command in COMMANDS]])
+def test_short_help_fits_a_screen(attnviz: Streams, command: tuple[str, ...]) -> None:
+    lines = attnviz.run(*command, "-h").splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_help_of_the_program_lists_every_command(attnviz: Streams) -> None:
+    out = attnviz.run("--help")
+    assert re.findall(r"^  (\w+)  +[A-Z]", out, re.MULTILINE)[: len(COMMANDS)] == list(COMMANDS)
+    assert attnviz.run("-h") == out
+
+
+def test_the_bare_program_prints_its_help_and_nothing_else(attnviz: Streams) -> None:
+    out = attnviz.run(code=2)
+    assert attnviz.err == ""
+    assert out == attnviz.run("--help")
+
+
+def test_long_help_starts_with_examples_and_ends_with_the_options_of_the_untrained_model(attnviz: Streams) -> None:
+    headings = re.findall(r"^([A-Z].*):$", attnviz.run("show", "--help"), re.MULTILINE)
+    assert headings[0] == "Examples"
+    assert headings[1 : 1 + len(PANELS)] == list(PANELS)
+    assert "--num-heads" in attnviz.out.partition("Untrained model:")[2]
+
+
+def test_short_help_lists_fewer_options_and_names_the_long_one(attnviz: Streams) -> None:
+    short, long = (
+        set(re.findall(r"^  .*?(--[a-z-]+)", attnviz.run("show", name), re.MULTILINE)) for name in ("-h", "--help")
+    )
+    assert {"--model", "--heads", "--output"} < short < long
+    assert "attnviz show --help lists all options." in attnviz.run("show", "-h")
+
+
+def test_names_are_listed_where_they_are_used(attnviz: Streams) -> None:
+    out = attnviz.run("heads", "--help").partition("Names for --sort:")[2]
+    assert all(f"  {metric.name} " in out for metric in METRICS.values())
+    out = attnviz.run("explain", "--help").partition("Names for --step:")[2]
+    assert all(f"  {step} " in out for step in STEPS)
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines if "./" not in line])
+def test_examples_of_the_help_run(attnviz: Streams, line: str) -> None:
+    program, *arguments = shlex.split(line)
+    assert program == "attnviz"
+    if "safetensors" in line or "book.txt" in line or "browse" in line:
+        assert "cannot read" in attnviz.refused(*arguments)
+    else:
+        assert attnviz.run(*arguments)
