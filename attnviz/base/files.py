@@ -1,46 +1,177 @@
 """Reads text files, and writes files whole or not at all."""
 
 import os
-import tempfile
+import stat
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.signals import undone_by_signals
+
+TEMPORARY_PREFIX = ".attnviz-"  # of a file that is still being written, beside the one that it becomes
+
+
+@contextmanager
+def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
+    """The file of that name as ``atomic_file`` gives it, or standard output for ``None``: the way out of every result.
+
+    Raises:
+        AttnvizError: if it cannot be written.
+        BrokenPipeError: if who reads standard output has gone.
+    """
+    with standard_output() if path is None else atomic_file(path, force) as file:
+        yield file
 
 
 @contextmanager
 def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its name only when it is complete; after an error nothing is left of it.
+    """A file to write to, which takes its name only when it is complete and on the disk.
+
+    After an error, or a signal that ends the process, nothing is left of it. ``force`` replaces what a link leads to,
+    and keeps its mode and, where that is allowed, its owner.
 
     Raises:
         AttnvizError: if the target exists and ``force`` is not given, or cannot be written.
     """
-    refuse_target(path, force)
+    target, replaced = _target(path, force)
+    temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}")
+
+    def discard() -> None:
+        with suppress(OSError):
+            os.unlink(temporary)
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o666 if replaced is None else 0o600)
+
+    with undone_by_signals(discard):
+        try:
+            with open(temporary, "xb", opener=create) as file:
+                if replaced is not None:
+                    _keep_access(temporary, replaced)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _take_name(temporary, target, force)
+        except FileExistsError as error:
+            raise _existing(path) from error
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        finally:
+            discard()
+
+
+@contextmanager
+def standard_output() -> Iterator[IO[bytes]]:
+    """Standard output to write bytes to.
+
+    Raises:
+        AttnvizError: if it is closed, or does not take all that is written.
+        BrokenPipeError: if who reads it has gone.
+    """
+    refuse_closed()
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=".attnviz-", dir=path.parent)
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise AttnvizError(f"cannot write to {str(path.parent)!r}: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise AttnvizError(f"cannot write {str(path)!r}: {error.strerror}") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        raise AttnvizError(f"cannot write all of the output: {error.strerror or error}; it is cut off") from error
+
+
+def refuse_closed() -> None:
+    """Raises AttnvizError where standard output is closed."""
+    if sys.stdout is None:
+        raise AttnvizError("standard output is closed; -o FILE writes a file")
 
 
 def refuse_target(path: Path, force: bool = False) -> None:
-    """Raises AttnvizError where the path is a folder, its folder is missing, or it exists and must not be replaced."""
-    if path.is_dir():
+    """Raises AttnvizError where the file cannot be written, or exists, if only as a link, and must not be replaced."""
+    _target(path, force)
+
+
+def _target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
+    """Where the path leads, links followed, and what is there.
+
+    Raises:
+        AttnvizError: as ``refuse_target``.
+    """
+    try:
+        is_link = path.is_symlink()
+        target = Path(os.path.realpath(path)) if is_link else path
+        found = os.stat(target)
+    except (FileNotFoundError, NotADirectoryError):
+        found = None
+    except (OSError, ValueError) as error:  # a zero character
+        raise _unwritable(path, error) from error
+    if found is not None and stat.S_ISDIR(found.st_mode):
         raise AttnvizError(f"{str(path)!r} is a folder; give the name of a file in it")
-    if not path.parent.is_dir():
-        raise AttnvizError(f"no folder {str(path.parent)!r}; create it, or write to one that is there")
-    if path.exists() and not force:
-        raise AttnvizError(f"{str(path)!r} exists; {option('force', True)} replaces it")
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise AttnvizError(f"{str(path)!r} is a pipe or a device, and no file; another name works")
+    if not target.parent.is_dir():
+        raise AttnvizError(f"no folder {str(target.parent)!r}; create it, or write to one that is there")
+    if (found is not None or is_link) and not force:
+        raise _existing(path)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise AttnvizError(f"cannot write to the folder {str(target.parent)!r}; one that is yours works")
+    return target, found
+
+
+def _existing(path: Path) -> AttnvizError:
+    return AttnvizError(f"{str(path)!r} exists; {option('force', True)} replaces it")
+
+
+def _unwritable(path: Path, error: OSError | ValueError) -> AttnvizError:
+    return AttnvizError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}")
+
+
+def _keep_access(path: Path, replaced: os.stat_result) -> None:
+    """Gives the file the owner, where that is allowed, and the mode of the one that it replaces."""
+    if hasattr(os, "chown"):
+        with suppress(OSError):
+            os.chown(path, replaced.st_uid, replaced.st_gid)
+    os.chmod(path, stat.S_IMODE(replaced.st_mode) & 0o777)
+
+
+def _take_name(temporary: Path, target: Path, force: bool) -> None:
+    """Gives a complete file its name, in place of whatever has it with ``force``, and else only where nothing has.
+
+    Raises:
+        FileExistsError: if something has the name, be it since a moment ago.
+    """
+    if force:
+        os.replace(temporary, target)
+    else:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            _claim_name(temporary, target)
+    _sync_folder(target.parent)
+
+
+def _claim_name(temporary: Path, target: Path) -> None:
+    """Takes a name that nothing has by an empty file, and replaces that."""
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    try:
+        os.replace(temporary, target)
+    except OSError:
+        os.unlink(target)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Has the names in a folder on the disk, where the system can do that."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def read_text(path: Path) -> str:
@@ -71,9 +202,3 @@ def decode_text(content: bytes, what: str) -> str:
     if content.count(0) > len(content) // 10:
         raise AttnvizError(f"{what} is binary; give a UTF-8 text")
     return text
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

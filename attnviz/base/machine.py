@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import torch
 
 MIN_FREE_MEMORY = 2**31  # bytes of an accelerator, for pooling there
+NO_MEMORY = r"can(?:no|')t allocate memory|out of memory|bad_alloc|failed to map segment"  # as libraries say it
+MIN_ADDRESS_SPACE = 2**30  # bytes, of a process that imports torch for the processor
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -75,6 +77,27 @@ def describe_devices() -> list[tuple[str, str]]:
             what = "Apple GPU" if name == "mps" else f"{torch.get_num_threads()} threads"
             described.append((name, f"{platform.machine()}, {what}"))
     return described
+
+
+def refuse_little_memory() -> None:
+    """Raises AttnvizError where the process may take less memory than torch does: its C++ would abort the process."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < MIN_ADDRESS_SPACE:
+        raise AttnvizError(
+            f"torch needs more than the {limit / 2**20:.0f} MiB of memory that this process may take; "
+            f"ulimit -v {MIN_ADDRESS_SPACE // 2**10} works, and a saved recording needs no torch"
+        )
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether the error says that there is no memory left: Python's, numpy's, torch's, or the dynamic linker's."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError | ImportError) and re.search(NO_MEMORY, str(error), re.IGNORECASE) is not None
+    )
 
 
 def available_memory() -> int | None:

@@ -1,10 +1,11 @@
 """What the inspector shows, as a file: a report of it, for the same renderers as every other."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 from attnviz.base.errors import AttnvizError, known_names
-from attnviz.base.files import atomic_file
+from attnviz.base.files import output_file
 from attnviz.browse.cursor import Screen
 from attnviz.browse.layout import map_of, tiles
 from attnviz.browse.state import State, View
@@ -27,10 +28,10 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     suffix = path.suffix.lower()
     if suffix not in PICTURE_SUFFIXES:
         raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURE_SUFFIXES)} works")
-    if path.exists():
+    if os.path.lexists(path):
         raise AttnvizError(f"{str(path)!r} exists; another name works")
     report = picture(screen, state, FORMATS[suffix].medium(look).max_cells, look)
-    with atomic_file(path) as file:
+    with output_file(path) as file:
         write(report, suffix, file)
 
 

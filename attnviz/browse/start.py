@@ -17,7 +17,8 @@ def refuse_browse() -> None:
         raise AttnvizError("browse needs textual; pip install attnviz[browse] installs it")
     if os.name != "posix":
         raise AttnvizError("browse needs a POSIX terminal; WSL has one, and attnviz show works anywhere")
-    if not sys.stdout.isatty() or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    streams = sys.stdout, sys.stderr
+    if not all(stream is not None and stream.isatty() for stream in streams) or os.environ.get("TERM") == "dumb":
         raise AttnvizError("browse needs a terminal; attnviz show writes to a pipe, and to a file with -o FILE")
 
 

@@ -1,6 +1,5 @@
 """The command line: parses, calls, writes, and picks the exit code."""
 
-import errno
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +29,7 @@ from attnviz.cli.output import (
     explained_suffix,
     medium,
     one_line,
+    print_path,
     recording_path,
     refuse_output,
     remark,
@@ -160,7 +160,7 @@ def record_command(
 
         recording = halve(recording)
     save(recording, path, output.force)
-    write(f"{path}\n".encode(errors="surrogateescape"))
+    print_path(path)
 
 
 @command()
@@ -271,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return app(args=arguments, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
-        remark(one_line(error.worded(flag)))
+        remark(error.worded(flag))
         return 1
     except typer.TyperException as error:
         remark(f"{one_line(error.format_message())} (attnviz --help lists what works)")
@@ -279,10 +279,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        remark(f"cannot write all of the output: {error.strerror}; it is cut off")
-        return 1
     except (KeyboardInterrupt, typer.Abort):
         return 130
+    except Exception as error:
+        said = what_failed(error)
+        if said is None:
+            raise
+        remark(said)
+        return 1
+
+
+def what_failed(error: Exception) -> str | None:
+    """The line for what the machine could not do: memory, files, disks; ``None`` where the error is a bug."""
+    from attnviz.base.machine import lacks_memory
+
+    if lacks_memory(error):
+        return "not enough memory; a shorter text, fewer heads or layers, or a smaller picture works"
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}" + ("" if error.filename is None else f": {str(error.filename)!r}")
+    return None

@@ -29,6 +29,8 @@ def read_input(input: Input, tokenizer: str) -> Given:
     if input.text not in (None, "-"):
         return as_given(refuse_blank(str(input.text), tokenizer))
     if input.text == "-" or is_piped():
+        if sys.stdin is None:
+            raise AttnvizError("standard input is closed; a text works, or --file FILE")
         text = decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
         return refuse_blank(text, tokenizer)
     first = next(iter(samples()))

@@ -1,7 +1,9 @@
 """Where a command line's result goes: refused before the work where it cannot be written, delivered after it."""
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -12,13 +14,17 @@ from attnviz.cli.options import Output
 if TYPE_CHECKING:
     from attnviz.report.report import Report
 
+MAX_LINE_LENGTH = 1_000  # characters of a refusal or a remark
+
 
 def refuse_output(output: Output) -> None:
     """Raises AttnvizError where the output cannot be written, before any work is done."""
-    from attnviz.base.files import refuse_target
+    from attnviz.base.files import refuse_closed, refuse_target
 
     medium(output)
-    if output.output is not None:
+    if output.output is None:
+        refuse_closed()
+    else:
         refuse_target(output.output, output.force)
 
 
@@ -35,13 +41,14 @@ def medium(output: Output) -> str:
 
 def explained_suffix(output: Output) -> str:
     """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
-    from attnviz.base.files import refuse_target
+    from attnviz.base.files import refuse_closed, refuse_target
     from attnviz.explain.formats import suffix_of
     from attnviz.render.formats import TERMINAL
 
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
     if output.output is None:
+        refuse_closed()
         return TERMINAL
     refuse_target(output.output, output.force)
     return suffix_of(output.output)
@@ -71,30 +78,36 @@ def deliver(report: "Report", output: Output) -> None:
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
     """Has the file written and prints its path, or has standard output written."""
-    from attnviz.base.files import atomic_file
+    from attnviz.base.files import output_file
 
-    if output.output is None:
-        sys.stdout.flush()
-        write_to(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-        return
-    with atomic_file(output.output, output.force) as file:
+    with output_file(output.output, output.force) as file:
         write_to(file)
-    write(f"{output.output}\n".encode(errors="surrogateescape"))
+    if output.output is not None:
+        print_path(output.output)
+
+
+def print_path(path: Path) -> None:
+    """Says on standard output where the result is; nothing where that is closed, since who closed it named the file."""
+    if sys.stdout is not None:
+        write(os.fsencode(path) + b"\n")
 
 
 def write(content: bytes) -> None:
     """Writes to standard output."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    from attnviz.base.files import standard_output
+
+    with standard_output() as file:
+        file.write(content)
 
 
 def remark(line: str) -> None:
-    """Says a line on standard error."""
-    print(f"attnviz: {line}", file=sys.stderr)
+    """Says a line on standard error, where somebody can read it."""
+    with suppress(OSError):
+        print(f"attnviz: {one_line(line)}", file=sys.stderr)
 
 
 def one_line(message: str) -> str:
-    """The message on one line, without control characters."""
+    """The message on one line, without control characters; of a very long one the start and the end."""
+    if len(message) > MAX_LINE_LENGTH:
+        message = f"{message[: MAX_LINE_LENGTH // 2]} … {message[-MAX_LINE_LENGTH // 2 :]}"
     return " ".join("".join(character if character.isprintable() else " " for character in message).split())

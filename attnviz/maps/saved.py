@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import atomic_file
+from attnviz.base.files import output_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         tensors = maps.to_tensors()
         header["maps"].append({"class": tensors.kind, **_call_header(maps, numbers), **tensors.header})
         arrays |= {f"maps.{number}.{name}": array for name, array in tensors.arrays.items()}
-    with atomic_file(path, force) as file:
+    with output_file(path, force) as file:
         write_tensors(file, header, arrays)
 
 

@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import cast
 
 from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.machine import refuse_little_memory
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 
@@ -60,6 +61,7 @@ def open_source(settings: ModelSettings) -> AbstractSource:
         AttnvizError: if a setting was given that it does not use.
     """
     refuse_unused(settings)
+    refuse_little_memory()
     return row_of(settings).load()(settings, [row.name for row in BUILT_IN])
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -103,9 +104,18 @@ def ink_on(rgb: ArrayLike) -> ByteArray:
     return np.where(dark_paper[..., None], np.uint8(255), np.uint8(0)) * np.ones(3, dtype=np.uint8)
 
 
-def _matplotlib_colormap(name: str) -> ByteArray:
+def import_matplotlib() -> Any:
+    """matplotlib, which has no word about its caches and fonts: what is missing is said in the picture."""
+    import logging
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
 
+    return matplotlib
+
+
+def _matplotlib_colormap(name: str) -> ByteArray:
+    matplotlib = import_matplotlib()
     if name not in matplotlib.colormaps:
         raise AttnvizError(f"unknown colormap {name!r}; viridis, magma, cividis, Blues or any of matplotlib's works")
     colors = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]

@@ -163,12 +163,34 @@ def test_a_refusal_never_sends_what_it_quotes(attnviz: Streams) -> None:
     assert "\x1b" not in attnviz.refused("show", "--file", "\x1b[31mred\nline")
 
 
-def test_a_folder_that_cannot_be_written_is_refused(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("attnviz.cli.recordings.record", lambda *_: 1 / 0)
+    assert "cannot write to the folder '.'" in attnviz.refused("show", "Life", "-o", "x.png")
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
-    assert "Permission denied" in attnviz.refused("show", "Life", "-o", "x.png")
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "attnviz: not enough memory"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"), "enough memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "not enough memory"),
+        (OSError(36, "File name too long", "x" * 9_000), "File name too long: 'xxx"),
+        (OSError("no folder for a cache"), "attnviz: no folder for a cache"),
+    ],
+)
+def test_what_the_machine_cannot_do_is_one_line_that_is_not_long(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("attnviz.cli.input.read_input", fail)
+    line = attnviz.refused("show", "Life")
+    assert said in line
+    assert len(line) < 1_100
 
 
 def test_a_bug_gets_its_traceback(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
-from attnviz.report.colors import colormap, ink_on
+from attnviz.report.colors import colormap, import_matplotlib, ink_on
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 from attnviz.report.report import Arcs, DrawnReport, ExactNumbers, HeadList, Report, ShadedText, Thumbnails
@@ -56,8 +56,7 @@ def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[b
 
         file.write(draw_thumbnails(picture))
         return
-    import matplotlib
-
+    matplotlib = import_matplotlib()
     drawn = _figure(report, picture, vector=suffix != ".png")
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # what is missing is said in the picture
@@ -95,8 +94,7 @@ def _drawn(report: Report) -> DrawnReport:
 
 def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
     """The figure of a report of any kind; a vector format has cells that stay crisp where it is enlarged."""
-    import matplotlib
-
+    matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     picture, ruler = readable(picture, fonts), Ruler(fonts.families)
     with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "font.family": list(fonts.families)}):

@@ -1,0 +1,68 @@
+"""The process: whatever it was started with or without, it ends with a result or one line, and leaves nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved import save
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")]
+
+ATTNVIZ = f"{sys.executable} -m attnviz"
+
+
+def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command line of the shell, run in a folder; ``attnviz`` in it is this one."""
+    return subprocess.run(
+        ["/bin/sh", "-c", command.replace("attnviz ", f"{ATTNVIZ} ")],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.getcwd()} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("attnviz samples >&-", "attnviz: standard output is closed; -o FILE writes a file\n"),
+        ("attnviz show Life >&-", "attnviz: standard output is closed; -o FILE writes a file\n"),
+        ("attnviz show - <&-", "attnviz: standard input is closed; a text works, or --file FILE\n"),
+        ("attnviz show nowhere.safetensors <&- 2>&-", ""),
+        ("attnviz show nowhere.safetensors 2>/dev/full", ""),
+        ("attnviz browse Life >&-", "attnviz: browse needs a terminal; attnviz show writes to a pipe"),
+        ("mkdir gone; cd gone; rmdir ../gone; attnviz samples", "attnviz: the working folder is gone; cd to one"),
+        ("ulimit -v 600000; attnviz show Life", "attnviz: torch needs more than the 586 MiB of memory"),
+        ("ulimit -f 0; attnviz samples > samples.txt", "attnviz: cannot write all of the output: File too large"),
+    ],
+)
+def test_what_it_lacks_is_one_line(tmp_path: Path, command: str, said: str) -> None:
+    result = run(command, tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.startswith(said)
+    assert result.stderr.count("\n") == bool(said)
+    assert result.stdout == ""
+
+
+def test_file_never_gets_what_belongs_to_a_closed_stream(recording: Recording, tmp_path: Path) -> None:
+    save(recording, tmp_path / "run.safetensors")
+    result = run("attnviz show run.safetensors -o x.csv <&- >&- 2>&-", tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (tmp_path / "x.csv").read_text(encoding="utf-8").startswith("layer,")
+
+
+def test_matplotlib_with_no_home_and_a_backend_that_is_none_leaves_no_folder_and_no_word(
+    recording: Recording, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    save(recording, tmp_path / "run.safetensors")
+    environment = {"HOME": "/proc", "MPLBACKEND": "none", "TMPDIR": str(temporary), "XDG_CACHE_HOME": "/proc"}
+    result = run("attnviz show run.safetensors --cmap twilight -o x.csv", tmp_path, **environment)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "x.csv\n", "")
+    assert list(temporary.iterdir()) == []
