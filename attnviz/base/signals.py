@@ -11,6 +11,7 @@ ENDING = tuple(
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
     if hasattr(signal, name)  # Windows has two of them
 )
+SIGNALLED = 128  # with the signal's number added, what shells call the exit code of a process that it ended
 
 
 class Undoing:

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-import signal
+import os
 import time
 import traceback
 from collections.abc import Callable
@@ -16,11 +16,13 @@ from rich.segment import Segment
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult
+from textual.drivers import linux_driver
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.signals import ENDING, SIGNALLED
 from attnviz.browse.cursor import Screen, find, first_ranked, first_state, settle
 from attnviz.browse.keys import press
 from attnviz.browse.layout import tiles
@@ -29,6 +31,7 @@ from attnviz.browse.pixels import COLORS, style_of
 from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
+from attnviz.browse.terminal import KeyDecoder, hang_up
 from attnviz.render.terminal.lines import Line
 
 SECONDS_BEFORE_MEASURING = 0.2  # at a metric
@@ -37,6 +40,9 @@ SECONDS_BEFORE_REFINING = 0.15  # after a key
 SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map that is being refined
 Work = Callable[[], None]
 Save = Callable[[Screen, State, Path], None]
+
+# textual's own decoder raises an error at a byte that is no UTF-8, and asks a terminal that has gone without end.
+linux_driver.getincrementaldecoder = lambda _: partial(KeyDecoder, hang_up)  # type: ignore[attr-defined,assignment]
 
 
 class Canvas(Widget):
@@ -188,7 +194,7 @@ class Canvas(Widget):
         if state.prompt == "find":
             self.go(find(self.here, state, state.typed))
             return
-        path = Path(state.typed).expanduser()
+        path = Path(os.path.expanduser(state.typed))
         self.go(replace(state, prompt=None, typed="", message=f"saving {path} …"))
         screen = self.here
         self.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
@@ -248,8 +254,8 @@ class Browser(App[int]):
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
+        for number in ENDING:
+            loop.add_signal_handler(number, partial(self.exit, return_code=SIGNALLED + number))
         gc.freeze()
         gc.enable()
 

@@ -7,12 +7,13 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from contextlib import contextmanager, suppress
 
 from rich.color import ColorSystem
 from rich.console import Console
 
+from attnviz.base.errors import AttnvizError
+from attnviz.base.signals import undone_by_signals
 from attnviz.browse.cursor import Screen, first_state
 from attnviz.browse.layout import tiles
 from attnviz.browse.pixels import COLORS, style_of
@@ -21,31 +22,51 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size
 from attnviz.render.terminal.lines import Line
 
-ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H", "\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor
+ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # the other screen, without a cursor
+LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l"
+# What textual may have asked for since: keys and pastes with escapes, the mouse, focus, sizes, frames, lines uncut.
+ASK_NOTHING = "\x1b[<u" + "".join(f"\x1b[?{mode}l" for mode in (1000, 1003, 1004, 1006, 1015, 1016, 2004, 2026, 2048))
+ASK_NOTHING += "\x1b[?7h"
 MAX_THUMBNAIL_SECONDS = 0.1  # seconds
 SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
 
 
 @contextmanager
 def early_screen(session: Session, ascii: bool) -> Iterator[None]:
-    """The overview on the terminal until something else draws there; whatever happens, all is as it was after."""
+    """The overview on the terminal until something else draws there; whatever happens, all is as it was after.
+
+    Raises:
+        AttnvizError: if the terminal has gone.
+    """
     terminal = sys.__stderr__
     assert terminal is not None
-    before = termios.tcgetattr(0)
-    ended = signal.signal(signal.SIGTERM, _end)
     try:
-        tty.setcbreak(0, termios.TCSANOW)  # a key pressed now is not echoed, and waits for textual
-        size = os.get_terminal_size(terminal.fileno())
-        terminal.write(ENTER_SCREEN + first_screen(session, Console(file=terminal), size, ascii))
-        terminal.flush()
-        yield
-    except BaseException:
-        terminal.write(LEAVE_SCREEN)
-        terminal.flush()
-        raise
-    finally:
-        termios.tcsetattr(0, termios.TCSANOW, before)
-        signal.signal(signal.SIGTERM, ended)
+        before = termios.tcgetattr(0)
+    except termios.error as error:
+        raise AttnvizError("browse needs a terminal, and this one has gone") from error
+
+    def give_back() -> None:
+        """Not through the stream, which may be at work on something else."""
+        with suppress(OSError):
+            os.write(terminal.fileno(), (ASK_NOTHING + LEAVE_SCREEN).encode())
+        with suppress(termios.error):
+            termios.tcsetattr(0, termios.TCSANOW, before)
+
+    stopped = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # until textual knows how to leave the screen and return
+    with undone_by_signals(give_back):
+        try:
+            tty.setcbreak(0, termios.TCSANOW)  # a key pressed now is not echoed, and waits for textual
+            size = os.get_terminal_size(terminal.fileno())
+            terminal.write(ENTER_SCREEN + first_screen(session, Console(file=terminal), size, ascii))
+            terminal.flush()
+            yield
+        except BaseException:
+            give_back()
+            raise
+        finally:
+            with suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSANOW, before)
+            signal.signal(signal.SIGTSTP, stopped)
 
 
 def first_screen(session: Session, console: Console, size: tuple[int, int], ascii: bool) -> str:
@@ -67,7 +88,3 @@ def encoded(line: Line, system: ColorSystem | None) -> str:
         style_of(span.ink, span.paper, span.style).render(span.text, color_system=system) if system else span.text
         for span in line
     )
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

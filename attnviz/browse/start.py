@@ -1,11 +1,13 @@
 """The full-screen inspector: all heads of a recording, one of them, and every cell of it."""
 
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from typing import TextIO
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.signals import SIGNALLED
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
 from attnviz.text.selection import Selection
@@ -37,16 +39,20 @@ def browse(recording: Recording, other: Recording | None, selection: Selection, 
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.save import save_picture
     from attnviz.browse.session import Session
+    from attnviz.browse.terminal import tolerated_terminal
 
     session = Session(recording, other, selection)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)
-    with early_screen(session, ascii):
+    with tolerated_terminal(), early_screen(session, ascii):
         from attnviz.browse.app import Browser
 
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()
-    return browser.return_code or 0
+    code = browser.return_code or 0
+    if code > SIGNALLED:
+        signal.raise_signal(code - SIGNALLED)  # the terminal is given back: it may do what it does to every process
+    return code
 
 
 def can_draw(terminal: TextIO) -> bool:

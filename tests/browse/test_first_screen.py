@@ -1,6 +1,7 @@
 import io
 import os
 import pty
+import resource
 import signal
 import sys
 import termios
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from attnviz.base.signals import ENDING
 from attnviz.browse.first_screen import ENTER_SCREEN, first_screen
 from attnviz.browse.session import Session
 from attnviz.maps.recording import Recording
@@ -41,25 +43,51 @@ def read_until(terminal: int, sought: bytes, seconds: float = 20) -> bytes:
     return written
 
 
-@pytest.mark.parametrize("ending", ["early", "late", "q"])
-def test_terminal_is_given_back_however_it_ends(recording: Recording, tmp_path: Path, ending: str) -> None:
-    path = tmp_path / "run.safetensors"
-    save(recording, path)
+def started(path: Path) -> tuple[int, int]:
+    """The process of an inspector of that recording, and its terminal."""
     child, terminal = pty.fork()
     if not child:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for number in ENDING:  # not those of whoever runs the tests
+            signal.signal(number, signal.SIG_DFL)
         os.environ.update(TERM="xterm-256color")
         termios.tcsetwinsize(0, (24, 80))
         os.execv(sys.executable, [sys.executable, "-m", "attnviz", "browse", str(path)])
+    return child, terminal
+
+
+@pytest.mark.parametrize("ending", ["early SIGHUP", "early SIGTERM", "late SIGTERM", "late SIGQUIT", "q"])
+def test_terminal_is_given_back_however_it_ends(recording: Recording, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "run.safetensors"
+    save(recording, path)
+    child, terminal = started(path)
     before = termios.tcgetattr(terminal)
     written = read_until(terminal, b"q quits")
     assert ENTER_SCREEN.encode() in written
-    if ending != "early":
+    if not ending.startswith("early"):
         written += read_until(terminal, b"q quits")
-    os.write(terminal, b"q") if ending == "q" else os.kill(child, signal.SIGTERM)
+    number = 0 if ending == "q" else getattr(signal, ending.split()[1])
+    os.kill(child, number) if number else os.write(terminal, b"\xff\xc3q")  # bytes that are no UTF-8 are no keys
     written += read_until(terminal, b"never written")
     _, status = os.waitpid(child, 0)
     assert b"\x1b[?1049l" in written
     assert b"\x1b[?25h" in written
+    assert written.rfind(b"\x1b[?1000l") >= written.rfind(b"\x1b[?1000h")
+    assert b"Traceback" not in written
     assert termios.tcgetattr(terminal)[3] == before[3]
-    assert os.waitstatus_to_exitcode(status) == (0 if ending == "q" else 128 + signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(status) == -number
     os.close(terminal)
+
+
+def test_it_ends_when_its_terminal_has_gone(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    save(recording, path)
+    child, terminal = started(path)
+    read_until(terminal, b"q quits")
+    read_until(terminal, b"q quits")
+    os.close(terminal)
+    deadline = time.monotonic() + 20
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert os.waitstatus_to_exitcode(ended[1]) == -signal.SIGHUP

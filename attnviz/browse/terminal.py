@@ -1,0 +1,66 @@
+"""A terminal that may go away at any moment, and send bytes that are no text."""
+
+import codecs
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+
+class ToleratedStream:
+    """A terminal's stream: what it no longer takes, since the terminal has gone, is lost without an error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes what the terminal takes, and claims to have written all."""
+        with suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes what the terminal takes."""
+        with suppress(OSError):
+            self.stream.flush()
+
+
+@contextmanager
+def tolerated_terminal() -> Iterator[None]:
+    """Within, a terminal that has gone is no error for what writes to it."""
+    stream = sys.__stderr__
+    assert stream is not None
+    sys.__stderr__ = ToleratedStream(stream)  # type: ignore[misc,assignment]
+    try:
+        yield
+    finally:
+        sys.__stderr__ = stream  # type: ignore[misc]
+
+
+class KeyDecoder:
+    """Bytes from a terminal's keys as text: those that are no UTF-8 are no keys, and none at all mean that it has gone.
+
+    Args:
+        hang_up: called once, when the terminal has gone.
+    """
+
+    def __init__(self, hang_up: Callable[[], object]) -> None:
+        self.hang_up: Callable[[], object] | None = hang_up
+        self.decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+
+    def decode(self, content: bytes, final: bool = False) -> str:
+        """The text of the bytes; what a later byte may complete waits for it."""
+        if not content and not final and self.hang_up is not None:
+            self.hang_up()
+            self.hang_up = None
+        return self.decoder.decode(content, final)
+
+
+def hang_up() -> None:
+    """Has the process end as one whose terminal has gone."""
+    os.kill(os.getpid(), signal.SIGHUP)

@@ -1,0 +1,40 @@
+"""A terminal may go away, and send bytes that are no text."""
+
+import io
+from typing import NoReturn
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.browse.terminal import KeyDecoder, ToleratedStream
+
+
+@given(st.lists(st.one_of(st.binary(min_size=1, max_size=5), st.text(min_size=1).map(str.encode)), max_size=8))
+def test_any_bytes_are_text_and_text_is_itself(parts: list[bytes]) -> None:
+    decoder = KeyDecoder(lambda: None)
+    text = "".join(decoder.decode(part) for part in parts) + decoder.decode(b"", final=True)
+    assert text == b"".join(parts).decode("utf-8", "ignore")
+
+
+def test_text_may_come_in_pieces_and_the_end_is_told_once() -> None:
+    told: list[str] = []
+    decoder = KeyDecoder(lambda: told.append("gone"))
+    assert decoder.decode("é".encode()[:1]) == ""
+    assert decoder.decode("é".encode()[1:]) == "é"
+    assert told == []
+    assert decoder.decode(b"") + decoder.decode(b"") == ""
+    assert told == ["gone"]
+
+
+def test_what_a_gone_terminal_does_not_take_is_no_error() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> NoReturn:
+            raise OSError(5, "Input/output error")
+
+        def flush(self) -> NoReturn:
+            raise OSError(5, "Input/output error")
+
+    stream = ToleratedStream(Gone())
+    assert stream.write("abc") == 3
+    stream.flush()
+    assert stream.isatty() is False
