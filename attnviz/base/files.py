@@ -1,4 +1,4 @@
-"""Reads text files, and writes files whole or not at all."""
+"""Writes files whole or not at all."""
 
 import os
 import stat
@@ -172,33 +172,3 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, its line ends unchanged.
-
-    Raises:
-        AttnvizError: if it is missing, a folder, binary, or not UTF-8.
-    """
-    try:
-        content = path.read_bytes()
-    except IsADirectoryError as error:
-        raise AttnvizError(f"{str(path)!r} is a folder; give a text file") from error
-    except OSError as error:
-        raise AttnvizError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    return decode_text(content, repr(str(path)))
-
-
-def decode_text(content: bytes, what: str) -> str:
-    """The bytes as text, a byte-order mark left out.
-
-    Raises:
-        AttnvizError: if they are binary or not UTF-8.
-    """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise AttnvizError(f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
-    if content.count(0) > len(content) // 10:
-        raise AttnvizError(f"{what} is binary; give a UTF-8 text")
-    return text

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
+from attnviz.base.printable import printable
 from attnviz.browse.blocks import CellBlock, RefinedBlock
 from attnviz.browse.cursor import Screen, metrics_meant
 from attnviz.browse.keys import BINDINGS
@@ -17,7 +18,6 @@ from attnviz.browse.state import MIN_SCREEN_SIZE, State
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit
 from attnviz.report.captions import model_name, text_title
 from attnviz.report.colors import ColorScale
-from attnviz.text.units import harmless
 
 HINTS = {
     False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",
@@ -86,7 +86,7 @@ def padded(line: Iterable[Span], width: int) -> Line:
     kept: Line = []
     room = width
     for span in line:
-        span = span if span.text.isprintable() else replace(span, text=harmless(span.text))
+        span = span if span.text.isprintable() else replace(span, text=printable(span.text))
         length = cell_len(span.text)
         if length > room:
             kept.append(replace(span, text=set_cell_size(span.text, room)))

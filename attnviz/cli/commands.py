@@ -28,7 +28,6 @@ from attnviz.cli.output import (
     deliver_file,
     explained_suffix,
     medium,
-    one_line,
     print_path,
     recording_path,
     refuse_output,
@@ -274,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(error.worded(flag))
         return 1
     except typer.TyperException as error:
-        remark(f"{one_line(error.format_message())} (attnviz --help lists what works)")
+        remark(f"{error.format_message()} (attnviz --help lists what works)")
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -14,7 +14,7 @@ Given = str | Path  # a text, or where a recording is saved
 
 def read_input(input: Input, tokenizer: str) -> Given:
     """What the options name: text or a recording given, a file's text, a sample, standard input, the first sample."""
-    from attnviz.base.files import decode_text, read_text
+    from attnviz.base.reading import read_stream, read_text
     from attnviz.text.samples import read_sample, samples
 
     given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
@@ -31,7 +31,7 @@ def read_input(input: Input, tokenizer: str) -> Given:
     if input.text == "-" or is_piped():
         if sys.stdin is None:
             raise AttnvizError("standard input is closed; a text works, or --file FILE")
-        text = decode_text(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
+        text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
         return refuse_blank(text, tokenizer)
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
@@ -40,7 +40,7 @@ def read_input(input: Input, tokenizer: str) -> Given:
 
 def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Given]:
     """What the options name: the texts of several files, the lines of one, or the one text or recording."""
-    from attnviz.base.files import read_text
+    from attnviz.base.reading import read_text
 
     if batch is not None:
         return [*read_batch(batch, input)]
@@ -51,7 +51,7 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Given]:
 
 def read_batch(path: Path, input: Input) -> list[str]:
     """The texts of a file, one a line; blank lines are left out."""
-    from attnviz.base.files import read_text
+    from attnviz.base.reading import read_text
 
     given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
     if given:

@@ -14,8 +14,6 @@ from attnviz.cli.options import Output
 if TYPE_CHECKING:
     from attnviz.report.report import Report
 
-MAX_LINE_LENGTH = 1_000  # characters of a refusal or a remark
-
 
 def refuse_output(output: Output) -> None:
     """Raises AttnvizError where the output cannot be written, before any work is done."""
@@ -102,12 +100,7 @@ def write(content: bytes) -> None:
 
 def remark(line: str) -> None:
     """Says a line on standard error, where somebody can read it."""
+    from attnviz.base.printable import message_line
+
     with suppress(OSError):
-        print(f"attnviz: {one_line(line)}", file=sys.stderr)
-
-
-def one_line(message: str) -> str:
-    """The message on one line, without control characters; of a very long one the start and the end."""
-    if len(message) > MAX_LINE_LENGTH:
-        message = f"{message[: MAX_LINE_LENGTH // 2]} … {message[-MAX_LINE_LENGTH // 2 :]}"
-    return " ".join("".join(character if character.isprintable() else " " for character in message).split())
+        print(f"attnviz: {message_line(line)}", file=sys.stderr)

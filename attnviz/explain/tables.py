@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.base.printable import printable_line
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 
@@ -96,6 +97,9 @@ class Explanation:
     steps: tuple[Step, ...]
     remarks: tuple[str, ...]
     look: Look = field(default_factory=Look)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", printable_line(self.title))
 
 
 def shape(**sizes: int) -> str:

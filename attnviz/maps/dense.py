@@ -30,6 +30,7 @@ class DenseMaps(CellMaps):
     visible: BoolArray
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
         for name, expected in (("scores", shape), ("weights", shape), ("visible", shape[1:])):
             array = getattr(self, name)

@@ -44,6 +44,7 @@ class FactoredMaps(CellMaps):
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "scale", self.factors.scale)
         try:
             self.factors.refuse_unlike(len(self.heads), len(self.query_tokens), len(self.key_tokens))
@@ -225,7 +226,7 @@ def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
         causal=entry.take("causal", bool),
         **limits,
         prefix=entry.count("prefix"),
-        offset=entry.take("offset", int),
+        offset=entry.place("offset"),
         padding=arrays["padding"],
         explicit=arrays["mask"],
     )

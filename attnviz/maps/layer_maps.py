@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.printable import printable
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
 
@@ -88,6 +89,9 @@ class LayerMaps(ABC):
     item: int = 0
     scale: float | None = None
     fidelity: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "module", printable(self.module))
 
     @property
     @abstractmethod

@@ -35,6 +35,7 @@ class PooledMaps(LayerMaps):
     counts: IntArray
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shape = (len(self.heads), *self.counts.shape)
         for name in ("mean", "maximum"):
             if getattr(self, name).shape != shape:

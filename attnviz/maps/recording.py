@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable
 from attnviz.maps.layer_maps import LayerMaps
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Recording:
-    """The maps of one run, in layer order, and where they came from.
+    """The maps of one run, in layer order, and where they came from; what is shown of it can be printed as it is.
 
     Attributes:
         maps: one LayerMaps for each attention call (and each text of a batch).
@@ -40,6 +41,9 @@ class Recording:
     def __post_init__(self) -> None:
         if not self.maps:
             raise AttnvizError("nothing was recorded; choose layers and heads that are there")
+        for name in ("model", "version"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
+        object.__setattr__(self, "remarks", tuple(map(printable, self.remarks)))
 
     @property
     def text(self) -> str:

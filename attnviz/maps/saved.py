@@ -9,9 +9,11 @@ from attnviz.base.files import output_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
-    from attnviz.maps.tensor_file import Entry, StoredMaps, TensorFile
+    from attnviz.maps.tensor_file import Entry, StoredMaps, Tensors
     from attnviz.text.tokens import Tokens
 
 FORMAT_VERSION = 1
@@ -25,20 +27,33 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """Writes the recording as safetensors, with tokens and settings as JSON in its header.
 
     Raises:
-        AttnvizError: if the file exists and ``force`` is not given, or cannot be written, or if a label could
-            not be printed as it is, or the suffix is another.
+        AttnvizError: if the file exists and ``force`` is not given, or cannot be written, if the suffix is another, or
+            if ``load`` would refuse what was written.
     """
     if path.suffix.lower() != SUFFIX:
         raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, by which a recording is known; run{SUFFIX} works")
-    from attnviz.maps.tensor_file import write_tensors
-    from attnviz.text.tokens import is_printable
+    from attnviz.maps.tensor_file import HeldTensors, write_tensors
 
+    header, arrays = _to_tensors(recording)
+    _from_tensors(HeldTensors(header, arrays, str(path)))  # refuses what could not be read again
+    with output_file(path, force) as file:
+        write_tensors(file, header, arrays)
+
+
+def load(path: str | Path) -> "Recording":
+    """The recording that a file holds, equal to the one written; maps are read from it as they are used.
+
+    Raises:
+        AttnvizError: if the file is not a whole recording of a version that this one can read.
+    """
+    from attnviz.maps.tensor_file import TensorFile
+
+    return _from_tensors(TensorFile(Path(path)))
+
+
+def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
+    """What a file holds of a recording: its header, and its arrays by name."""
     texts = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
-    unsafe = next((label for tokens in texts for label in tokens.labels if not is_printable(label)), None)
-    if unsafe is not None:
-        raise AttnvizError(
-            f"the label {unsafe!r} holds control characters; attnviz.text.tokens.visible_label shows them"
-        )
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "recording": {name: value for name, value in vars(recording).items() if name != "maps"},
@@ -53,24 +68,18 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         tensors = maps.to_tensors()
         header["maps"].append({"class": tensors.kind, **_call_header(maps, numbers), **tensors.header})
         arrays |= {f"maps.{number}.{name}": array for name, array in tensors.arrays.items()}
-    with output_file(path, force) as file:
-        write_tensors(file, header, arrays)
+    return header, arrays
 
 
-def load(path: str | Path) -> "Recording":
-    """The recording that a file holds, equal to the one written; maps are read from it as they are used.
-
-    Raises:
-        AttnvizError: if the file is not a whole recording of a version that this one can read.
-    """
+def _from_tensors(file: "Tensors") -> "Recording":
+    """The recording of a file, or of one to be written: the same checks on both sides."""
     from attnviz.maps.recording import Recording
-    from attnviz.maps.tensor_file import StoredMaps, TensorFile
+    from attnviz.maps.tensor_file import StoredMaps
 
-    file = TensorFile(Path(path))
     version = file.header.count("format")
     if version != FORMAT_VERSION:
         raise AttnvizError(
-            f"{str(path)!r} is of format {version} and this attnviz reads {FORMAT_VERSION}; a newer one may read it"
+            f"{file.what!r} is of format {version} and this attnviz reads {FORMAT_VERSION}; a newer one may read it"
         )
     texts = [_read_tokens(file, number, entry) for number, entry in enumerate(file.header.entries("tokens"))]
     stored = [StoredMaps(file, number, entry.value) for number, entry in enumerate(file.header.entries("maps"))]
@@ -87,11 +96,10 @@ def load(path: str | Path) -> "Recording":
     )
 
 
-def _read_tokens(file: "TensorFile", number: int, entry: "Entry") -> "Tokens":
-    from attnviz.text.tokens import Tokens, refuse_surrogates
+def _read_tokens(file: "Tensors", number: int, entry: "Entry") -> "Tokens":
+    from attnviz.text.tokens import Tokens
 
     text, labels = entry.take("text", str), entry.lines("labels")
-    refuse_surrogates(text)
     count = len(labels)
     arrays = {
         name: file.array(f"tokens.{number}.{name}", dtype, (count, 2) if name == "offsets" else (count,))

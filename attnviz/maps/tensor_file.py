@@ -1,6 +1,8 @@
 """A safetensors file with a JSON header, written without a copy, and read only where it is used, each value checked."""
 
 import json
+import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -9,20 +11,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
-from attnviz.text.tokens import is_printable
+from attnviz.base.printable import is_printable
+from attnviz.base.reading import refuse_deep
 
 METADATA_KEY = "attnviz"  # of the header
 DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "bool": "BOOL"}
 MAX_COUNT = 1_000_000_000  # of whatever a header counts
 MAX_DEPTH = 20  # levels of JSON within a value
+MAX_HEADER_BYTES = 100_000_000  # that safetensors reads
+MAX_CHECKED_BYTES = 256_000_000  # of arrays that are read whole when a file is opened, to compare their checksums
+CHECKSUMS = "crc32"  # of the header: the CRC-32 of each array, which finds what was damaged and not what was forged
 T = TypeVar("T")
 
 
-class TensorFile:
-    """A file of tensors, mapped into memory: opening it reads the header alone.
+class Tensors(ABC):
+    """Arrays with a JSON header, each value checked as it is taken: those of a file, or those to be written to one.
 
     Attributes:
-        header: what the file says about its tensors.
+        what: how a refusal names them.
+        header: what is said about the arrays.
+    """
+
+    what: str
+    header: "Entry"
+
+    @abstractmethod
+    def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The array of this name, read-only.
+
+        Raises:
+            AttnvizError: if it is missing, of another type or shape, or not as it was written.
+        """
+
+    def refuse_unlike(self, name: str, found: tuple[str, tuple[int, ...]] | None, wanted: tuple[str, Any]) -> None:
+        """Raises AttnvizError where an array is missing, or of another type or shape."""
+        if found != wanted:
+            described = "missing" if found is None else f"{found[0]} of shape {found[1]}"
+            raise AttnvizError(f"{self.what!r}: {name} is {described}, expected {wanted[0]} of shape {wanted[1]}")
+
+
+class HeldTensors(Tensors):
+    """Arrays in memory, with a header as it would come back from a file.
+
+    Raises:
+        AttnvizError: if the header could not be read again.
+    """
+
+    def __init__(self, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], what: str) -> None:
+        self.what, self.arrays = what, arrays
+        self.header = Entry(_parsed(json.dumps(header), what), what)
+
+    def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        """The array of this name."""
+        array = self.arrays.get(name)
+        found = None if array is None else (DTYPE_CODES.get(array.dtype.name, array.dtype.name), array.shape)
+        self.refuse_unlike(name, found, (DTYPE_CODES[dtype], shape))
+        return self.arrays[name]
+
+
+class TensorFile(Tensors):
+    """A file of tensors, mapped into memory: opening it reads the header, and the numbers where they are few.
 
     Raises:
         AttnvizError: if it is not a whole safetensors file with a header of ours.
@@ -31,7 +79,7 @@ class TensorFile:
     def __init__(self, path: Path) -> None:
         from safetensors import SafetensorError, safe_open
 
-        self.path = path
+        self.what = str(path)
         if path.is_dir() or (path.exists() and not path.is_file()):
             raise AttnvizError(f"{str(path)!r} is not a file; give a recording that attnviz record wrote")
         try:
@@ -48,23 +96,21 @@ class TensorFile:
             raise AttnvizError(f"cannot read {str(path)!r}: {reason}") from error
         if METADATA_KEY not in metadata:
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; attnviz record writes one")
-        self.header = Entry(_parsed(metadata[METADATA_KEY], path), str(path))
+        self.header = Entry(_parsed(metadata[METADATA_KEY], self.what), self.what)
+        self.checksums = self.header.optional(CHECKSUMS, dict) or {}
+        self.checks = len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The tensor of this name, a read-only view of the file.
-
-        Raises:
-            AttnvizError: if it is missing or of another type or shape.
-        """
-        entry = self.entries.get(name, {})
-        found, expected = (entry.get("dtype"), tuple(entry.get("shape", ()))), (DTYPE_CODES[dtype], shape)
-        if found != expected:
-            described = f"{found[0]} of shape {found[1]}" if entry else "missing"
-            raise AttnvizError(f"{str(self.path)!r}: {name} is {described}, expected {expected[0]} of shape {shape}")
+        """The array of this name, a read-only view of the file."""
+        entry = self.entries.get(name)
+        found = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
+        self.refuse_unlike(name, found, (DTYPE_CODES[dtype], shape))
         start, stop = (self.start + offset for offset in entry["data_offsets"])
         content = self.content[start:stop]
         if dtype == "bool" and content.max(initial=0) > 1:
-            raise AttnvizError(f"{str(self.path)!r}: {name} holds bytes that are neither true nor false")
+            raise AttnvizError(f"{self.what!r}: {name} holds bytes that are neither true nor false")
+        if self.checks and self.checksums.get(name, (checksum := zlib.crc32(content.data))) != checksum:
+            raise AttnvizError(f"{self.what!r} is damaged: the numbers of {name} are not those that were written")
         array: NDArray[Any] = content.view(dtype).reshape(shape)
         return array
 
@@ -94,10 +140,21 @@ class Entry:
             raise self.refusal(f"has no {kind.__name__} {name!r}")
         return value
 
+    def optional(self, name: str, kind: type[T]) -> T | None:
+        """The same, or ``None`` where there is none."""
+        return None if self.value.get(name) is None else self.take(name, kind)
+
     def count(self, name: str, below: int = MAX_COUNT) -> int:
         """A whole number from 0 to one below ``below``."""
         value = self.take(name, int)
         if not 0 <= value < below:
+            raise self.refusal(f"has {name!r} out of range")
+        return value
+
+    def place(self, name: str) -> int:
+        """A whole number, which may be negative."""
+        value = self.take(name, int)
+        if not -MAX_COUNT < value < MAX_COUNT:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
@@ -149,12 +206,12 @@ class StoredMaps(Entry):
         value: what should be a JSON object.
     """
 
-    def __init__(self, file: TensorFile, number: int, value: Any) -> None:
-        super().__init__(value, str(file.path))
+    def __init__(self, file: Tensors, number: int, value: Any) -> None:
+        super().__init__(value, file.what)
         self.file, self.prefix = file, f"maps.{number}."
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The array of this name, a read-only view of the file.
+        """The array of this name, read-only.
 
         Raises:
             AttnvizError: if it is missing or of another type or shape.
@@ -169,8 +226,12 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
         file: open for writing.
         header: JSON values about the arrays.
         arrays: int64, float32, uint16 or bool, by name.
+
+    Raises:
+        AttnvizError: if the header is longer than one can be.
     """
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # each aligned to its own size
+    header = header | {CHECKSUMS: {name: zlib.crc32(_bytes(array)) for name, array in ordered}}
     entries: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(header)}}
     stop = 0
     for name, array in ordered:
@@ -178,23 +239,24 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
         entries[name] = {"dtype": DTYPE_CODES[array.dtype.name], "shape": array.shape, "data_offsets": (start, stop)}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > MAX_HEADER_BYTES:
+        raise AttnvizError(
+            f"text and labels would take {len(text) / 1e6:.0f} MB of the file's header, and it holds "
+            f"{MAX_HEADER_BYTES // 10**6} MB; a shorter text works"
+        )
     file.write(len(text).to_bytes(8, "little") + text)
     for _, array in ordered:
-        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        file.write(_bytes(array))
 
 
-def _parsed(text: str, path: Path) -> Any:
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _parsed(text: str, what: str) -> Any:
     try:
         value = json.loads(text)
-        _refuse_deep(value, MAX_DEPTH)
+        refuse_deep(value, MAX_DEPTH)
     except (ValueError, RecursionError) as error:
-        raise AttnvizError(f"{str(path)!r} is not a recording that attnviz can read: its header is broken") from error
+        raise AttnvizError(f"{what!r} is not a recording that attnviz can read: its header is broken") from error
     return value
-
-
-def _refuse_deep(value: Any, levels: int) -> None:
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if not levels:
-        raise ValueError("nested too deeply")
-    for child in children:
-        _refuse_deep(child, levels - 1)

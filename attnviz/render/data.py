@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable_json
 from attnviz.maps.heads import head_name
 from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads
@@ -158,7 +159,7 @@ def _filled(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _json(value: dict[str, Any]) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    return printable_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:

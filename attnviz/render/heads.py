@@ -7,6 +7,7 @@ import math
 from typing import IO, Any
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable_json
 from attnviz.metrics.head_table import HeadRow
 from attnviz.metrics.metrics import METRICS
 from attnviz.report.report import HeadAtlas, HeadList
@@ -52,7 +53,8 @@ def _write_json(report: HeadList | HeadAtlas, file: IO[bytes]) -> None:
         "metrics": metrics,
         "heads": [_json_row(row, report.table.texts > 1) for row in report.table.rows],
     }
-    file.write(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n")
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
+    file.write(printable_json(text).encode() + b"\n")
 
 
 def _json_row(row: HeadRow, several: bool) -> dict[str, Any]:

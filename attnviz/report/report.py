@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from attnviz.base.printable import printable, printable_line
 from attnviz.report.look import Look
 from attnviz.report.numbers import Numbers
 from attnviz.report.panels import Panel
@@ -32,7 +33,7 @@ class Summary:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Described:
-    """What every report says in words.
+    """What every report says in words, each made printable: file names, patterns and titles are anyone's.
 
     Attributes:
         title: the heading.
@@ -45,6 +46,11 @@ class _Described:
     caption: str
     remarks: tuple[str, ...] = ()
     look: Look = field(default_factory=Look)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", printable_line(self.title))
+        object.__setattr__(self, "caption", printable(self.caption))
+        object.__setattr__(self, "remarks", tuple(map(printable, self.remarks)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.printable import JOINERS, printable, written_out
 
 if TYPE_CHECKING:
     import tokenizers
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 ARRAYS = ("ids", "offsets", "words", "special", "segments")
 TOKENIZERS = ("word", "char", "byte")
 SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
-JOINERS = ("\u200c", "\u200d")
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
 
@@ -31,7 +31,7 @@ class Tokens:
     Attributes:
         text: the text itself.
         ids: ``(tokens,)``, the number of each token in its vocabulary; -1 where it has none.
-        labels: one readable label a token, safe to print.
+        labels: one readable label a token, made safe to print.
         offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal where a token stands for none.
         words: ``(tokens,)``, which word (split at white space) a token belongs to; -1 for none.
         special: ``(tokens,)``, true for tokens that the tokenizer added, such as ``[CLS]``.
@@ -48,6 +48,9 @@ class Tokens:
 
     def __post_init__(self) -> None:
         count = len(self.labels)
+        refuse_surrogates(self.text)
+        if not "".join(self.labels).isprintable():
+            object.__setattr__(self, "labels", tuple(map(printable, self.labels)))
         for name in ("ids", "words", "special", "segments"):
             if getattr(self, name).shape != (count,):
                 raise AttnvizError(f"tokens: {count} labels but {name} of shape {getattr(self, name).shape}")
@@ -178,11 +181,6 @@ def visible_label(piece: str) -> str:
     return DOTTED_CIRCLE + shown if starts_combining else shown
 
 
-def is_printable(text: str) -> bool:
-    """Whether showing the text does nothing else: no control characters, and of spaces only the plain one."""
-    return text.isprintable() or all(character.isprintable() or character in JOINERS for character in text)
-
-
 def refuse_surrogates(text: str) -> None:
     """Raises AttnvizError where the text holds bytes that were not UTF-8."""
     if re.search("[\ud800-\udfff]", text):
@@ -196,7 +194,7 @@ def _visible_character(piece: str, index: int) -> str:
     if character in JOINERS and 0 < index < len(piece) - 1:
         return character
     if unicodedata.category(character)[0] in "CZ":
-        return character.encode("unicode_escape").decode("ascii")
+        return written_out(character)
     return character
 
 

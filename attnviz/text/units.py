@@ -1,6 +1,5 @@
 """Units: what a row or a column of a map stands for, a token or a word, with special tokens or without."""
 
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -11,9 +10,6 @@ from rich.cells import cell_len
 
 from attnviz.base.arrays import IntArray
 from attnviz.text.tokens import Tokens, visible_label
-
-# Control characters, line and paragraph separators, and marks that turn the direction of what follows.
-UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +43,8 @@ class Units:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """What each is called, safe to print."""
-        return tuple(harmless(label) for label in self._raw_labels)
+        ends = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
+        return tuple(_unit_label(self.tokens, start, stop) for start, stop in ends)
 
     @cached_property
     def spaced(self) -> tuple[bool, ...]:
@@ -101,22 +98,12 @@ class Units:
         return Tokens(
             text=self.tokens.text,
             ids=np.where(self.stops - first == 1, self.tokens.ids[first], -1),
-            labels=self._raw_labels,
+            labels=self.labels,
             offsets=np.stack([self.tokens.offsets[first, 0], self.tokens.offsets[self.stops - 1, 1]], axis=1),
             words=self.tokens.words[first],
             special=self.tokens.special[first],
             segments=self.tokens.segments[first],
         )
-
-    @cached_property
-    def _raw_labels(self) -> tuple[str, ...]:
-        ends = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
-        return tuple(_unit_label(self.tokens, start, stop) for start, stop in ends)
-
-
-def harmless(text: str) -> str:
-    """The text with what would command the terminal written out."""
-    return text if text.isprintable() else UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _unit_ends(tokens: Tokens, words: bool, special: bool) -> tuple[IntArray, IntArray]:

@@ -1,4 +1,4 @@
-"""A file is written whole or not at all, and a text is read as it is."""
+"""A file is written whole or not at all."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from threading import Barrier, Thread
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import atomic_file, decode_text, output_file, read_text, refuse_target
+from attnviz.base.files import atomic_file, output_file, refuse_target
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs links, pipes and modes")
 
@@ -187,18 +187,3 @@ def test_without_a_path_it_goes_to_standard_output(
     monkeypatch.setattr("sys.stdout", None)
     with pytest.raises(AttnvizError, match="standard output is closed; -o FILE"), output_file(None):
         pass
-
-
-def test_text_is_read_without_its_byte_order_mark_and_as_it_ends_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes("\ufeffé\r\n".encode())
-    assert read_text(tmp_path / "a.txt") == "é\r\n"
-
-
-def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
-    for path, message in ((tmp_path, "is a folder"), (tmp_path / "none", "cannot read")):
-        with pytest.raises(AttnvizError, match=message):
-            read_text(path)
-    with pytest.raises(AttnvizError, match=r"not UTF-8 text \(byte 1\)"):
-        decode_text(b"a\xff", "it")
-    with pytest.raises(AttnvizError, match="is binary"):
-        decode_text(b"a\0\0", "it")

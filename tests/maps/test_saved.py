@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import attnviz.maps.tensor_file
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
@@ -62,6 +63,8 @@ def rewrite(path: Path, **changes: Any) -> None:
     tensors |= {name.replace("__", "."): value for name, value in changes.items()}
     tensors = {name: value for name, value in tensors.items() if value is not None}
     header = edit(header)
+    if isinstance(header, dict):
+        header.pop("crc32", None)  # what is changed on purpose is to be refused for what it is
     text = header if isinstance(header, str) else json.dumps(header)
     safetensors.numpy.save_file(tensors, path, metadata={"attnviz": text})
 
@@ -304,13 +307,68 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_label_that_cannot_be_printed_is_not_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(0, 100, 7))
+def test_a_flipped_bit_is_found_when_the_file_is_opened(file: Path, number: int) -> None:
+    content = bytearray(file.read_bytes())
+    start = 8 + int.from_bytes(content[:8], "little")
+    content[start + (len(content) - start) * number // 100] ^= 0x10
+    file.write_bytes(content)
+    with pytest.raises(AttnvizError, match=r"is damaged: the numbers of .* are not those that were written|bytes that"):
+        load(file)
+
+
+def test_a_large_file_is_opened_without_reading_its_numbers(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytearray(file.read_bytes())
+    content[-QUERIES * KEYS * 3] ^= 1  # of what is visible: a byte that is still true or false
+    file.write_bytes(content)
+    monkeypatch.setattr(attnviz.maps.tensor_file, "MAX_CHECKED_BYTES", 1000)
+    load(file)
+
+
+NASTY = st.text(
+    st.sampled_from('ab \n\t\x00\x1b\x9b\u202e\u2028\ufeff\u200d\u0301\U000e0041é☃\ud800\udfff<&"\\'), max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("files") / "run.safetensors"
+    try:
+        maps = replace(
+            dense_maps(),
+            module=data.draw(NASTY),
+            layer=data.draw(st.sampled_from([0, 0, -1, 10**9, 2**70])),
+            scale=data.draw(st.sampled_from([None, 1, 0.5, -3, np.float64(2), float("nan")])),
+            query_tokens=replace(
+                Tokens.numbered(QUERIES), text=data.draw(NASTY), labels=tuple(data.draw(NASTY) for _ in range(QUERIES))
+            ),
+        )
+        hostile = Recording(
+            maps=(maps,),
+            model=data.draw(NASTY),
+            version=data.draw(NASTY),
+            remarks=(data.draw(NASTY),),
+            settings=data.draw(st.dictionaries(NASTY, JSON | NASTY, max_size=2)),
+            seed=data.draw(st.sampled_from([None, 0, -1, 2**64])),
+        )
+        save(hostile, path)
+    except AttnvizError:
+        assert not path.exists()
+    else:
+        again = load(path)
+        assert (again.model, again.remarks, again.settings) == (hostile.model, hostile.remarks, hostile.settings)
+
+
+def test_names_that_cannot_be_printed_are_written_out(tmp_path: Path) -> None:
     maps = dense_maps()
     labels = (*maps.key_tokens.labels[1:], "\x1b[31m")
-    unsafe = Recording(maps=(replace(maps, key_tokens=replace(maps.key_tokens, labels=labels)),), model="m")
-    with pytest.raises(AttnvizError, match="holds control characters"):
-        save(unsafe, tmp_path / "run.safetensors")
-    assert list(tmp_path.iterdir()) == []
+    tokens = replace(maps.key_tokens, labels=labels)
+    unsafe = Recording(maps=(replace(maps, key_tokens=tokens, module="a\n\x9b"),), model="\u202em", remarks=("\x07",))
+    save(unsafe, tmp_path / "run.safetensors")
+    read = load(tmp_path / "run.safetensors")
+    assert (read.model, read.remarks) == (r"\u202em", (r"\x07",))
+    assert (read.maps[0].module, read.maps[0].key_tokens.labels[-1]) == (r"a\n\x9b", r"\x1b[31m")
 
 
 def test_disk_that_fills_leaves_the_earlier_file_untouched(recording: Recording, tmp_path: Path) -> None:

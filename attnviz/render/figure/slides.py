@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.printable import printable_line
 from attnviz.render.archive import ZIP_EPOCH, undated_member
 from attnviz.render.figure.draw import max_cells as figure_cells
 from attnviz.render.figure.draw import write_picture
@@ -120,7 +121,7 @@ def _new_deck(report: DrawnReport) -> "Presentation":
     deck.slide_width, deck.slide_height = (Inches(side) for side in slide_size(report.look))
     properties = deck.core_properties
     properties.title, properties.subject = (
-        _clean(text)[:MAX_PROPERTY_CHARACTERS] for text in (report.title, report.caption)
+        printable_line(text)[:MAX_PROPERTY_CHARACTERS] for text in (report.title, report.caption)
     )
     properties.author = "attnviz"
     properties.created = properties.modified = datetime(*ZIP_EPOCH)
@@ -160,9 +161,9 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport) -> None:
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture(part, size), *box)
     said = part_caption(part)
-    picture.name = _clean(part_title(part))
+    picture.name = printable_line(part_title(part))
     described: Any = picture._element.nvPicPr
-    described.cNvPr.set("descr", _clean(said))
+    described.cNvPr.set("descr", printable_line(said))
     if remarks.lines:
         _add_text(slide, part, [" ".join(part.remarks)], SlideBox(MARGIN, height - room, inner, room), REMARK_POINTS)
     _add_notes(slide, [said, part.caption, *part.remarks])
@@ -193,7 +194,7 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
 def _fill_cell(cell: Any, text: str) -> None:
     from pptx.util import Pt
 
-    cell.text = _clean(text)
+    cell.text = printable_line(text)
     cell.text_frame.paragraphs[0].font.size = Pt(TABLE_POINTS)
 
 
@@ -237,7 +238,7 @@ def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, size
     frame = shape.text_frame
     frame.word_wrap, frame.vertical_anchor = True, MSO_ANCHOR.TOP
     frame.margin_left = frame.margin_right = frame.margin_top = frame.margin_bottom = 0
-    fitted = _fitted("\n".join(map(_clean, lines)), box.width, box.height, sizes)
+    fitted = _fitted("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
     frame.text = "\n".join(fitted.paragraphs)
     for paragraph in frame.paragraphs:
         paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(fitted.points / 4)
@@ -277,7 +278,7 @@ def _fitted(text: str, width: float, height: float, sizes: tuple[int, ...]) -> F
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:
     notes: Any = slide.notes_slide.notes_text_frame
-    notes.text = "\n".join(map(_clean, lines))
+    notes.text = "\n".join(map(printable_line, lines))
 
 
 def _color(report: DrawnReport, name: str) -> "RGBColor":
@@ -285,11 +286,6 @@ def _color(report: DrawnReport, name: str) -> "RGBColor":
     from pptx.dml.color import RGBColor
 
     return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]
-
-
-def _clean(text: str) -> str:
-    """The text on one line, with nothing that XML cannot hold."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def _write_undated(whole: IO[bytes], file: IO[bytes]) -> None:

@@ -153,10 +153,16 @@ def test_same_recording_gives_same_bytes_without_a_date(recording: Recording) ->
         assert b"1980-01-01T00:00:00Z" in archive.read("docProps/core.xml")
 
 
-@pytest.mark.parametrize("title", ["</a:t><script>", "a\x1b[31m\tb\vc", "&amp; $x$ שלום 😀"])
-def test_hostile_title_is_text(recording: Recording, title: str) -> None:
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("</a:t><script>", "</a:t><script>"),
+        ("a\x1b[31m\tb\vc", r"a\x1b[31m b c"),
+        ("&amp; $x$ שלום 😀", "&amp; $x$ שלום 😀"),
+    ],
+)
+def test_hostile_title_is_text(recording: Recording, title: str, expected: str) -> None:
     [first, _] = slides(deck(recording, heads="0.0", title=title))
-    expected = " ".join("".join(part if part.isprintable() else " " for part in title).split())
     assert first.shapes.title.text == expected
 
 
