@@ -12,6 +12,7 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import available_memory
 from attnviz.capture.calls import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture.key_marks import KeyMarks, key_marks
 from attnviz.capture.mask_rules import PositionRules, position_rules
 from attnviz.capture.recovered_factors import factors_of
 from attnviz.capture.sites import CallSite
@@ -41,6 +42,9 @@ class CapturedCall:
         fidelity: one a text of the batch.
         held_as: as which maps.
         fields: one a text of the batch: what these maps are made of, and ``uneven`` where it is known.
+        marks: of its keys.
+        first_item: the number of its first text in the recording.
+        passes: how many forward passes its rows come from.
     """
 
     site: CallSite
@@ -50,6 +54,9 @@ class CapturedCall:
     fidelity: list[float | None]
     held_as: type[LayerMaps]
     fields: list[dict[str, Any]]
+    marks: KeyMarks | None = None
+    first_item: int = 0
+    passes: int = 1
 
     @property
     def is_uneven(self) -> bool:
@@ -92,6 +99,7 @@ def capture_call(
         fidelity=call.fidelity(held),
         held_as=held_as,
         fields=fields,
+        marks=key_marks(call),
     )
 
 
@@ -114,7 +122,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "heads": tuple(head for call in calls for head in call.heads),
         "query_tokens": queries,
         "key_tokens": keys,
-        "item": first.site.run * first.shape[0] + item,
+        "item": first.first_item + first.site.run * first.shape[0] + item,
         "fidelity": max(measured, default=None),
     }
     if first.held_as is FactoredMaps:

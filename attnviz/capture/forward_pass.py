@@ -1,4 +1,4 @@
-"""ForwardPass: the attention calls of one run of a model, refused where something is missing, else a recording."""
+"""ForwardPass: the attention calls of a model, refused where something is missing, else a recording."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.capture.captured_call import CapturedCall, maps_of
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.sites import CallSite
+from attnviz.capture.texts import TextCollector
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import refuse_missing
@@ -19,22 +20,22 @@ from attnviz.version import __version__
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """The attention calls of one run of a model.
+    """The attention calls of one recording.
 
     Attributes:
         model: the model.
         options: what was to be recorded.
-        runs: how often the model was called.
+        was_called: whether any of its modules was.
         head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
-        calls: the chosen calls.
+        texts: the chosen calls.
         other_softmaxes: chosen calls that are no softmax over queries x keys, and the shape that they compute.
     """
 
     model: nn.Module
     options: CaptureOptions
-    runs: int
+    was_called: bool
     head_counts: Mapping[CallSite, int]
-    calls: Sequence[CapturedCall]
+    texts: TextCollector
     other_softmaxes: Mapping[CallSite, torch.Size]
 
     def recording(self) -> Recording:
@@ -44,7 +45,6 @@ class ForwardPass:
             AttnvizError: if there is none, or not what was chosen.
         """
         calls = self._calls_of_maps()
-        self._refuse_several_runs()
         self._refuse_other_softmaxes(calls)
         self._refuse_no_call()
         self._refuse_absent()
@@ -55,7 +55,7 @@ class ForwardPass:
             model=self._name,
             settings={"dtype": dtype},
             version=__version__,
-            remarks=(*self._left_out(), *_ran_again(calls), *_uneven(calls), *_pooled(maps)),
+            remarks=(*self.texts.remarks(), *self._left_out(), *_ran_again(calls), *_uneven(calls), *_pooled(maps)),
         )
 
     @property
@@ -69,7 +69,7 @@ class ForwardPass:
     def _calls_of_maps(self) -> list[CapturedCall]:
         """The calls, without those of modules that also compute other softmaxes."""
         others = {site.module for site in self.other_softmaxes}
-        return [call for call in self.calls if call.site.module not in others]
+        return [call for call in self.texts.calls() if call.site.module not in others]
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
         """The maps of each text of the batch."""
@@ -77,13 +77,6 @@ class ForwardPass:
 
     def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         return self.options.labels_of(call, call.site.run * call.shape[0] + item)
-
-    def _refuse_several_runs(self) -> None:
-        if self.runs > 1:
-            raise AttnvizError(
-                f"{self._name} ran {self.runs} times in one recording; record one forward pass "
-                "(of generated text: generate first, then one pass over the whole)"
-            )
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError where they are all there is, or were chosen by the number of their layer."""
@@ -101,7 +94,7 @@ class ForwardPass:
             return
         raise AttnvizError(
             f"no attention call in the forward pass of {self._name}; a model with a softmax over queries x keys works"
-            if self.runs
+            if self.was_called
             else f"{self._name} was not called in the with block; call model(...) there"
         )
 
@@ -124,12 +117,13 @@ class ForwardPass:
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
-    """The calls, those of one layer together where each of its heads is a module."""
-    groups: dict[tuple[object, ...], list[CapturedCall]] = {}
+    """The calls by their layers, of each batch those of one layer together where each of its heads is a module."""
+    layers: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
     for call in calls:
         site = call.site
-        groups.setdefault((site.stack, site.kind, site.layer, site if site.head is None else None), []).append(call)
-    return iter(groups.values())
+        layer = (site.stack, site.kind, site.layer, site if site.head is None else None)
+        layers.setdefault(layer, {}).setdefault(call.first_item, []).append(call)
+    return (group for batches in layers.values() for group in batches.values())
 
 
 def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:

@@ -1,14 +1,16 @@
 """CaptureOptions: what of a forward pass is recorded, and how its tokens are labelled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.capture.captured_call import CapturedCall
 from attnviz.text.selection import ATTENTION_PARTS, AttentionPart, Selection
 from attnviz.text.tokens import Tokens, visible_label
 
-TokenLabels = Sequence[str] | Tokens | Sequence[Tokens]
+TextLabels = Sequence[str] | Tokens
+TokenLabels = TextLabels | Sequence[TextLabels] | Callable[[], TextLabels | Sequence[TextLabels]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -18,7 +20,7 @@ class CaptureOptions:
     Attributes:
         selection: which layers and heads.
         attention: of an encoder-decoder, only this attention; ``None`` for every one.
-        tokens: labels of the queries.
+        tokens: labels of the queries, or a function that gives them once the forward passes have run.
         context: labels of the keys of cross-attention.
         stop: whether to end the forward pass after the last chosen layer.
         dense: whether to keep whole maps; ``None`` for the factors of long ones.
@@ -48,24 +50,38 @@ class CaptureOptions:
         return tuple(head for head in heads if chosen is None or head in chosen)
 
     def labels_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """The tokens of queries and keys in one text of a call: labelled where the count fits, else numbered."""
+        """The tokens of queries and keys in one text of a call: labelled where the count fits, else numbered.
+
+        Of a text that was written step by step the labels may be one more: no step reads the last token.
+        """
         _, _, queries, keys = call.shape
+        spare, item = int(call.passes > 1), call.first_item + item
         is_self = call.site.kind == "self"
         tokens = self.tokens
         if is_self and call.site.part == "encoder" and self.context is not None:
             tokens = self.context
         looked_at = tokens if is_self else self.context
-        query_tokens = _labelled(tokens, queries, item)
+        query_tokens = _labelled(tokens, queries, item, spare)
         same = is_self and queries == keys
-        return query_tokens, query_tokens if same else _labelled(looked_at, keys, item)
+        return query_tokens, query_tokens if same else _labelled(looked_at, keys, item, spare)
 
 
-def _labelled(labels: TokenLabels | None, count: int, item: int) -> Tokens:
+def _labelled(labels: TokenLabels | None, count: int, item: int, spare: int = 0) -> Tokens:
     """So many tokens with the labels of one text, or with numbers where these are not as many."""
-    if isinstance(labels, Sequence) and labels and isinstance(labels[0], Tokens):
-        labels = labels[item] if item < len(labels) else None
-    if labels is None or len(labels) != count:
+    own = _labels_of_text(labels() if callable(labels) else labels, item)
+    if own is not None and len(own) == count + spare:
+        own = own.first(count) if isinstance(own, Tokens) else own[:count]
+    if own is None or len(own) != count:
         return Tokens.numbered(count)
-    if isinstance(labels, Tokens):
+    if isinstance(own, Tokens):
+        return own
+    return replace(Tokens.numbered(count), labels=tuple(visible_label(str(label)) for label in own))
+
+
+def _labels_of_text(labels: TextLabels | Sequence[TextLabels] | None, item: int) -> TextLabels | None:
+    """The labels of one text, where each has its own, or those of all."""
+    if labels is None or isinstance(labels, Tokens):
         return labels
-    return replace(Tokens.numbered(count), labels=tuple(visible_label(str(label)) for label in labels))
+    if not len(labels) or isinstance(labels[0], str) or not isinstance(labels[0], Tokens | Sequence):
+        return cast("Sequence[str]", labels)
+    return None if item >= len(labels) else labels[item]

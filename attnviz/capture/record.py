@@ -7,14 +7,15 @@ from typing import NoReturn
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.captured_call import CapturedCall, capture_call
 from attnviz.capture.forward_pass import ForwardPass
 from attnviz.capture.options import CaptureOptions, TokenLabels
+from attnviz.capture.runs import RunCounter
 from attnviz.capture.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
+from attnviz.capture.texts import TextCollector
 from attnviz.capture.torch_functions import AttentionMode, BuildCall, fused_kernels_allowed
 from attnviz.capture.transformers_kernels import interface_observed
 from attnviz.maps.recording import Recording
@@ -64,10 +65,11 @@ def record(
     stop: bool = False,
     dense: bool | None = None,
 ) -> Iterator[Recording]:
-    """Records the attention of one forward pass made in the ``with`` block.
+    """Records the attention of the forward passes made in the ``with`` block.
 
-    The recording that it yields has its maps when the block has ended. The model computes what it would compute
-    without it, to the bit, and keeps nothing of it. Attention calls are numbered by the layer in the path of
+    The recording that it yields has its maps when the block has ended. Passes that go on with one text, as the steps of
+    ``generate()`` do, are joined to one map a head; other passes are further texts. The model computes what it would
+    compute without it, to the bit, and keeps nothing of it. Attention calls are numbered by the layer in the path of
     their module. Only chosen layers and heads are computed and kept.
 
     Args:
@@ -76,7 +78,8 @@ def record(
         layers: which layers, from 0; ``None`` for all.
         heads: which heads, from 0; ``None`` for all.
         attention: of an encoder-decoder, only its ``encoder``, ``decoder`` or ``cross`` attention.
-        tokens: the labels of the queries' tokens: strings, ``Tokens``, or one ``Tokens`` a text of the batch.
+        tokens: the labels of the queries' tokens: strings or ``Tokens``, of all texts or of each one; or a function
+            that gives them when the block has ended, as of a text that is generated in it.
         context: the same for the tokens that cross-attention looks at.
         stop: end the forward pass after the last chosen layer; what follows it in the block does not run.
         dense: keep whole maps (true), or factors where a call has them (false); ``None`` for factors of long ones.
@@ -113,8 +116,10 @@ class Capture:
         refuse_opaque(model)
         self.model, self.options = model, options
         self.modules = ModuleIndex(model)
+        self.mode = AttentionMode(self.modules, self)
         self.numbering = LayerNumbering(self.modules)
-        self.runs = 0
+        self.runs = RunCounter(model, self.modules.names, self._begin_pass, self._start)
+        self.texts = TextCollector()
         self.head_counts: dict[CallSite, int] = {}
         self.calls: list[CapturedCall] = []
         self.map_shapes: dict[str, set[tuple[int, ...]]] = {}
@@ -123,21 +128,21 @@ class Capture:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Observes every call made in the block; all that it put in place is gone after it, whatever happened."""
-        mode = AttentionMode(self.modules, self)
         with ExitStack() as undo:
-            undo.callback(register_module_forward_pre_hook(self._count_run).remove)
+            undo.enter_context(self.runs.counting())
             undo.enter_context(fused_kernels_allowed())
-            undo.enter_context(interface_observed(mode))
+            undo.enter_context(interface_observed(self.mode))
             try:
-                with mode:
+                with self.mode:
                     yield
-                mode.flush()
+                self.mode.flush()
             except StopForward:
                 pass
 
     def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
         """Numbers a call, and keeps its maps where it was chosen."""
-        if self.runs > 1 or self.options.attention not in (None, caller.part):
+        self.runs.note_attention()
+        if self.options.attention not in (None, caller.part):
             return
         site = self.numbering.number(caller, single)
         self.head_counts.setdefault(site, 0)
@@ -152,12 +157,19 @@ class Capture:
         Raises:
             AttnvizError: if that is nothing, or not what was chosen.
         """
+        self.texts.add(self.calls)
         return ForwardPass(
-            self.model, self.options, self.runs, self.head_counts, self.calls, self.other_softmaxes
+            self.model, self.options, self.runs.was_called, self.head_counts, self.texts, self.other_softmaxes
         ).recording()
 
-    def _count_run(self, module: nn.Module, inputs: object) -> None:
-        self.runs += module is self.model
+    def _begin_pass(self) -> None:
+        """Puts away the calls of a forward pass where another begins: its layers are numbered anew."""
+        self.mode.flush()
+        self.texts.add(self.calls)
+        self.calls, self.numbering = [], LayerNumbering(self.modules)
+        self.map_shapes.clear()
+
+    def _start(self, module: nn.Module) -> None:
         self.numbering.start(module)
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:

@@ -417,7 +417,6 @@ def test_refusals_say_what_was_given_and_what_would_work() -> None:
     assert "no layer 7; there are 0-1" in refused(two, X, layers=[7])
     assert "no layer 7; there are 0-1" in refused(two, X, layers=[7], stop=True)
     assert "no head in layer 1: 4; there are 0-3" in refused(two, X, layers=[1], heads=[4])
-    assert "ran 2 times in one recording" in refused(two, X, X)
     assert "was not called" in refused(two)
     assert "no attention call" in refused(nn.Linear(WIDTH, 3), X)
     assert "unknown attention 'both'; encoder, decoder or cross works" in refused(two, X, attention="both")

@@ -1,0 +1,65 @@
+"""KeyMarks: one number for each key of a call, by which it is known again in another forward pass."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnviz.base.arrays import FloatArray
+from attnviz.capture.calls import AttentionCall, FactoredCall, SoftmaxCall
+
+TOLERANCE, HALF_TOLERANCE = (
+    1e-3,
+    5e-2,
+)  # of the largest: a key that is computed again is rounded
+EXACT_DTYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class KeyMarks:
+    """The marks of a call's keys, or of its values where the keys are not known.
+
+    Attributes:
+        numbers: ``(batch, key heads, keys)``.
+        tolerance: how far they may differ from those of the same keys, as a share of the largest.
+    """
+
+    numbers: FloatArray
+    tolerance: float
+
+    def first(self, count: int) -> "KeyMarks":
+        """The marks of the first keys."""
+        return KeyMarks(self.numbers[..., :count], self.tolerance)
+
+    def followed_by(self, other: "KeyMarks") -> "KeyMarks":
+        """These marks and then others."""
+        numbers = np.concatenate([self.numbers, other.numbers], axis=-1)
+        return KeyMarks(numbers, max(self.tolerance, other.tolerance))
+
+    def equal(self, start: int, other: "KeyMarks", count: int) -> bool:
+        """Whether the keys from a place on are the first ones of another call."""
+        ours, theirs = self.numbers[..., start : start + count], other.numbers[..., :count]
+        if ours.shape != theirs.shape:
+            return False
+        allowed = max(self.tolerance, other.tolerance) * np.abs(theirs).max(initial=0)
+        return bool((np.abs(ours - theirs) <= allowed).all())
+
+
+def key_marks(call: AttentionCall) -> KeyMarks | None:
+    """The marks of a call's keys; ``None`` where neither keys nor values are known."""
+    tensor = _keys_of(call)
+    if tensor is None:
+        return None
+    features = torch.arange(tensor.shape[-1], device=tensor.device, dtype=torch.float32)
+    numbers = tensor.detach().float() @ torch.cos(1.7 * features + 0.3)
+    return KeyMarks(numbers.cpu().numpy(), TOLERANCE if tensor.dtype in EXACT_DTYPES else HALF_TOLERANCE)
+
+
+def _keys_of(call: AttentionCall) -> Tensor | None:
+    """The keys, or the values, ``(batch, key heads, keys, features)``."""
+    if isinstance(call, FactoredCall):
+        return call.keys
+    if isinstance(call, SoftmaxCall) and call.product is not None:
+        return call.product.keys
+    return call.values

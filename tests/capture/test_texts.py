@@ -1,0 +1,233 @@
+"""Several forward passes in one recording: the steps of a decoding become one map, other passes further texts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
+
+WORDS, WIDTH, HEADS, WRITTEN = 61, 24, 4, 6
+SMALL: dict[str, Any] = {
+    "vocab_size": WORDS,
+    "hidden_size": WIDTH,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+}
+T5: dict[str, Any] = {
+    "vocab_size": WORDS,
+    "d_model": WIDTH,
+    "d_kv": 6,
+    "d_ff": 32,
+    "num_layers": 2,
+    "num_heads": HEADS,
+    "decoder_start_token_id": 0,
+    "eos_token_id": None,
+}
+MODELS: dict[str, Callable[[], Any]] = {
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=WORDS, n_embd=WIDTH, n_layer=2, n_head=HEADS, n_positions=64, **ENDLESS)
+    ),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**SMALL, sliding_window=4)),
+    "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),
+}
+ENDLESS: dict[str, Any] = {"eos_token_id": None, "bos_token_id": 1, "pad_token_id": 0}
+
+
+@pytest.fixture(autouse=True)
+def quiet_torch() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+
+class Attention(nn.Module):
+    """Causal attention with a cache of one's own: ``cache`` holds keys and values, or nothing yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor, cache: list[Tensor]) -> Tensor:
+        queries, keys, values = (
+            part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.project(x).chunk(3, dim=-1)
+        )
+        cache.append(torch.stack([keys, values]))
+        cache[:] = [torch.cat(cache, dim=-2)]
+        keys, values = cache[0]
+        hidden = torch.ones(queries.shape[-2], keys.shape[-2]).triu(keys.shape[-2] - queries.shape[-2] + 1).bool()
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=~hidden)
+        return x + mixed.transpose(1, 2).flatten(2)
+
+
+class Causal(nn.Module):
+    """Two layers of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(WORDS, WIDTH)
+        self.layers = nn.ModuleList([Attention() for _ in range(2)])
+
+    def forward(self, ids: Tensor, caches: tuple[list[Tensor], ...] | None = None) -> Tensor:
+        x: Tensor = self.embed(ids)
+        for layer, cache in zip(self.layers, caches or ([], []), strict=True):
+            x = layer(x, cache)
+        return x
+
+
+def assert_equal(steps: Recording, whole: Recording) -> None:
+    """Every cell of one recording against the other."""
+    assert [(maps.module, maps.kind, maps.item) for maps in steps.maps] == [
+        (maps.module, maps.kind, maps.item) for maps in whole.maps
+    ]
+    for ours, theirs in zip(steps.maps, whole.maps, strict=True):
+        assert isinstance(ours, DenseMaps)
+        assert isinstance(theirs, DenseMaps)
+        assert np.array_equal(ours.visible, theirs.visible)
+        np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)
+        seen = np.broadcast_to(ours.visible, ours.scores.shape)
+        np.testing.assert_allclose(ours.scores[seen], theirs.scores[seen], atol=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "cache"),
+    [
+        ("gpt2", "sdpa", "dynamic"),
+        ("gpt2", "eager", "static"),
+        ("gpt2", "sdpa", "none"),
+        ("llama", "eager", "static"),
+        ("llama", "sdpa", "dynamic"),
+        ("mistral", "eager", "dynamic"),
+        ("mistral", "eager", "static"),
+        ("t5", "sdpa", "dynamic"),
+        ("t5", "eager", "static"),
+        ("t5", "sdpa", "none"),
+    ],
+)
+def test_steps_of_generation_equal_one_pass_over_the_final_text(name: str, kernel: str, cache: str) -> None:
+    model = MODELS[name]().eval()
+    model.set_attn_implementation(kernel)
+    options: dict[str, Any] = {"use_cache": False} if cache == "none" else {}
+    options |= {"cache_implementation": "static"} if cache == "static" else {}
+    options |= {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False}
+    ids = torch.randint(3, WORDS, (2, 5))
+    with attnviz.record(model) as steps:
+        text = model.generate(ids, **options)
+    assert torch.equal(text, model.generate(ids, **options))
+    given = {"input_ids": ids, "decoder_input_ids": text[:, :-1]} if name == "t5" else {"input_ids": text[:, :-1]}
+    with torch.no_grad(), attnviz.record(model) as whole:
+        model(**given)
+    assert_equal(steps, whole)
+    assert steps.remarks[0] == "The rows of 6 forward passes: each step of the decoding adds its own."
+    assert all(maps.fidelity is not None and maps.fidelity < 1e-5 for maps in steps.maps)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@torch.no_grad()
+def test_a_decoding_loop_of_ones_own_becomes_one_map_with_the_labels_of_the_final_text(cached: bool) -> None:
+    model, ids = Causal(), torch.randint(0, WORDS, (1, 3))
+    cache: tuple[list[Tensor], ...] | None = ([], []) if cached else None
+    written: list[str] = []
+    with attnviz.record(model, tokens=lambda: written) as steps:
+        text = ids
+        for _ in range(4):
+            last = model(text if cache is None or text is ids else text[:, -1:], cache)[:, -1:]
+            text = torch.cat([text, last.argmax(-1) + 3], dim=1)
+        written += [f"w{number}" for number in text[0].tolist()]
+    with attnviz.record(model) as whole:
+        model(text[:, :-1])
+    assert_equal(steps, whole)
+    assert steps.maps[0].query_tokens.labels == tuple(written[:-1])
+
+
+@torch.no_grad()
+def test_every_pass_that_goes_on_with_no_other_is_a_text_of_its_own() -> None:
+    model, texts = Causal(), [torch.randint(0, WORDS, (2, count)) for count in (4, 6, 4)]
+    alone = []
+    for ids in texts:
+        with attnviz.record(model) as single:
+            model(ids)
+        alone += [[maps for maps in single.maps if maps.item == item] for item in (0, 1)]
+    labels = [[f"{number}.{place}" for place in range(len(pair[0].key_tokens))] for number, pair in enumerate(alone)]
+    with attnviz.record(model, tokens=labels) as recording:
+        for ids in texts:
+            model(ids)
+    assert [(maps.layer, maps.item) for maps in recording.maps] == [
+        (layer, item) for layer in (0, 1) for item in range(6)
+    ]
+    assert recording.remarks[0] == "6 texts of 3 forward passes, in the order in which they ran."
+    for maps in recording.maps:
+        assert isinstance(maps, DenseMaps)
+        expected = alone[maps.item][maps.layer]
+        assert isinstance(expected, DenseMaps)
+        assert np.array_equal(maps.weights, expected.weights)
+        assert maps.query_tokens.labels == tuple(labels[maps.item])
+
+
+@torch.no_grad()
+def test_the_same_text_twice_is_two_texts_and_a_decoding_after_another_is_a_second_one() -> None:
+    model, ids = Causal(), torch.randint(0, WORDS, (1, 4))
+    with attnviz.record(model) as twice:
+        model(ids)
+        model(ids)
+    assert [maps.item for maps in twice.maps if maps.layer == 0] == [0, 1]
+    with attnviz.record(model) as decoded:
+        for text in (ids, (ids + 1) % WORDS):
+            cache: tuple[list[Tensor], ...] = ([], [])
+            model(text, cache)
+            model(text[:, :1], cache)
+    assert [(maps.item, len(maps.query_tokens)) for maps in decoded.maps if maps.layer == 0] == [(0, 5), (1, 5)]
+
+
+@torch.no_grad()
+def test_rows_that_are_taken_back_are_those_of_the_text_that_is_kept() -> None:
+    model, ids = Causal(), torch.randint(0, WORDS, (1, 7))
+    cache: tuple[list[Tensor], ...] = ([], [])
+    with attnviz.record(model) as steps:
+        model(ids[:, :4], cache)
+        model(ids[:, 1:4], cache)
+        for pairs in cache:
+            pairs[:] = [pairs[0][..., :4, :]]
+        model(ids[:, 4:], cache)
+    with attnviz.record(model) as whole:
+        model(ids)
+    assert_equal(steps, whole)
+
+
+@torch.no_grad()
+def test_refuses_steps_whose_cache_was_put_in_another_order() -> None:
+    model, ids = Causal(), torch.randint(0, WORDS, (2, 4))
+    cache: tuple[list[Tensor], ...] = ([], [])
+
+    def decode() -> None:
+        with attnviz.record(model):
+            model(ids, cache)
+            for pairs in cache:
+                pairs[:] = [pairs[0].flip(1)]
+            model(ids[:, :1], cache)
+
+    with pytest.raises(AttnvizError, match=r"forward pass 2 reads keys from a cache that .* as beam search does"):
+        decode()
+
+
+@torch.no_grad()
+def test_a_part_of_the_model_called_twice_by_itself_reads_two_texts() -> None:
+    model = MODELS["t5"]().eval()
+    with attnviz.record(model) as recording:
+        for _ in range(2):
+            model.encoder(torch.randint(3, WORDS, (1, 5)))
+    assert [(maps.layer, maps.item) for maps in recording.maps] == [(0, 0), (0, 1), (1, 0), (1, 1)]
