@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from attnviz.base.errors import AttnvizError, flag
+from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Brief, Command, Program
 from attnviz.cli.options import (
     Batch,
@@ -232,6 +233,15 @@ def devices() -> None:
         write(f"{name:8} {description}\n".encode())
 
 
+@command()
+@spread_options
+def config() -> None:
+    """List the defaults that you have set, and where."""
+    from attnviz.cli.defaults import describe
+
+    write(describe().encode(errors="surrogateescape"))
+
+
 def drawn_on(options: ReportOptions, output: Output) -> ReportOptions:
     """The options with the room of what the report is drawn on, and the look of the terminal where it is that."""
     from attnviz import api
@@ -259,6 +269,8 @@ def options(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+    values = {name: default.value for name, default in read_defaults().items()}
+    context.default_map = {context.invoked_subcommand: values}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -270,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return app(args=arguments, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
-        remark(error.worded(flag))
+        remark(with_origin(error.worded(flag)))
         return 1
     except typer.TyperException as error:
         remark(f"{error.format_message()} (attnviz --help lists what works)")

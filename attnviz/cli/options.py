@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args
 
-from typer import Argument
+from typer import Argument, Context
 from typer import Option as TyperOption
 
 from attnviz.base.errors import flag
 from attnviz.base.options import Declared, Option, declared_options
+from attnviz.cli.defaults import without_unused
 from attnviz.cli.help import Brief
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look
@@ -117,13 +118,15 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
         )
     ]
 
-    def spread(brief: bool = False, **values: Any) -> None:
+    def spread(parsed: Context, brief: bool = False, **values: Any) -> None:
+        values = without_unused(parsed, values)
         built = {
             name: group.make(**{each.name: values.pop(each.name) for each in group.parameters})
             for name, group in groups.items()
         }
         command(**values, **built)
 
+    parameters.append(inspect.Parameter("parsed", inspect.Parameter.KEYWORD_ONLY, annotation=Context))
     parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Brief))
     spread.__name__, spread.__doc__ = command.__name__, command.__doc__
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -62,17 +62,22 @@ def open_source(settings: ModelSettings) -> AbstractSource:
     """
     refuse_unused(settings)
     refuse_little_memory()
-    return row_of(settings).load()(settings, [row.name for row in BUILT_IN])
+    return row_of(settings.model).load()(settings, [row.name for row in BUILT_IN])
 
 
-def row_of(settings: ModelSettings) -> SourceRow:
-    """The row of the model that the settings name."""
-    return next((row for row in BUILT_IN if row.name == settings.model), PRETRAINED)
+def row_of(model: str) -> SourceRow:
+    """The row of the model of this name."""
+    return next((row for row in BUILT_IN if row.name == model), PRETRAINED)
+
+
+def used_settings(model: str) -> tuple[str, ...]:
+    """The names of the settings that the model of this name uses."""
+    return (*COMMON_SETTINGS, *row_of(model).settings)
 
 
 def refuse_unused(settings: ModelSettings) -> None:
     """Raises AttnvizError where a setting was given that the model does not use, saying which model does."""
-    used = (*COMMON_SETTINGS, *row_of(settings).settings)
+    used = used_settings(settings.model)
     given = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused = next((name for name in given if name not in used), None)
     if unused is not None:

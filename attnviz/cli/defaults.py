@@ -1,0 +1,190 @@
+"""A user's own defaults: from ATTNVIZ_ variables, attnviz.toml, pyproject.toml, and the user's configuration folder."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import NoneType
+from typing import Any, NamedTuple, cast, get_args
+
+import typer
+
+from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.options import Declared, declared_options
+from attnviz.models.settings import ModelSettings
+from attnviz.report.look import Look
+from attnviz.text.selection import Grouping
+
+FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
+OF_ONE_TEXT = ("title", "query", "context", "pair", "generate")  # which would be wrong for the next
+PATHS = ("model", "tokenizer")  # in a file, relative to its folder
+MAX_FILE_BYTES = 1_000_000
+PLACES = """\
+Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
+pyproject.toml, in {}, or as ATTNVIZ_THEME=dark."""
+WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+class Default(NamedTuple):
+    """A default that a user has set, and where."""
+
+    value: str | float | bool
+    source: str
+
+
+def user_file() -> Path:
+    """The file of defaults in the user's own configuration folder."""
+    return Path(typer.get_app_dir("attnviz")) / FILE
+
+
+def read_defaults() -> dict[str, Default]:
+    """Every default that is set, by the name of its option: a variable goes before a file here, that before the user's.
+
+    Raises:
+        AttnvizError: if a file cannot be read, or a name or value is none.
+    """
+    return {**_of_file(user_file()), **_of_folders(), **_of_environment(os.environ)}
+
+
+def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a command's options without those defaults of the user's that the chosen model has no use for.
+
+    Args:
+        context: of the command, which tells where a value comes from.
+        values: of all of its options.
+    """
+    ours = [name for name in values if (source := context.get_parameter_source(name)) and source.name == "DEFAULT_MAP"]
+    if not ours:
+        return values
+    from attnviz.models.sources import used_settings
+
+    settings, used = declared_options(ModelSettings), used_settings(values["model"])
+    return values | {name: settings[name].default for name in ours if name in settings and name not in used}
+
+
+def can_be_set() -> dict[str, Declared]:
+    """The options that can have a default of the user's: how a model is run, words are joined, and reports look."""
+    groups = (ModelSettings, Grouping, Look)
+    declared = {name: each for group in groups for name, each in declared_options(group).items()}
+    return {name: each for name, each in declared.items() if name not in OF_ONE_TEXT}
+
+
+def with_origin(line: str) -> str:
+    """The message, with where the options that it names are set, if they are: ``(--size is set in attnviz.toml)``."""
+    named: list[str] = []
+    with suppress(AttnvizError):  # which the message is of
+        named = [
+            f"{flag(name)} is set in {each.source}" for name, each in read_defaults().items() if flag(name) in line
+        ]
+    return f"{line} ({', '.join(named)})" if named else line
+
+
+def describe() -> str:
+    """The defaults that are set and where, a line each, and where others can be."""
+    rows = [(name.replace("_", "-"), str(value), source) for name, (value, source) in read_defaults().items()]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
+    lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
+    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), PLACES.format(user_file()), ""])
+
+
+def _of_folders() -> dict[str, Default]:
+    """The defaults of the nearest folder, from the working one upwards, that has any."""
+    for folder in _folders():
+        if found := {**_of_file(folder / PROJECT, ("tool", "attnviz")), **_of_file(folder / FILE)}:
+            return found
+    return {}
+
+
+def _folders() -> Iterator[Path]:
+    try:
+        here = Path.cwd()
+    except OSError:  # the working folder was deleted
+        return
+    yield from (here, *here.parents)
+
+
+def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
+    table: Any = _read(path)
+    for name in tables:
+        table = table.get(name, {})
+    if not isinstance(table, dict):
+        raise AttnvizError(f"{str(path)!r}: {'.'.join(tables)} is no table; theme = 'dark' in it works")
+    return {(name := key.replace("-", "_")): _checked(name, value, path) for key, value in table.items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES)
+    except OSError:  # not there
+        return {}
+    if path.name == PROJECT and b"attnviz" not in content:
+        return {}
+    import tomllib
+
+    try:
+        return tomllib.loads(content.decode())
+    except ValueError as error:
+        raise AttnvizError(f"{str(path)!r} is no TOML: {error}") from error
+
+
+def _checked(name: str, value: Any, path: Path) -> Default:
+    """The default, where there is such an option and it takes the value."""
+    known = can_be_set()
+    if name not in known:
+        from difflib import get_close_matches
+
+        near = (get_close_matches(name, list(known), 1, cutoff=0.4) or ["theme"])[0]
+        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near.replace('_', '-')} works")
+    try:
+        return Default(_converted(name, _relative(name, value, path.parent), known[name]), str(path))
+    except AttnvizError as error:
+        raise AttnvizError(f"{str(path)!r}: {error.worded(flag)}") from error
+
+
+def _relative(name: str, value: Any, folder: Path) -> Any:
+    """The value, or the path of the file that it names beside the file that it stands in."""
+    inside = folder / str(value)
+    return str(inside) if name in PATHS and inside.exists() else value
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, Default]:
+    defaults = {}
+    for name, declared in can_be_set().items():
+        if text := environment.get(variable := PREFIX + name.upper()):
+            try:
+                defaults[name] = Default(_converted(name, _as_value(text, declared), declared), variable)
+            except AttnvizError as error:
+                raise AttnvizError(f"{variable}: {error.worded(flag)}") from error
+    return defaults
+
+
+def _as_value(text: str, declared: Declared) -> str | float | bool:
+    """What a variable says, in the type of the option."""
+    kinds = _kinds(declared)
+    if bool in kinds:
+        return WORDS.get(text.lower(), text)
+    with suppress(ValueError):
+        if int in kinds:
+            return int(text)
+        if float in kinds:
+            return float(text)
+    return text
+
+
+def _converted(name: str, value: Any, declared: Declared) -> str | float | bool:
+    kinds = _kinds(declared)
+    if type(value) is int and float in kinds:
+        value = float(value)
+    if type(value) in (int, float) and str in kinds:
+        value = str(value)
+    if type(value) not in kinds:
+        works = {bool: "true or false", int: "a whole number", float: "a number"}.get(kinds[0], "a text in quotes")
+        raise AttnvizError(f"{name.replace('_', '-')} is {value!r}; {works} works")
+    if declared.option.check is not None:
+        declared.option.check(name, value)
+    return cast("str | float | bool", value)
+
+
+def _kinds(declared: Declared) -> tuple[type, ...]:
+    return tuple(kind for kind in get_args(declared.type) or (declared.type,) if kind is not NoneType)

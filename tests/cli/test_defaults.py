@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import pytest
+
+from attnviz.cli.defaults import can_be_set
+from tests.cli.streams import Streams
+
+
+@pytest.fixture(autouse=True)
+def no_file_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    folder = tmp_path / "configuration"
+    (folder / "attnviz").mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    return folder / "attnviz" / "attnviz.toml"
+
+
+def drawn_dark(attnviz: Streams, *arguments: str) -> bool:
+    """Whether a figure is drawn as with ``--theme dark``."""
+    attnviz.run("show", "a b", "--force", "-o", "given.svg", *arguments)
+    attnviz.run("show", "a b", "--force", "-o", "dark.svg", "--theme", "dark")
+    attnviz.run("show", "a b", "--force", "-o", "light.svg", "--theme", "light")
+    dark, light, given = (Path(f"{name}.svg").read_bytes() for name in ("dark", "light", "given"))
+    assert dark != light
+    assert given in (dark, light)
+    return given == dark
+
+
+def test_a_file_here_or_above_sets_defaults(attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not drawn_dark(attnviz)
+    Path("attnviz.toml").write_text('theme = "dark"\n')
+    assert drawn_dark(attnviz)
+    assert not drawn_dark(attnviz, "--theme", "light")
+    (below := in_folder / "below").mkdir()
+    monkeypatch.chdir(below)
+    assert drawn_dark(attnviz)
+
+
+def test_a_project_the_user_and_a_variable_set_defaults_and_the_nearest_wins(
+    attnviz: Streams, no_file_of_the_user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_file_of_the_user.write_text('theme = "dark"\n')
+    assert drawn_dark(attnviz)
+    Path("pyproject.toml").write_text('[tool.attnviz]\ntheme = "light"\n')
+    assert not drawn_dark(attnviz)
+    monkeypatch.setenv("ATTNVIZ_THEME", "dark")
+    assert drawn_dark(attnviz)
+
+
+def test_config_lists_what_is_set_and_where(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert attnviz.run("config").startswith("No defaults are set.\n")
+    Path("attnviz.toml").write_text('dpi = 300\n"color-scale" = "log"\n')
+    monkeypatch.setenv("ATTNVIZ_WORDS", "yes")
+    rows = [line.split() for line in attnviz.run("config").splitlines()[:3]]
+    assert [row[:2] for row in rows] == [["dpi", "300"], ["color-scale", "log"], ["words", "True"]]
+    assert rows[0][2].endswith("attnviz.toml")
+    assert rows[2][2] == "ATTNVIZ_WORDS"
+
+
+def test_a_model_in_a_file_is_found_from_its_folder(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("empty").mkdir()
+    Path("attnviz.toml").write_text('model = "empty"\n')
+    (below := Path("below")).mkdir()
+    monkeypatch.chdir(below)
+    line = attnviz.refused("show", "a b")
+    assert f"{Path('..').resolve() / 'empty'}" in line
+
+
+def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -> None:
+    plain = attnviz.run("show", "abcabc", "--model", "trained")
+    Path("attnviz.toml").write_text("num-heads = 2\n")
+    assert attnviz.run("show", "abcabc", "--model", "trained") == plain
+    assert "head 0.2" not in attnviz.run("show", "a b")
+    assert "--num-heads means nothing" in attnviz.refused("show", "a", "--model", "trained", "--num-heads", "2")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('them = "dark"', "sets 'them', which has no default; theme works"),
+        ('output = "x.svg"', "sets 'output', which has no default"),
+        ('theme = "drak"', "unknown theme 'drak'; light or dark works"),
+        ("dpi = true", "dpi is True; a whole number works"),
+        ("words = 3", "words is 3; true or false works"),
+        ("dpi = 5", "--dpi 5 is out of range"),
+        ("theme = ", "is no TOML"),
+        ("\x00", "is no TOML"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_one_line_that_names_it(attnviz: Streams, content: str, message: str) -> None:
+    Path("attnviz.toml").write_text(content)
+    line = attnviz.refused("show", "a b")
+    assert message in line
+    assert "attnviz.toml" in line
+    assert attnviz.run("--help")
+
+
+def test_what_is_wrong_in_a_variable_names_the_variable(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNVIZ_DPI", "many")
+    assert attnviz.refused("show", "a b") == "attnviz: ATTNVIZ_DPI: dpi is 'many'; a whole number works"
+
+
+def test_a_message_says_where_an_option_was_set_that_was_not_typed(attnviz: Streams) -> None:
+    Path("attnviz.toml").write_text('size = "1x1"\n')
+    assert attnviz.refused("show", "a b", "-o", "x.svg").endswith("attnviz.toml)")
+
+
+def test_no_default_can_name_what_is_written_or_read() -> None:
+    assert not {"output", "force", "text", "file", "query", "title"} & set(can_be_set())
