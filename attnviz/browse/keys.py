@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from attnviz.browse.cursor import Screen, find, first_ranked, open_head, settle, sort_by, strongest_keys
 from attnviz.browse.layout import Tiles, levels, map_of, tiles
 from attnviz.browse.state import State
+from attnviz.report.colors import Steps
 
 SHIFT_STEP = 10  # cells, with shift
+COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
 WORD_SCORES = "a word has no score; v shows weights, w tokens"
 
 
@@ -121,10 +123,10 @@ def _toggle(screen: Screen, state: State, key: str) -> State:
     if key == "v" and view.words:
         return replace(state, message=WORD_SCORES)
     if key == "l" and (view.scores or view.difference):
-        return replace(state, message="a logarithmic scale is for weights; v shows them")
+        return replace(state, message="steps of the colours are for weights; v shows them")
     toggled = {
-        "v": lambda: replace(view, scores=not view.scores, difference=False, log=False),
-        "l": lambda: replace(view, log=not view.log),
+        "v": lambda: replace(view, scores=not view.scores, difference=False),
+        "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
         "p": lambda: replace(view, mean=not view.mean),
         "c": lambda: replace(view, own=not view.own),
     }[key]()
@@ -156,7 +158,7 @@ def _toggle_tokens(screen: Screen, state: State, key: str) -> State:
 def _toggle_difference(screen: Screen, state: State, key: str) -> State:
     if screen.session.other is None:
         return replace(state, message="nothing to differ from; attnviz browse A --with B opens two")
-    return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False, log=False))
+    return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
 
 
 def _sort(screen: Screen, state: State, key: str) -> State:
@@ -209,7 +211,7 @@ BINDINGS = (
     Binding(("plus", "equals_sign", "minus", "0"), "+ - 0", "zoom in, out, all", _zoom),
     Binding(("g",), "g", "go to the query's next strongest key", _strongest),
     Binding(("v",), "v", "scores or weights", _toggle),
-    Binding(("l",), "l", "logarithmic colours", _toggle),
+    Binding(("l",), "l", "steps of the colours: square root, linear, log", _toggle),
     Binding(("c",), "c", "one colour scale, or one a head", _toggle),
     Binding(("p",), "p", "pooled cells: maximum or mean", _toggle),
     Binding(("w",), "w", "join tokens into words", _toggle_tokens),

@@ -66,10 +66,10 @@ def shades(cells: CellBlock, scale: ColorScale, ascii: bool = False) -> list[lis
 
 def legend(quantity: Quantity, scale: ColorScale, colors: int, columns: int) -> Line:
     """The colours from the least to the most, with both written beside them."""
-    values = (np.geomspace if scale.log else np.linspace)(scale.low, scale.high, columns)
+    values = scale.value(np.linspace(0, 1, columns))
     bar = row_spans(CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), 0, scale, colors, 1)
-    low = f"{scale.low:.2%}" if scale.log else quantity.text(scale.low)
-    return [Span(f"{low} "), *bar, Span(f" {quantity.text(scale.high)}")]
+    (_, low), *_, (_, high) = quantity.ticks(scale)
+    return [Span(f"{low} "), *bar, Span(f" {high}")]
 
 
 def row_spans(cells: CellBlock, row: int, scale: ColorScale, colors: int, cell: int, cursor: int | None = None) -> Line:

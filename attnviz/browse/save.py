@@ -11,7 +11,6 @@ from attnviz.browse.layout import map_of, tiles
 from attnviz.browse.state import State, View
 from attnviz.render.formats import FORMATS, write
 from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
-from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 from attnviz.report.report import Heatmaps
@@ -62,7 +61,7 @@ def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
     """The panels with the scale that spans those of all."""
     first = panels[0].scale
     low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
-    scale = ColorScale(low, high, first.colormap, first.log)
+    scale = replace(first, low=low, high=high)
     return tuple(replace(panel, scale=scale) for panel in panels)
 
 
@@ -74,7 +73,7 @@ def _remarks(panels: tuple[Panel, ...], view: View) -> tuple[str, ...]:
         (pooled, f"Pooled: each cell is the {'mean' if mean else 'maximum'} of its block."),
         (view.words, "Tokens of a word are joined: a weight is summed over its keys and averaged over its queries."),
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
-        (view.log, "Colours are logarithmic."),
+        (view.steps == "log", "Colours are logarithmic."),
         (view.own and len(panels) > 1, "Each head has a colour scale of its own."),
     )
     masked = (remark for remark in panel_remarks(list(panels)) if remark.startswith("Absent"))

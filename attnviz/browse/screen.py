@@ -143,7 +143,11 @@ def described(screen: Screen, state: State) -> str:
     """The toggles in words."""
     view = state.view
     parts = ["change of weights" if view.difference else "scores" if view.scores else "weights"]
-    parts += ["log" if view.log else "", "own scale" if view.own else "", "mean" if view.mean else ""]
+    parts += [
+        view.steps if view.steps != "sqrt" and not view.scores and not view.difference else "",
+        "own scale" if view.own else "",
+        "mean" if view.mean else "",
+    ]
     parts += ["words" if view.words else "", "" if view.special else "no special"]
     if view.order and not state.opened:
         ready = view.order in screen.session.ranking.numbers

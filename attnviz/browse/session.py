@@ -22,9 +22,9 @@ from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import refuse_unlike
-from attnviz.report.colors import ColorScale
+from attnviz.report.colors import LOG_RANGE, ColorScale
 from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
-from attnviz.report.scales import LOG_RANGE, shared_scale
+from attnviz.report.scales import shared_scale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens
@@ -217,7 +217,7 @@ class Session:
         large = (queries.stop - queries.start) * (keys.stop - keys.start) > MAX_POOLED_CELLS
         if large and not fits and units[0].plain and units[1].plain:
             return self._refined(head, view, queries, keys, height, width)
-        shown = replace(view, log=False, own=False, order=None, ascending=False)
+        shown = replace(view, steps="sqrt", own=False, order=None, ascending=False)
         key = (head, shown, rows.start, rows.stop, columns.start, columns.stop, height, width)
         return self._cells.get(key, lambda: self._block(head, view, rows, columns, height, width))
 
@@ -235,7 +235,8 @@ class Session:
             if quantity is not PERCENT:
                 return scale
             high = scale.high
-        return ColorScale(high * LOG_RANGE, high, log=True) if view.log else ColorScale(0, high)
+        low = high * LOG_RANGE if view.steps == "log" else 0.0
+        return ColorScale(low, high, steps=view.steps)
 
     def row(self, head: int, view: View, query: int) -> QueryRow:
         """One query's weights and scores over all keys, exactly."""

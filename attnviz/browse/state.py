@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from attnviz.report.colors import Steps
+
 MIN_SCREEN_SIZE = (40, 12)  # columns and lines below which nothing useful can be drawn
 
 
@@ -25,7 +27,7 @@ class View:
 
     Attributes:
         scores: scores instead of weights.
-        log: a logarithmic colour scale, for weights.
+        steps: of the colours of weights: ``sqrt``, ``linear`` or ``log``.
         special: special tokens have a row and a column.
         words: tokens of one word share a row and a column.
         difference: the other recording minus this one.
@@ -36,7 +38,7 @@ class View:
     """
 
     scores: bool = False
-    log: bool = False
+    steps: Steps = "sqrt"
     special: bool = True
     words: bool = False
     difference: bool = False

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self, final
 
-from attnviz.base.arrays import BoolArray, FloatArray
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
 from attnviz.streaming.overview import Overview, pool_weights
@@ -54,6 +56,10 @@ class DenseMaps(CellMaps):
     def visibility(self, queries: slice, keys: slice) -> BoolArray:
         """The block, cut out of the array."""
         return self.visible[queries, keys]
+
+    def visible_keys(self, queries: slice) -> Float64Array:
+        """The visible cells of each query, counted."""
+        return np.asarray(self.visibility(queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True

@@ -39,6 +39,10 @@ class DerivedMaps(CellMaps):
         """What the window of one head shows."""
         return self.window(self.heads[:1], queries, keys).visible
 
+    def visible_keys(self, queries: slice) -> Float64Array:
+        """The visible cells of each query, counted."""
+        return np.asarray(self.visibility(queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
+
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:

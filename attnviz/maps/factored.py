@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.base.arrays import BoolArray, FloatArray, HalfArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, HalfArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
 from attnviz.streaming.engine import overview_of, product
@@ -77,6 +77,12 @@ class FactoredMaps(CellMaps):
         return self.factors.mask.visible(
             _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         )
+
+    def visible_keys(self, queries: slice) -> Float64Array:
+        """The visible cells of each query, by the mask's rules."""
+        queries = _bounded(queries, len(self.query_tokens))
+        keys = np.array([0, len(self.key_tokens)])
+        return self.factors.mask.counts(np.arange(queries.start, queries.stop + 1), keys)[:, 0].astype(np.float64)
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.printable import printable
 from attnviz.streaming.overview import Overview
@@ -110,6 +110,10 @@ class LayerMaps(ABC):
 
         Where the maximum is not wanted it may be left out, all zero: it takes a tenth of the time of a long block.
         """
+
+    @abstractmethod
+    def visible_keys(self, queries: slice) -> Float64Array:
+        """How many keys each query may see, ``(queries,)``; the mean of its block where that is all that is known."""
 
     @abstractmethod
     def cell_factors(self) -> "Factors | None":

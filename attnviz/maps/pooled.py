@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, cells_unknown
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
@@ -77,6 +77,12 @@ class PooledMaps(LayerMaps):
             maximum=reduce_blocks(np.maximum, self.maximum[held, rows, columns], height, width),
             visible=seen > 0,
         )
+
+    def visible_keys(self, queries: slice) -> Float64Array:
+        """The mean of the block that each query is in."""
+        edges, _ = self._edges()
+        means = self.counts.sum(axis=1) / np.diff(edges)
+        return np.repeat(means, np.diff(edges))[queries]
 
     def cell_factors(self) -> None:
         """None: no cell is known."""

@@ -50,7 +50,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     panels = [_arcs_panel(head, options, head_title(recording, head)) for head in heads]
     return Arcs(
         title=report_title(recording, options.look),
-        panels=share_scales(panels, options.look),
+        panels=share_scales(panels, _evenly(options.look)),
         caption=heads_caption(recording, heads, panels, ARC_SIDES),
         remarks=(
             _arcs_remark(panels, options.look),
@@ -81,7 +81,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     query, also = found[first.maps]
     return ShadedText(
         title=report_title(recording, look),
-        panels=share_scales(panels, look, _text_colormap(look)),
+        panels=share_scales(panels, _evenly(look), _text_colormap(look)),
         caption=_text_caption(recording, heads, _queries_named(found), panels),
         remarks=(
             *([also] if also else []),
@@ -171,6 +171,11 @@ def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions
     row = replace(head, queries=slice(query, query + 1), keys=keys)
     [panel] = head_panels(row, [PERCENT], with_cells(options, MAX_TEXT_TOKENS), title)
     return panel
+
+
+def _evenly(look: Look) -> Look:
+    """The look with linear colours where it has none of its own: lines and shaded words tell the strongest apart."""
+    return replace(look, color_scale=look.color_scale or "linear")
 
 
 def _text_colormap(look: Look) -> str:

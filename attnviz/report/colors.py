@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,6 +11,7 @@ from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.base.errors import AttnvizError
 
 Rgb = tuple[int, int, int]
+Steps = Literal["linear", "sqrt", "log"]
 
 # Samples of colormaps, evenly spaced; between them colours are interpolated. The first two are matplotlib's, the
 # others begin beside the paper of a light and of a dark page, so that a text in their colours stays a text.
@@ -25,11 +26,22 @@ SEQUENTIAL = "viridis"
 TEXT_COLORMAPS = {"light": "light-blue", "dark": "dark-blue"}
 DIVERGING = "RdBu_r"
 NAN = (255, 0, 200)
+MIN_TICK_SHARE = 0.85  # of the distance between evenly spaced ticks, which two ticks are apart at least
+LOG_RANGE = 1e-4  # of the largest value: where logarithmic steps begin
 
 
 @dataclass(frozen=True)
 class ColorScale:
-    """A linear (or logarithmic) scale from ``low`` to ``high`` through a colormap; values beyond take its ends.
+    """A scale from ``low`` to ``high`` through a colormap, in linear, square-root or logarithmic steps.
+
+    Values beyond take its ends. Where zero is in its middle, both halves have steps of their own from there.
+
+    Attributes:
+        low: where the colormap begins.
+        high: where it ends.
+        colormap: its name.
+        steps: ``linear``, ``sqrt`` or ``log``.
+        clipped: whether what is drawn has values above ``high``.
 
     Raises:
         AttnvizError: if the limits are not finite, the wrong way round, or not positive where logarithmic.
@@ -38,20 +50,33 @@ class ColorScale:
     low: float
     high: float
     colormap: str = SEQUENTIAL
-    log: bool = False
+    steps: Steps = "linear"
+    clipped: bool = False
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
             raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no scale; a smaller number comes first, as 0:1")
-        if self.log and self.low <= 0:
+        if self.steps == "log" and self.low <= 0 and not self.is_signed:
             raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no logarithmic scale; 0.001:1 works")
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether zero is in its middle."""
+        return self.low == -self.high
 
     def fraction(self, values: ArrayLike) -> Float64Array:
         """How far each value is from low to high, 0 to 1; NaN stays NaN."""
-        shown, low, high = np.asarray(values, dtype=np.float64), self.low, self.high
-        if self.log:
-            shown, low, high = np.log(np.maximum(shown, low)), np.log(low), np.log(high)
-        return np.asarray(np.clip((shown - low) / (high - low), 0.0, 1.0))
+        shown = np.asarray(values, dtype=np.float64)
+        if self.is_signed:
+            return np.asarray(0.5 + np.sign(shown) * self._stepped(np.minimum(np.abs(shown) / self.high, 1)) / 2)
+        return self._stepped(np.clip((shown - self.low) / (self.high - self.low), 0.0, 1.0))
+
+    def value(self, fractions: ArrayLike) -> Float64Array:
+        """The value that has each fraction of the colours: the inverse of ``fraction`` within the limits."""
+        shown = np.asarray(fractions, dtype=np.float64)
+        if self.is_signed:
+            return np.asarray(np.sign(shown - 0.5) * self.high * self._part(np.abs(2 * shown - 1)))
+        return np.asarray(self.low + (self.high - self.low) * self._part(shown))
 
     def rgb(self, values: ArrayLike) -> ByteArray:
         """The colour of each value, ``(..., 3)``; NaN has one of its own, which is in no colormap."""
@@ -61,19 +86,51 @@ class ColorScale:
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
 
     def ticks(self, most: int = 6) -> tuple[float, ...]:
-        """Round numbers within the limits, 2 to ``most`` of them, evenly spaced; powers of ten where logarithmic."""
-        if self.log:
-            first, last = np.ceil(np.log10(self.low) - 1e-9), np.floor(np.log10(self.high) + 1e-9)
-            powers = tuple(float(10**power) for power in np.arange(first, last + 1))[
-                :: -(-int(last - first + 1) // most)
-            ]
-            return powers if len(powers) > 1 else (self.low, self.high)
-        span = self.high - self.low
-        power = 10.0 ** np.floor(np.log10(span / most))
-        step = next(size * power for size in (1, 2, 5, 10, 20) if span / (size * power) <= most - 1)
-        first, last = np.ceil(self.low / step - 1e-9), np.floor(self.high / step + 1e-9)
-        ticks = [float(number * step) for number in np.arange(first, last + 1)]
-        return tuple(ticks) if len(ticks) > 1 else (self.low, self.high)
+        """Both ends, and between them round numbers that stand apart in colour, about ``most`` in all."""
+        if self.is_signed:
+            half = ColorScale(self.high * (LOG_RANGE if self.steps == "log" else 0), self.high, steps=self.steps)
+            above = half.ticks(max(1, int(MIN_TICK_SHARE * most / 2)))[1:]
+            return (*(-tick for tick in reversed(above)), 0.0, *above)
+        kept = [self.low, self.high]
+        for step in self._round_steps(most):
+            first, last = np.ceil(self.low / step - 1e-9), self.high / step + 1e-9
+            for tick in (np.arange(first, last) if self.steps == "linear" else np.arange(first, min(last, 10))) * step:
+                if np.abs(self.fraction(kept) - self.fraction(tick)).min() >= MIN_TICK_SHARE / most:
+                    kept.append(float(tick) + 0.0)
+        return tuple(sorted(kept))
+
+    def _round_steps(self, most: int) -> list[float]:
+        """The distances between round numbers that are tried, those of large values first."""
+        if self.steps == "linear":
+            span = self.high - self.low
+            power = 10.0 ** np.floor(np.log10(span / most))
+            return [size * power for size in (1, 2, 5, 10, 20) if span / (size * power) <= most - 1][:1]
+        power = 10.0 ** np.floor(np.log10(max(abs(self.low), abs(self.high))))
+        if self.steps == "sqrt":
+            return [power * size for size in (5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)]
+        return [power / 10**down for down in range(int(np.ceil(np.log10(self.high / self.low))) + 1)]
+
+    def _stepped(self, part: Float64Array) -> Float64Array:
+        """How far along the colours each part of the span is, both 0 to 1."""
+        if self.steps == "sqrt":
+            return np.asarray(np.sqrt(part))
+        if self.steps == "linear":
+            return np.asarray(part)
+        if self.is_signed:
+            return np.asarray(np.maximum(0, 1 - np.log(np.maximum(part, LOG_RANGE)) / np.log(LOG_RANGE)))
+        spanned = self.low + part * (self.high - self.low)
+        return np.asarray(np.log(spanned / self.low) / np.log(self.high / self.low))
+
+    def _part(self, stepped: Float64Array) -> Float64Array:
+        """The inverse of ``_stepped``."""
+        if self.steps == "sqrt":
+            return np.asarray(stepped**2)
+        if self.steps == "linear":
+            return np.asarray(stepped)
+        if self.is_signed:
+            return np.asarray(np.where(stepped > 0, LOG_RANGE ** (1 - stepped), 0))
+        spanned = self.low * (self.high / self.low) ** stepped
+        return np.asarray((spanned - self.low) / (self.high - self.low))
 
 
 @cache

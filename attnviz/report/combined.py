@@ -21,7 +21,7 @@ from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import PERCENT, WEIGHT, Panel
 from attnviz.report.report import ExactNumbers, Heatmaps, NumberTables
-from attnviz.report.scales import share_scales
+from attnviz.report.scales import scale_remarks, share_scales
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def combined_report(
             view="matrix" if options.table is None else "table",
         )
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
+    colored = share_scales((_renamed(panel, method) for panel in panels), options.look)
     return (Heatmaps if options.table is None else NumberTables)(
         title=title,
         caption=f"{caption}{strongest(panels)}.",
@@ -80,10 +81,11 @@ def combined_report(
             remark,
             *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
+            *scale_remarks(options.look, colored),
             *recording_remarks(recording),
         ),
         look=options.look,
-        panels=share_scales((_renamed(panel, method) for panel in panels), options.look),
+        panels=colored,
         about=about,
     )
 

@@ -173,7 +173,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
         *_dropout_remarks(a, b),
         *mark_remarks(options.look.mark, panels),
         *panel_remarks(panels),
-        *scale_remarks(options.look),
+        *scale_remarks(options.look, panels),
         *recording_remarks(a),
         *recording_remarks(b),
     )

@@ -1,11 +1,14 @@
 """The panels and exact numbers of chosen heads."""
 
+import numpy as np
+
+from attnviz.base.arrays import FloatArray
 from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.report.colors import ColorScale
 from attnviz.report.numbers import QUANTITIES, HeadCells
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, token_axis
+from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Axis, Panel, Quantity, token_axis
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
@@ -40,6 +43,7 @@ def head_panels(
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
+    seen = _visible_keys(maps, rows)
     return [
         Panel(
             title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
@@ -51,10 +55,19 @@ def head_panels(
             scale=ColorScale(0, 1),
             group=group,
             pool=look.pool,
+            seen=seen,
             zooms=finest == (queries.stop - queries.start, keys.stop - keys.start),
         )
         for quantity in quantities
     ]
+
+
+def _visible_keys(maps: LayerMaps, rows: Axis) -> FloatArray:
+    """How many keys the queries of each row may see on average, ``(rows,)``: those that see any."""
+    counts = maps.visible_keys(slice(rows.edges[0], rows.edges[-1]))
+    starts = np.asarray(rows.edges[:-1]) - rows.edges[0]
+    totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
+    return (totals / np.maximum(seeing, 1)).astype(np.float32)
 
 
 def _shown(span: slice, options: ReportOptions) -> slice:

@@ -1,6 +1,7 @@
 """A recording to a report: its chosen heads as maps with labels, as tables, as thumbnails, or as exact numbers."""
 
 import math
+from collections.abc import Sequence
 
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose
@@ -70,11 +71,12 @@ def share_page(options: ReportOptions, panels: int) -> ReportOptions:
 
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> Heatmaps:
     panels = _titled_panels(recording, heads, [PERCENT], share_page(options, len(heads)))
+    colored = share_scales(panels, options.look)
     return Heatmaps(
         title=report_title(recording, options.look),
-        panels=share_scales(panels, options.look),
+        panels=colored,
         caption=heads_caption(recording, heads, panels),
-        remarks=_map_remarks(recording, panels, options.look),
+        remarks=_map_remarks(recording, colored, options.look),
         look=options.look,
         about={"recording": origin(recording)},
     )
@@ -83,11 +85,12 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
 def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
     quantities = TABLE_QUANTITIES[table]
     panels = _titled_panels(recording, heads, quantities, share_page(options, len(heads) * len(quantities)))
+    colored = share_scales(panels, options.look)
     return NumberTables(
         title=report_title(recording, options.look),
-        panels=share_scales(panels, options.look),
+        panels=colored,
         caption=heads_caption(recording, heads, panels),
-        remarks=(*cut_remarks(heads[0], panels), *_map_remarks(recording, panels, options.look)),
+        remarks=(*cut_remarks(heads[0], panels), *_map_remarks(recording, colored, options.look)),
         across=2 if table == "both" else None,
         look=options.look,
         about={"recording": origin(recording)},
@@ -104,11 +107,11 @@ def _titled_panels(
     ]
 
 
-def _map_remarks(recording: Recording, panels: list[Panel], look: Look) -> tuple[str, ...]:
+def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
     return (
         *mark_remarks(look.mark, panels),
         *panel_remarks(panels),
-        *scale_remarks(look),
+        *scale_remarks(look, panels),
         *recording_remarks(recording),
     )
 
@@ -129,14 +132,15 @@ def _thumbnails(recording: Recording, heads: list[ChosenHead], options: ReportOp
         for panel in head_panels(head, [PERCENT], small, head.name, group=group_title(recording, head.maps))
     ]
     example = max(panels, key=lambda panel: panel.peak).title
+    colored = share_scales(panels, options.look)
     return Thumbnails(
         title=report_title(recording, options.look),
-        panels=share_scales(panels, options.look),
+        panels=colored,
         caption=heads_caption(recording, heads, panels),
         remarks=(
             f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
             *panel_remarks(panels),
-            *scale_remarks(options.look),
+            *scale_remarks(options.look, colored),
             *recording_remarks(recording),
         ),
         look=options.look,

@@ -12,7 +12,7 @@ SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
 THEMES = ("light", "dark")
 STYLES = ("heatmap", "arcs", "text")
 POOLS = ("mean", "max")
-COLOR_SCALES = ("linear", "log")
+COLOR_SCALES = ("linear", "sqrt", "log", "lift")
 LIMITS = ("shared", "head")
 NUMBER_PATTERN = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
 MAX_PICTURE_INCHES = 60
@@ -79,7 +79,13 @@ class Look:
             brief="Shade the text by what this token looks at.",
         ),
     ] = None
-    color_scale: Annotated[str, Option("linear or log.", OneOf(COLOR_SCALES))] = "linear"
+    color_scale: Annotated[
+        str | None,
+        Option(
+            "Of weights: linear, sqrt, log, or lift (times what uniform attention would give); else what suits.",
+            OneOf(COLOR_SCALES),
+        ),
+    ] = None
     limits: Annotated[str, Option("Of the colours: shared by all heads, each head its own, or as 0:0.5.")] = "shared"
     cmap: Annotated[
         str | None,
@@ -148,7 +154,7 @@ class LookOptions(TypedDict, total=False):
     title: str | None
     style: str | None
     query: str | None
-    color_scale: str
+    color_scale: str | None
     limits: str
     cmap: str | None
     pool: str

@@ -1,6 +1,7 @@
 """What is drawn: matrices with their axes, and the quantity that their numbers are."""
 
 import math
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,9 @@ from attnviz.streaming.overview import block_edges
 from attnviz.text.landmarks import Mark, landmarks
 from attnviz.text.tokens import Tokens
 
+MAX_DECIMALS = 6  # of a number in a cell
+TIMES = "×"
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -21,32 +25,65 @@ class Quantity:
     Attributes:
         name: as the legend says it.
         spec: Python's format for a number; a percent sign is left out inside cells.
+        unit: what stands behind a number outside of cells.
+        is_weight: whether it is a share of what a query attends to.
     """
 
     name: str
     spec: str
+    unit: str = ""
+    is_weight: bool = False
 
     def text(self, value: float) -> str:
         """The value with its unit, and more digits where it would be rounded to nothing."""
+        if self.unit == TIMES:
+            return f"{_rounded(value, 2)}{TIMES}"
         finer = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
         return next((written for written in finer if float(written.rstrip("%"))), format(value, self.spec))
 
-    def cell(self, value: float) -> str:
-        """The value as a cell shows it, without a unit."""
-        return "NaN" if np.isnan(value) else format(value, self.spec).rstrip("%")
+    def cell(self, value: float, decimals: int | None = None) -> str:
+        """The value as a cell shows it, without a unit: with its own decimals, or so many."""
+        if np.isnan(value):
+            return "NaN"
+        if decimals is None:
+            return format(value, self.spec).rstrip("%")
+        text = format(value, re.sub(r"\.\d", f".{decimals}", self.spec)).rstrip("%")
+        return re.sub(r"^([+-]?)0\.", r"\1.", text) if self.unit == "%" else text
 
-    def tick(self, value: float, step: float) -> str:
-        """The value as a scale shows it beside others a step away: with as many decimals as tell them apart."""
-        percent = "%" if self.spec.endswith("%") else "f"
-        decimals = max(0, math.ceil(-math.log10(step * (100 if percent == "%" else 1)) - 1e-9))
-        sign = "+" if self.spec.startswith("+") and value > 0 else ""
-        return f"{value + 0.0:{sign}.{decimals}{percent}}"
+    def decimals(self, largest: float) -> int | None:
+        """The decimals with which cells up to the largest show two digits of it; ``None`` for its own."""
+        most = abs(largest) * (100 if self.unit == "%" else 1)
+        if not 0 < most < math.inf:
+            return None
+        needed = min(max(1 - math.floor(math.log10(most)), 0), MAX_DECIMALS)
+        return needed if self.unit or needed > int(re.sub(r"\D", "", self.spec)) else None
+
+    def ticks(self, scale: ColorScale, most: int = 6) -> tuple[tuple[float, str], ...]:
+        """Values along a scale as it shows them: with as many digits as tell them apart."""
+        values = scale.ticks(most)
+        times, sign = (100 if self.unit == "%" else 1), ("+" if self.spec.startswith("+") else "")
+        written = ([_rounded(value * times, digits) for value in values] for digits in range(2, 9))
+        texts = next((each for each in written if len(set(each)) == len(each)), list(map(str, values)))
+        texts = [f"{sign if value > 0 else ''}{text}{self.unit}" for value, text in zip(values, texts, strict=True)]
+        if scale.clipped:
+            texts[-1] = f"≥{texts[-1]}"
+        return tuple(zip(values, texts, strict=True))
 
 
-PERCENT = Quantity("attention weight", ".0%")
-WEIGHT = Quantity("attention weight", ".4f")
+def _rounded(value: float, digits: int) -> str:
+    """The value with so many significant digits, without zeros behind them."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value + 0.0:g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True)
+WEIGHT = Quantity("attention weight", ".4f", is_weight=True)
 SCORE = Quantity("attention score", ".4f")
-CHANGE = Quantity("change of attention weight", "+.0%")
+CHANGE = Quantity("change of attention weight", "+.0%", "%")
+LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +134,10 @@ class Panel:
         group: what an overview draws in one row, such as ``layer 2``, or the head of a text; empty elsewhere.
         pool: what a cell that stands for several tokens shows of its block: ``mean`` or ``max``.
         zooms: whether a part of it can be shown cell by cell.
+        seen: ``(rows,)``, how many keys each query may see, those beyond the columns too; of a block of queries the
+            mean; ``None`` where that has no meaning.
+        decimals: of the numbers in cells; ``None`` for those of the quantity.
+        lift: whether colours stand for multiples of uniform attention, and not for the values.
     """
 
     title: str
@@ -109,19 +150,46 @@ class Panel:
     group: str = ""
     pool: str = "mean"
     zooms: bool = True
+    seen: FloatArray | None = None
+    decimals: int | None = None
+    lift: bool = False
 
     @property
     def pooled(self) -> bool:
         """Whether a cell stands for several weights."""
         return self.rows.pooled or self.columns.pooled
 
+    @property
+    def level(self) -> Quantity:
+        """What the colours stand for."""
+        return LIFT if self.lift else self.quantity
+
+    @property
+    def levels(self) -> FloatArray:
+        """What the colours stand for in each cell, ``(rows, columns)``."""
+        if not self.lift or self.seen is None:
+            return self.values
+        return np.asarray(self.values * self.seen[:, None])
+
+    def cell(self, value: float) -> str:
+        """A value as a cell of this panel shows it."""
+        return self.quantity.cell(value, self.decimals)
+
+    @cached_property
+    def telling(self) -> BoolArray:
+        """The visible cells of queries that see several keys, ``(rows, columns)``; all where no query does."""
+        if self.seen is None:
+            return self.visible
+        several: BoolArray = self.visible & (self.seen > 1)[:, None]
+        return several if several.any() else self.visible
+
     @cached_property
     def peak(self) -> float:
-        """The largest visible value above −1 that is finite; −1 where there is none."""
-        largest = float(np.max(self.values, where=self.visible, initial=-1.0))
+        """The largest telling value above −1 that is finite; −1 where there is none."""
+        largest = float(np.max(self.values, where=self.telling, initial=-1.0))
         if math.isfinite(largest):
             return largest
-        return float(np.max(self.values, where=self.visible & np.isfinite(self.values), initial=-1.0))
+        return float(np.max(self.values, where=self.telling & np.isfinite(self.values), initial=-1.0))
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:

@@ -104,8 +104,8 @@ def test_weights_of_all_heads_share_the_scale_from_0_to_1(recording: Recording) 
     assert (shared.low, shared.high) == (0, 1)
     own = session.panel(0, View(own=True), ROWS, COLUMNS, 9, 9).scale
     assert own.high == pytest.approx(dense_maps(0).weights[0].max())
-    log = session.panel(0, View(log=True), ROWS, COLUMNS, 9, 9).scale
-    assert log.log
+    log = session.panel(0, View(steps="log"), ROWS, COLUMNS, 9, 9).scale
+    assert log.steps == "log"
     assert log.low == pytest.approx(1e-4)
 
 

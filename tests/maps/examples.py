@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
@@ -141,6 +141,9 @@ class ComputedMaps(CellMaps):
 
     def visibility(self, queries: slice, keys: slice) -> BoolArray:
         return np.ones((queries.stop - queries.start, keys.stop - keys.start), dtype=bool)
+
+    def visible_keys(self, queries: slice) -> Float64Array:
+        return np.full(queries.stop - queries.start, float(len(self.key_tokens)))
 
     def cell_factors(self) -> None:
         """None."""

@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
-from attnviz.report.colors import DIVERGING, SEQUENTIAL, ColorScale, colormap, ink_on, luminance
+from attnviz.report.colors import DIVERGING, SEQUENTIAL, ColorScale, Steps, colormap, ink_on, luminance
+
+ANY_STEPS: st.SearchStrategy[Steps] = st.sampled_from(["linear", "sqrt", "log"])
 
 
 @pytest.mark.parametrize(("name", "error"), [("viridis", 6), ("RdBu_r", 3)])
@@ -57,7 +59,7 @@ def test_any_map_of_matplotlib_works() -> None:
 
 
 def test_logarithmic_scale_gives_each_power_of_ten_as_much_colour() -> None:
-    scale = ColorScale(1e-4, 1.0, log=True)
+    scale = ColorScale(1e-4, 1.0, steps="log")
     assert scale.fraction([1e-4, 1e-3, 1e-2, 0.1, 1.0]) == pytest.approx([0, 0.25, 0.5, 0.75, 1])
     assert scale.fraction([0.0, 2.0]).tolist() == [0, 1]
     assert np.isnan(scale.fraction([np.nan])).all()
@@ -66,4 +68,30 @@ def test_logarithmic_scale_gives_each_power_of_ten_as_much_colour() -> None:
 
 def test_logarithmic_scale_from_zero_is_refused() -> None:
     with pytest.raises(AttnvizError, match=r"0.001:1 works"):
-        ColorScale(0.0, 1.0, log=True)
+        ColorScale(0.0, 1.0, steps="log")
+
+
+@given(
+    st.floats(0, 1), st.sampled_from(["linear", "sqrt", "log"]), st.sampled_from([(0.0, 0.6), (0.2, 3.0), (-2.0, 2.0)])
+)
+def test_value_of_a_colour_has_that_colour(fraction: float, steps: Steps, limits: tuple[float, float]) -> None:
+    low, high = limits
+    scale = ColorScale(0.01 if steps == "log" and low == 0 else low, high, steps=steps)
+    assert scale.fraction(scale.value(fraction)) == pytest.approx(fraction, abs=1e-6)
+
+
+@given(st.floats(1e-6, 1e4), ANY_STEPS, st.integers(1, 8), st.booleans())
+def test_ticks_are_both_ends_and_numbers_that_stand_apart(high: float, steps: Steps, most: int, signed: bool) -> None:
+    low = -high if signed else high * 1e-3 if steps == "log" else 0.0
+    scale = ColorScale(low, high, steps=steps)
+    ticks = scale.ticks(most)
+    assert (ticks[0], ticks[-1]) == (low, high)
+    assert len(ticks) <= most + 3
+    apart = np.diff(scale.fraction(ticks))
+    assert apart.min() >= (0.4 if signed else 0.8) / max(most, 2)
+
+
+def test_square_root_gives_small_weights_more_colour() -> None:
+    scale = ColorScale(0, 0.64, steps="sqrt")
+    assert scale.fraction([0, 0.01, 0.04, 0.16, 0.64]) == pytest.approx([0, 0.125, 0.25, 0.5, 1])
+    assert ColorScale(-0.64, 0.64, steps="sqrt").fraction([-0.16, 0, 0.16]) == pytest.approx([0.25, 0.5, 0.75])

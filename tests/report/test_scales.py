@@ -3,10 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from attnviz.base.arrays import FloatArray
 from attnviz.maps.recording import Recording
-from attnviz.report.panels import CHANGE, PERCENT, SCORE
-from attnviz.report.scales import shared_scale
+from attnviz.report.colors import ColorScale
+from attnviz.report.look import Look
+from attnviz.report.panels import CHANGE, LIFT, PERCENT, SCORE, Axis, Panel
+from attnviz.report.scales import scale_remarks, share_scales, shared_scale
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense
 from tests.report.examples import report_of
@@ -41,3 +45,71 @@ def test_scale_holds_where_nothing_differs(recording: Recording) -> None:
         for one in (flat, hidden):
             scale = shared_scale(quantity, [one])
             assert scale.low < scale.high
+
+
+def panel_of(weights: FloatArray, seen: list[float] | None = None, cells: int | None = None) -> Panel:
+    """A panel of these weights, of which those that are not zero are visible; each cell so many tokens."""
+    rows, columns = (
+        Axis(name, tuple(map(str, range(count))), tuple(range(0, count * (cells or 1) + 1, cells or 1)))
+        for name, count in zip(("queries", "keys"), weights.shape, strict=True)
+    )
+    visible = weights > 0
+    counts = visible.sum(axis=1) if seen is None else np.array(seen)
+    return Panel("", weights, visible, rows, columns, PERCENT, ColorScale(0, 1), seen=counts.astype(np.float32))
+
+
+def uniform(tokens: int) -> FloatArray:
+    """Causal attention without a preference."""
+    return np.tril(np.ones((tokens, tokens), dtype=np.float32)) / np.arange(1, tokens + 1, dtype=np.float32)[:, None]
+
+
+def test_query_that_sees_one_key_does_not_set_the_colours() -> None:
+    weights = np.array([[1, 0, 0], [0.4, 0.6, 0], [0.2, 0.3, 0.5]], dtype=np.float32)
+    [panel] = share_scales([panel_of(weights)])
+    assert panel.scale.high == pytest.approx(0.6)
+    assert panel.scale.clipped
+    assert panel.quantity.ticks(panel.scale)[-1][1] == "≥60%"
+    assert "see one key" in " ".join(scale_remarks(Look(), [panel]))
+
+
+def test_where_every_query_sees_one_key_that_sets_the_colours() -> None:
+    [panel] = share_scales([panel_of(np.eye(3, dtype=np.float32))])
+    assert (panel.scale.high, panel.scale.clipped) == (1.0, False)
+
+
+def test_lift_of_uniform_attention_is_one_in_every_row() -> None:
+    [panel] = share_scales([panel_of(uniform(20))], Look(color_scale="lift"))
+    assert panel.levels[panel.visible] == pytest.approx(1)
+    assert panel.scale.fraction(1.0) == pytest.approx(0.5)
+    assert "no preference" in scale_remarks(Look(), [panel])[0]
+
+
+@pytest.mark.parametrize(("tokens", "lift"), [(8, False), (16, False), (17, True), (40, True)])
+def test_rows_that_no_scale_of_weights_could_show_together_are_drawn_as_lift(tokens: int, lift: bool) -> None:
+    [panel] = share_scales([panel_of(uniform(tokens))])
+    assert (panel.lift, panel.level is LIFT) == (lift, lift)
+    assert panel.cell(0.25) == "25"
+
+
+def test_pooled_weights_are_drawn_as_lift_and_chosen_limits_are_those_of_weights() -> None:
+    weights = np.full((3, 4), 0.01, dtype=np.float32)
+    pooled = panel_of(weights, seen=[100] * 3, cells=25)
+    [by_itself], [limited] = share_scales([pooled]), share_scales([pooled], Look(limits="0:0.02"))
+    assert (by_itself.lift, limited.lift) == (True, False)
+    assert by_itself.levels == pytest.approx(1)
+    assert limited.scale.high == 0.02
+
+
+def test_cells_have_two_digits_of_the_largest_number() -> None:
+    small = np.array([[0.0019, 0.0008], [0.0004, 0.00001]], dtype=np.float32)
+    large = np.array([[0.63, 0.37], [0.5, 0.5]], dtype=np.float32)
+    written = [[share_scales([panel_of(each)])[0].cell(value) for value in each[0]] for each in (small, large)]
+    assert written == [[".19", ".08"], ["63", "37"]]
+
+
+def test_it_is_said_where_most_cells_are_hardly_seen() -> None:
+    weights = np.full((40, 40), 1e-4, dtype=np.float32)
+    weights[0, 0] = 1.0
+    [panel] = share_scales([panel_of(weights)], Look(color_scale="sqrt"))
+    assert "99 % of cells are below 1%" in " ".join(scale_remarks(Look(color_scale="sqrt"), [panel]))
+    assert not scale_remarks(Look(), share_scales([panel_of(np.full((40, 40), 0.025, dtype=np.float32))]))

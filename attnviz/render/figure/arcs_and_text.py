@@ -236,7 +236,7 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
 
 def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
     """A line for every visible weight that can be seen, the strongest last, so that it lies on top."""
-    fraction = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.values)), 0)
+    fraction = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(fraction > MIN_STRENGTH)
     strengths = fraction[pairs[:, 0], pairs[:, 1]]
     order = np.argsort(strengths, kind="stable")
@@ -265,7 +265,7 @@ def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ru
 
 
 def _paragraph(panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler) -> Iterator[Word]:
-    colors: ByteArray = panel.scale.rgb(panel.values)[0]
+    colors: ByteArray = panel.scale.rgb(panel.levels)[0]
     pad, space = WORD_PADDING * points / POINTS_PER_INCH, WORD_SPACE * points / POINTS_PER_INCH
     first, x = panel.columns.edges[0], 0.0
     for index, label in enumerate(panel.columns.labels):

@@ -208,7 +208,7 @@ def _add_axes(drawn: "Figure", box: Box, layout: "Layout | Styled", theme: Theme
 def _draw_cells(axes: "Axes", panel: Panel, vector: bool, vectors: bool) -> None:
     """The cells as shapes, as a picture that viewers cannot blur, or as pixels."""
     rows, columns = panel.values.shape
-    colors = np.dstack([panel.scale.rgb(panel.values), np.where(panel.visible, 255, 0).astype(np.uint8)])
+    colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
     if vectors:
         _draw_shapes(axes, colors)
     else:
@@ -231,9 +231,9 @@ def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
 
 
 def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
-    inks = ink_on(panel.scale.rgb(panel.values)) / 255
+    inks = ink_on(panel.scale.rgb(panel.levels)) / 255
     for row, column in np.argwhere(panel.visible).tolist():
-        text = panel.quantity.cell(float(panel.values[row, column]))
+        text = panel.cell(float(panel.values[row, column]))
         axes.text(column, row, text, color=inks[row, column], fontsize=points, ha="center", va="center_baseline")
 
 

@@ -201,7 +201,7 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
 def longest_number(picture: Picture, ruler: Ruler) -> float:
     """Inches that the longest number in a cell takes, for each point of its font's size."""
     texts = {
-        panel.quantity.cell(extreme)
+        panel.cell(extreme)
         for panel in picture.panels
         if panel.visible.any()
         for extreme in (float(panel.values[panel.visible].min()), float(panel.values[panel.visible].max()))

@@ -1,6 +1,5 @@
 """A Picture to a Layout: where everything stands on the page, in inches, so that nothing overlaps or runs out."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,7 @@ from attnviz.render.figure.labels import Labels, label_axis
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, foot_block, head_block
-from attnviz.report.colors import ColorScale
+from attnviz.report.colors import MIN_TICK_SHARE, ColorScale
 from attnviz.report.panels import Axis, Panel, Quantity
 
 PAGE_INCHES = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
@@ -80,6 +79,7 @@ class Bar:
     box: Box
     scale: ColorScale
     name: tuple[str, ...]
+    quantity: Quantity
     ticks: tuple[tuple[float, str], ...]
 
 
@@ -233,19 +233,14 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     """The colour bars with the room that their numbers and names take, not yet in their places."""
     bars = []
     points = AXIS_NAME_POINTS * scale
-    scales = dict.fromkeys((panel.quantity, panel.scale) for panel in picture.panels)
+    scales = dict.fromkeys((panel.level, panel.scale) for panel in picture.panels)
     for quantity, colors in scales if len(scales) <= MAX_BARS else ():
         name = tuple(ruler.wrap(quantity.name, points, MAX_BAR_NAME_WIDTH * scale))
-        ticks = _ticks(quantity, colors)
+        ticks = quantity.ticks(colors)
         beside = ruler.longest(tuple(text for _, text in ticks), points)
         width = max((BAR_WIDTH + LABEL_PADDING) * scale + beside, ruler.longest(name, points))
-        bars.append(Bar(Box(0, 0, width, 0), colors, name, ticks))
+        bars.append(Bar(Box(0, 0, width, 0), colors, name, quantity, ticks))
     return bars
-
-
-def _ticks(quantity: Quantity, scale: ColorScale) -> tuple[tuple[float, str], ...]:
-    ticks = scale.ticks()
-    return tuple((tick, quantity.tick(tick, tick if scale.log else ticks[1] - ticks[0])) for tick in ticks)
 
 
 def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
@@ -268,6 +263,5 @@ def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float
 
 def _apart(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
     """The bar's numbers, or as many of them as do not touch where a letter is as high as that share of it."""
-    first, second = (float(bar.scale.fraction(value)) for value, _ in bar.ticks[:2])
-    every = math.ceil(letter / (second - first) - 1e-6)
-    return bar.ticks[:: min(every, len(bar.ticks) - 1)]
+    most = max(int(MIN_TICK_SHARE / letter), 1)
+    return bar.quantity.ticks(bar.scale, min(most, 6))

@@ -299,7 +299,7 @@ def _place(pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     """The palette's colours of a panel's cells, as many pixels as they take."""
-    fraction = panel.scale.fraction(panel.values)
+    fraction = panel.scale.fraction(panel.levels)
     absent = np.isnan(fraction)
     colors: ByteArray = np.rint(np.where(absent, 0, fraction) * (COLOR_LEVELS - 1)).astype(np.uint8)
     colors[absent] = NAN_INDEX
@@ -321,17 +321,15 @@ def _stretched(count: int, cell: float) -> NDArray[np.intp]:
 
 def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
     size = round(TEXT_PIXELS * unit)
-    words = wrap_text(panel.quantity.name, LEGEND_PIXELS * unit - size, size)
+    words = wrap_text(panel.level.name, LEGEND_PIXELS * unit - size, size)
     for number, word in enumerate(words):
         yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
     upper = round(top + (len(words) + 0.6) * size * 1.2)
     high = min(round(700 * unit), max(top + height - upper, round(200 * unit)))
     levels = np.linspace(COLOR_LEVELS - 1, 0, high).round().astype(np.uint8)
     pixels[upper : upper + high, x : x + round(BAR_PIXELS * unit)] = levels[: pixels.shape[0] - upper, None]
-    ticks = panel.scale.ticks()
-    for tick in ticks:
+    for tick, text in panel.level.ticks(panel.scale):
         y = upper + (1 - float(panel.scale.fraction(tick))) * (high - 1)
-        text = panel.quantity.tick(tick, ticks[1] - ticks[0])
         yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
 
 

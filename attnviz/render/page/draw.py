@@ -31,6 +31,7 @@ NO_SINGLE_CELLS = (
     "and this one has none, or a mask or bias that is given cell by cell."
 )
 MAX_LABELLED_TOKENS = 3  # tokens of a block that are all in its label
+PAGE_STEPS = {"linear": "even", "sqrt": "root", "log": "log"}  # of the colours, by what the page calls them
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
@@ -135,7 +136,7 @@ def _about_start(report: ExactNumbers) -> dict[str, Any]:
     return {
         "view": report.view,
         "query": report.query,
-        "steps": "log" if look.color_scale == "log" else None,
+        "steps": PAGE_STEPS.get(look.color_scale or ""),
         "limits": "head" if look.color_limits == "head" else "page",
         "fixed": list(look.color_limits) if not isinstance(look.color_limits, str) else None,
     }

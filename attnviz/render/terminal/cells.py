@@ -1,16 +1,18 @@
 """The cells of a map in a terminal, as numbers on colour or as blocks of it, and the legend of their colours."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.render.terminal.lines import Line, Span, cut, fit, in_ascii
 from attnviz.report.colors import ColorScale, Rgb, ink_on
 from attnviz.report.look import Look
-from attnviz.report.panels import Panel
+from attnviz.report.panels import Panel, Quantity
 
 LEGEND_COLUMNS = 24  # columns of the colour scale
+MIN_TICKED_WIDTH = 40  # of a terminal, in columns, where the legend has numbers between its ends
+LEGEND_TICKS = 3  # numbers along it, about, where its steps are not even
 SHADES = "·░▒▓█"
 ASCII_SHADES = ".:-=+*#%@"
 
@@ -38,19 +40,19 @@ class CellGrid:
 
 def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """One row of a map, each number on the colour of its value; a masked cell is a dot."""
-    papers = panel.scale.rgb(panel.values[row])
+    papers = panel.scale.rgb(panel.levels[row])
     inks = ink_on(papers).tolist()
     for column, paper in enumerate(papers.tolist()):
         if not panel.visible[row, column]:
             yield Span(_padded("·", grid.cell), style="dim")
         else:
-            text = panel.quantity.cell(float(panel.values[row, column]))
+            text = panel.cell(float(panel.values[row, column]))
             yield Span(_padded(text, grid.cell), ink=tuple(inks[column]), paper=tuple(paper))
 
 
 def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """One row of a map as blocks of colour, or of shades where there is no colour."""
-    values, visible = panel.values[row], panel.visible[row]
+    values, visible = panel.levels[row], panel.visible[row]
     if not look.colors or look.ascii:
         ramp = shades(values, panel.scale, ASCII_SHADES if look.ascii else SHADES)
         yield Span(
@@ -78,17 +80,27 @@ def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
     return ["?" if np.isnan(one) else ramp[step] for one, step in zip(fraction, steps, strict=True)]
 
 
-def legend(name: str, text: Callable[[float], str], scale: ColorScale, look: Look) -> Line:
-    """The colours of a scale between the numbers at its ends, and what they are."""
-    low, high = text(scale.low), text(scale.high)
-    columns = max(4, min(LEGEND_COLUMNS, look.width - len(low) - len(high) - len(name) - 4))
-    values = np.linspace(scale.low, scale.high, columns)
+def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
+    """The colours of a scale between some of its numbers, each where its colour is, and what they are."""
+    even = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
+    ticks = quantity.ticks(scale, 1 if even else LEGEND_TICKS)
+    texts = [in_ascii(text) if look.ascii else text for _, text in ticks]
+    room = look.width - len(quantity.name) - 4 - sum(len(text) + 2 for text in texts)
+    columns = max(2 * len(ticks), min(LEGEND_COLUMNS, room))
+    ends = np.rint(scale.fraction([value for value, _ in ticks]) * columns).astype(int).tolist()
+    line = [Span(f"{texts[0]} ")]
+    for start, stop, text in zip(ends, ends[1:], texts[1:], strict=False):
+        values = scale.value((np.arange(start, stop) + 0.5) / columns)
+        line += [*_bar(values, scale, look), Span(f" {text} ")]
+    left = look.width - sum(len(span.text) for span in line)
+    return cut([*line, Span(fit(f" {quantity.name}", left).rstrip() if left > 6 else "")], look.width)
+
+
+def _bar(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span]:
+    """The colours of some values, or their shades, a column each."""
     if look.colors and not look.ascii:
-        bar = [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
-    else:
-        bar = [Span("".join(shades(values, scale, ASCII_SHADES if look.ascii else SHADES)))]
-    room = look.width - columns - len(low) - len(high) - 2
-    return [Span(f"{low} "), *bar, Span(f" {high}"), Span(fit(f"  {name}", room).rstrip() if room > 6 else "")]
+        return [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
+    return [Span("".join(shades(values, scale, ASCII_SHADES if look.ascii else SHADES)))]
 
 
 def _padded(text: str, cell: int) -> str:
@@ -99,5 +111,5 @@ def _padded(text: str, cell: int) -> str:
 def _row_colors(panel: Panel, row: int) -> list[Rgb | None]:
     if row >= len(panel.values):
         return [None] * panel.values.shape[1]
-    colors = panel.scale.rgb(panel.values[row]).tolist()
+    colors = panel.scale.rgb(panel.levels[row]).tolist()
     return [tuple(color) if seen else None for color, seen in zip(colors, panel.visible[row], strict=True)]

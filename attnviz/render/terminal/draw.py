@@ -72,8 +72,8 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
             yield from map_bands(panels, grid, look)
             reads_colors = bool(look.colors) or not grid.numbers
     if reads_colors:
-        scales = dict.fromkeys((panel.quantity, panel.scale) for panel in panels)
-        yield from (legend(quantity.name, quantity.text, scale, look) for quantity, scale in scales)
+        scales = dict.fromkeys((panel.level, panel.scale) for panel in panels)
+        yield from (legend(quantity, scale, look) for quantity, scale in scales)
         yield []
 
 

@@ -12,7 +12,9 @@ from rich.cells import cell_len, set_cell_size
 from attnviz.report.colors import Rgb
 from attnviz.report.look import Look
 
-ASCII_FOR = str.maketrans({"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-"})
+ASCII_FOR = str.maketrans(
+    {"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-", "≥": ">", "×": "x"}
+)
 CUBE = np.array([0, 95, 135, 175, 215, 255])
 
 

@@ -158,7 +158,7 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
 def _number_width(panel: Panel) -> int:
     shown = panel.values[panel.visible]
     extremes = (float(shown.min()), float(shown.max())) if shown.size else (0.0,)
-    return max(len(panel.quantity.cell(value)) for value in extremes)
+    return max(len(panel.cell(value)) for value in extremes)
 
 
 def _stacked(label: str, height: int) -> list[str]:

@@ -23,8 +23,8 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
 def _tokens(panel: Panel, look: Look) -> Iterator[Span]:
     """The tokens of a text; the query itself is underlined."""
     colored = bool(look.colors) and not look.ascii
-    papers = panel.scale.rgb(panel.values[0])
-    inks, fraction = ink_on(papers), panel.scale.fraction(panel.values[0])
+    papers = panel.scale.rgb(panel.levels[0])
+    inks, fraction = ink_on(papers), panel.scale.fraction(panel.levels[0])
     for place, label in enumerate(panel.columns.labels):
         text = fit(label, look.width).rstrip() or " "
         value = float(panel.values[0, place])

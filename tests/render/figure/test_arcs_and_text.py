@@ -99,7 +99,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
         ({"limits": "1:0"}, "limits '1:0' are the wrong way round; 0:1 works"),
         ({"limits": "0:0"}, "low and high are equal; 0:0.5 works"),
         ({"limits": "all"}, "shared, head or two numbers as 0:0.5 works"),
-        ({"color_scale": "sqrt"}, "unknown color-scale 'sqrt'; linear or log works"),
+        ({"color_scale": "root"}, "unknown color-scale 'root'; linear, sqrt, log or lift works"),
         ({"color_scale": "log", "table": "scores"}, "linear, or table='weights', works"),
         ({"color_scale": "log", "limits": "0:1"}, "no logarithmic scale; 0.001:1 works"),
         ({"font_size": 0.5}, "3 to 144 points"),
