@@ -29,6 +29,7 @@ class ForwardPass:
         head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
         texts: the chosen calls.
         other_softmaxes: chosen calls that are no softmax over queries x keys, and the shape that they compute.
+        unreadable: the modules whose attention could not be read, and what it was computed on.
     """
 
     model: nn.Module
@@ -37,6 +38,7 @@ class ForwardPass:
     head_counts: Mapping[CallSite, int]
     texts: TextCollector
     other_softmaxes: Mapping[CallSite, torch.Size]
+    unreadable: Mapping[str, str]
 
     def recording(self) -> Recording:
         """The recording of the calls whose module computes nothing but softmaxes over queries x keys.
@@ -92,6 +94,12 @@ class ForwardPass:
     def _refuse_no_call(self) -> None:
         if self.head_counts:
             return
+        if self.unreadable:
+            module, reason = next(iter(self.unreadable.items()))
+            raise AttnvizError(
+                f"the attention of {self._name} cannot be read: {module or 'the model'} computes it on {reason}; "
+                "a forward pass of plain tensors works"
+            )
         raise AttnvizError(
             f"no attention call in the forward pass of {self._name}; a model with a softmax over queries x keys works"
             if self.was_called
@@ -107,7 +115,17 @@ class ForwardPass:
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
 
     def _left_out(self) -> tuple[str, ...]:
-        """A sentence where softmaxes of other shapes are not in the recording."""
+        """Sentences where attention that cannot be read, or softmaxes of other shapes, are not in the recording."""
+        return (*self._unreadable(), *self._other_softmaxes())
+
+    def _unreadable(self) -> tuple[str, ...]:
+        if not self.unreadable:
+            return ()
+        module, reason = next(iter(self.unreadable.items()))
+        others = f" and of {len(self.unreadable) - 1} other modules" if len(self.unreadable) > 1 else ""
+        return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
+
+    def _other_softmaxes(self) -> tuple[str, ...]:
         if not self.other_softmaxes:
             return ()
         site, shape = next(iter(self.other_softmaxes.items()))

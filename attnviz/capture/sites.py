@@ -103,6 +103,10 @@ class ModuleIndex:
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
         self._blocks: dict[tuple[str, type[nn.Module]], Block] = {}
 
+    def holds(self, module: nn.Module) -> bool:
+        """Whether the module is one of the model's."""
+        return id(module) in self.names
+
     def running(self, cross: bool | None = None) -> CallingModule | None:
         """The module of the model in whose ``forward`` Python is now; ``cross`` says the kind where it is known."""
         frame = sys._getframe(1)

@@ -1,8 +1,7 @@
-"""Observes every attention call that torch makes in a forward pass, without changing what it computes.
+"""Finds the attention calls among the functions of torch that a thread has called.
 
-While the mode is active torch hands it each function that is called. The arguments of scaled dot-product attention and
-of torch's fused layers hold all of a call; of attention written by hand its softmax does, once a matrix product has
-used the weights.
+The arguments of scaled dot-product attention and of torch's fused layers hold all of a call; of attention written by
+hand its softmax does, once a matrix product has used the weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,16 +11,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from attnviz.attention.kernels import dot_product
 from attnviz.capture.arguments import (
     FUSED_ATTENTION,
     FUSED_LAYER,
     bind_dot_product,
     bind_fused,
-    bind_query_and_key,
     dot_product_call,
     einsum_operands,
     fused_attention_call,
@@ -30,6 +25,7 @@ from attnviz.capture.arguments import (
     softmax_call,
 )
 from attnviz.capture.calls import AttentionCall
+from attnviz.capture.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.sites import CallingModule, ModuleIndex
 
 Arguments = tuple[Any, ...]
@@ -37,6 +33,18 @@ Keywords = dict[str, Any]
 Operands = tuple[Tensor, Tensor]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # of queries and keys
+
+
+class StopForward(BaseException):
+    """Ends a forward pass from within, once all that was chosen is recorded; no model catches it as an error.
+
+    Args:
+        listener: whose forward pass it ends.
+    """
+
+    def __init__(self, listener: object) -> None:
+        super().__init__()
+        self.listener = listener
 
 
 class AttentionListener(Protocol):
@@ -52,6 +60,36 @@ class AttentionListener(Protocol):
             single: whether it has no axis of heads.
         """
 
+    def on_unreadable(self, caller: CallingModule, reason: str) -> None:
+        """Receives an attention call on tensors that cannot be read, and what they are."""
+
+    def on_failure(self, error: Exception) -> None:
+        """Receives what went wrong while a call was looked at, for the end of the block: the run goes on."""
+
+
+@dataclass(frozen=True, eq=False)
+class TorchCall:
+    """A function of torch that was called and has returned.
+
+    Attributes:
+        func: the function.
+        args: its arguments.
+        kwargs: those given by name.
+        result: what it returned.
+        logsumexp: of each row of an attention kernel, where it gives it.
+    """
+
+    func: Callable[..., Any]
+    args: Arguments
+    kwargs: Keywords
+    result: Any
+    logsumexp: Tensor | None = None
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return getattr(self.func, "__name__", "")
+
 
 @dataclass(eq=False)
 class PendingSoftmax:
@@ -62,6 +100,7 @@ class PendingSoftmax:
         before: its input.
         after: its output.
         product: the operands of the last product before it.
+        unreadable: why its tensors cannot be read, ``None`` where they can.
         copies: tensors that hold its output, also after dropout or in another number type.
         dropped: whether dropout changed the output, so that values and result do not belong to ``after``.
     """
@@ -70,6 +109,7 @@ class PendingSoftmax:
     before: Tensor
     after: Tensor
     product: Operands | None
+    unreadable: str | None = None
     copies: list[Tensor] = field(default_factory=list)
     dropped: bool = False
 
@@ -78,28 +118,42 @@ class PendingSoftmax:
         return isinstance(tensor, Tensor) and any(_same_memory(tensor, copy) for copy in (self.after, *self.copies))
 
 
-class AttentionMode(TorchFunctionMode):
-    """Reports every attention call of the modules in the index to a listener."""
+class Observer:
+    """Follows the functions that a thread calls, and reports every attention call of the modules in the index.
+
+    Args:
+        modules: the modules of a model.
+        listener: receives the calls.
+    """
 
     def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
-        super().__init__()
         self.modules = modules
         self.listener = listener
         self.pending: PendingSoftmax | None = None
         self.product: Operands | None = None
         self.cross: bool | None = None
+        self.closed = False
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
-    ) -> Any:
-        """Calls the function as it was called, and follows what may be attention."""
-        handler = HANDLERS.get(getattr(func, "__name__", ""))
-        if handler is not None:
-            return handler(self, func, args, kwargs or {})
-        result = func(*args, **(kwargs or {}))
-        if self.pending is not None and args and isinstance(result, Tensor) and self.pending.is_in(args[0]):
-            self._follow(func, result)
-        return result
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """The one door to a run: what goes wrong in the block never reaches the run, and waits for its end."""
+        try:
+            with apart_from_the_run():
+                yield
+        except Exception as error:
+            self.pending = self.product = None
+            self.listener.on_failure(error)
+
+    def see(self, call: TorchCall) -> None:
+        """Looks at a call."""
+        handler = HANDLERS.get(call.name)
+        if handler is None and self.pending is None:
+            return
+        with self.looking():
+            if handler is not None:
+                handler(self, call)
+            else:
+                self._follow(call)
 
     def flush(self) -> None:
         """Reports a pending softmax as attention if its module looks like attention."""
@@ -107,95 +161,88 @@ class AttentionMode(TorchFunctionMode):
         if pending is not None and pending.caller.is_attention_like and pending.after.dim() > MIN_AXES:
             self._report_softmax(pending, pending.after.shape[-1], None, None)
 
-    def _follow(self, func: Callable[..., Any], result: Tensor) -> None:
+    def _follow(self, call: TorchCall) -> None:
         """Remembers the tensor that a function computed from the pending weights."""
-        pending = self.pending
-        if pending is not None and result.shape[:-1] == pending.after.shape[:-1] and not pending.is_in(result):
+        pending, result = self.pending, call.result
+        if pending is None or not call.args or not isinstance(result, Tensor) or not pending.is_in(call.args[0]):
+            return
+        if result.shape[:-1] == pending.after.shape[:-1] and not pending.is_in(result):
             pending.copies.append(result)
-            pending.dropped |= "dropout" in getattr(func, "__name__", "")
+            pending.dropped |= "dropout" in call.name
 
-    def on_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+    def on_dot_product(self, call: TorchCall) -> None:
         """``scaled_dot_product_attention``."""
-        given = bind_dot_product(*args, **kwargs)
-        output, logsumexp = dot_product(func, given)
         self.flush()
+        given, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
         caller = self.modules.running(self.cross)
-        if caller is not None:
-            heads = self.modules.head_count(caller)
-            queries = given["query"]
-            self._report(
-                caller,
-                lambda: dot_product_call(given, output, logsumexp, heads),
-                queries.shape,
-                is_single(queries, heads),
-            )
-        return output
+        if caller is None or self._is_unreadable(caller, *given.values()):
+            return
+        heads = self.modules.head_count(caller)
+        queries = given["query"]
+        self._report(
+            caller,
+            lambda: dot_product_call(given, output, logsumexp, heads),
+            queries.shape,
+            is_single(queries, heads),
+        )
 
-    def on_softmax(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+    def on_softmax(self, call: TorchCall) -> None:
         """A softmax over the last axis, which a product may show to be attention."""
-        after = func(*args, **kwargs)
-        before = args[0] if args else kwargs["input"]
-        axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        before = call.args[0] if call.args else call.kwargs["input"]
+        axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
         if not isinstance(axis, int) or before.dim() < MIN_AXES or axis % before.dim() != before.dim() - 1:
-            return after
+            return
         self.flush()
         caller = self.modules.running(self.cross)
         if caller is not None and before.is_floating_point():
-            self.pending = PendingSoftmax(caller, before, after, self.product)
+            unreadable = why_unreadable(before, call.result)
+            self.pending = PendingSoftmax(caller, before, call.result, self.product, unreadable)
         self.product = None
-        return after
 
-    def on_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+    def on_product(self, call: TorchCall) -> None:
         """A matrix product: of weights with values, where a softmax came before it."""
-        result = func(*args, **kwargs)
         pending = self.pending
-        given = (*args, *(value for name, value in kwargs.items() if name != "out"))
+        given = (*call.args, *(value for name, value in call.kwargs.items() if name != "out"))
         operands = [value for value in given if isinstance(value, Tensor)][-2:]
         if len(operands) < 2:
-            return result
-        self.product = multiplied(func, operands[0], operands[1], args)
-        if pending is None:
-            return result
+            return
         weights, values = operands
+        readable = why_unreadable(weights, values, call.result) is None
+        self.product = multiplied(call.name, weights, values, call.args) if readable else None
+        if pending is None:
+            return
         if pending.is_in(weights):
-            plain = getattr(func, "__name__", "") != "einsum" and values.dim() == weights.dim()
-            if plain or pending.caller.is_attention_like or func.__name__ == "einsum":
+            plain = call.name != "einsum" and values.dim() == weights.dim()
+            if plain or pending.caller.is_attention_like or call.name == "einsum":
                 self.pending = None
-                known = (values, result) if plain and not pending.dropped else (None, None)
+                known = (values, call.result) if plain and readable and not pending.dropped else (None, None)
                 self._report_softmax(pending, weights.shape[-1] if plain else pending.after.shape[-1], *known)
         elif pending.is_in(values):
             self.flush()
-        return result
 
-    def on_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
-        """``multi_head_attention_forward``: the mode stays active for the functions that it calls."""
-        query, key = bind_query_and_key(*args, **kwargs)
-        with replaced(functional, "has_torch_function", lambda tensors: False):
-            self.cross = query is not key
-            try:
-                with self:
-                    return func(*args, **kwargs)
-            finally:
-                self.cross = None
-
-    def on_fused_layer(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+    def on_fused_layer(self, call: TorchCall) -> None:
         """An encoder layer in one kernel: its attention is computed again from its input and weights."""
-        output = func(*args, **kwargs)
         self.flush()
-        given = bind_fused(func.__name__, FUSED_LAYER, args, kwargs)
-        self._report(self.modules.running(cross=False), lambda: fused_layer_call(given), given["qkv_weight"].shape)
-        return output
+        given = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
+        self._report_fused(self.modules.running(cross=False), lambda: fused_layer_call(given), given)
 
-    def on_fused_attention(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> Any:
+    def on_fused_attention(self, call: TorchCall) -> None:
         """``nn.MultiheadAttention`` in one kernel."""
-        output = func(*args, **kwargs)
         self.flush()
-        given = bind_fused(func.__name__, FUSED_ATTENTION, args, kwargs)
+        given = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
         caller = self.modules.running(cross=given["query"] is not given["key"])
-        self._report(caller, lambda: fused_attention_call(given), given["qkv_weight"].shape)
-        return output
+        self._report_fused(caller, lambda: fused_attention_call(given), given)
+
+    def _report_fused(self, caller: CallingModule | None, build: BuildCall, given: Keywords) -> None:
+        """Reports a fused kernel; of nested tensors it takes, unlike others, those of texts one after the other."""
+        plain = [value for value in given.values() if not (type(value) is Tensor and value.is_nested)]
+        if caller is not None and not self._is_unreadable(caller, *plain):
+            self._report(caller, build, given["qkv_weight"].shape)
 
     def _report_softmax(self, pending: PendingSoftmax, keys: int, values: Tensor | None, output: Tensor | None) -> None:
+        if pending.unreadable is not None:
+            self.listener.on_unreadable(pending.caller, pending.unreadable)
+            return
         heads = self.modules.head_count(pending.caller)
         before, after, product = pending.before, pending.after, pending.product
         self._report(
@@ -205,63 +252,41 @@ class AttentionMode(TorchFunctionMode):
             is_single(after, heads),
         )
 
+    def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
+        reason = why_unreadable(*values)
+        if reason is not None:
+            self.listener.on_unreadable(caller, reason)
+        return reason is not None
+
     def _report(self, caller: CallingModule | None, build: BuildCall, shape: torch.Size, single: bool = False) -> None:
         if caller is not None:
             self.listener.on_attention(caller, build, shape, single)
 
 
-HANDLERS: dict[str, Callable[[AttentionMode, Callable[..., Any], Arguments, Keywords], Any]] = {
-    "scaled_dot_product_attention": AttentionMode.on_dot_product,
-    "softmax": AttentionMode.on_softmax,
-    "special_softmax": AttentionMode.on_softmax,
-    "matmul": AttentionMode.on_product,
-    "bmm": AttentionMode.on_product,
-    "baddbmm": AttentionMode.on_product,
-    "einsum": AttentionMode.on_product,
-    "multi_head_attention_forward": AttentionMode.on_multi_head,
-    "_transformer_encoder_layer_fwd": AttentionMode.on_fused_layer,
-    "_native_multi_head_attention": AttentionMode.on_fused_attention,
+HANDLERS: dict[str, Callable[[Observer, TorchCall], None]] = {
+    "scaled_dot_product_attention": Observer.on_dot_product,
+    "softmax": Observer.on_softmax,
+    "special_softmax": Observer.on_softmax,
+    "matmul": Observer.on_product,
+    "bmm": Observer.on_product,
+    "baddbmm": Observer.on_product,
+    "einsum": Observer.on_product,
+    "_transformer_encoder_layer_fwd": Observer.on_fused_layer,
+    "_native_multi_head_attention": Observer.on_fused_attention,
 }
 
 
-def multiplied(func: Callable[..., Any], first: Tensor, second: Tensor, args: Arguments) -> Operands | None:
+def multiplied(name: str, first: Tensor, second: Tensor, args: Arguments) -> Operands | None:
     """Operands as ``(..., rows, features)`` and ``(..., features, columns)``, ``None`` where they have other axes."""
-    if getattr(func, "__name__", "") == "einsum":
+    if name == "einsum":
         return einsum_operands(args[0], first, second) if isinstance(args[0], str) else None
     return (first, second) if first.dim() == second.dim() >= MIN_AXES else None
-
-
-@contextmanager
-def fused_kernels_allowed() -> Iterator[None]:
-    """Lets torch's fused layers run under a mode, which torch would otherwise treat as overriding their functions."""
-    with replaced(torch.overrides, "has_torch_function", _is_overridden):
-        yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replaces an attribute while the block runs."""
-    kept = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, kept)
-
-
-def _is_overridden(tensors: Any) -> bool:
-    """Whether any of the arguments is of a class that overrides torch's functions."""
-    inert = torch._C._disabled_torch_function_impl
-    return any(
-        getattr(type(tensor), "__torch_function__", inert) is not inert and type(tensor) is not Tensor
-        for tensor in tensors
-    )
 
 
 def _same_memory(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors begin at the same place and have the same rows."""
     if a is b:
         return True
-    if a.is_meta or b.is_meta or a.is_nested or b.is_nested or not a.dim():
+    if why_unreadable(a, b) is not None or not a.dim():
         return False
     return a.data_ptr() == b.data_ptr() != 0 and a.numel() // max(a.shape[-1], 1) == b.numel() // max(b.shape[-1], 1)

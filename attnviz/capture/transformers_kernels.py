@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,37 +11,35 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls import AttentionCall, FactoredCall, SoftmaxCall
+from attnviz.capture.observing_mode import observers
+from attnviz.capture.patches import Patch
+from attnviz.capture.readable import why_unreadable
 from attnviz.capture.sites import CallingModule
-from attnviz.capture.torch_functions import AttentionMode, BuildCall, replaced
+from attnviz.capture.torch_functions import AttentionListener, BuildCall, Observer
 
+VisibleCall = tuple[CallingModule, BuildCall, torch.Size, bool]
 VISIBLE_TO_TORCH = "sdpa"  # the implementation of which torch's mode sees all arguments
 
 
-@contextmanager
-def interface_observed(mode: AttentionMode) -> Iterator[None]:
-    """Reports the calls that models make through transformers' interface to the mode's listener.
+def _interface() -> Any:
+    """The class through which models of transformers find their kernel, ``None`` where it has not been imported."""
+    return getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
 
-    While the block runs the interface wraps each function that it hands out; after it the interface is as before.
-    """
-    table: Any = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", None)
-    if not hasattr(table, "get_interface"):
-        yield
-        return
-    original = table.get_interface
 
-    def get_interface(name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
-        function: Callable[..., Any] = original(name, default)
-        return function if name == VISIBLE_TO_TORCH else partial(_observed_call, mode, function)
+def _observed_interface(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The interface, which in threads that are observed wraps each function that it hands out."""
 
-    table.get_interface = get_interface
-    try:
-        yield
-    finally:
-        del table.get_interface
+    def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
+        function: Callable[..., Any] = original(table, name, default)
+        return function if name == VISIBLE_TO_TORCH or not observers() else partial(_observed_call, function)
+
+    return get_interface
+
+
+TRANSFORMERS_PATCHES = (Patch(_interface, "get_interface", _observed_interface),)
 
 
 def _observed_call(
-    mode: AttentionMode,
     function: Callable[..., Any],
     module: nn.Module,
     queries: Tensor,
@@ -51,19 +49,35 @@ def _observed_call(
     **options: Any,
 ) -> Any:
     """Calls the function as it was called, and reports one call: the one that torch saw in it, else the whole."""
-    mode.flush()
-    visible = _VisibleCalls()
-    with replaced(mode, "listener", visible):
+    with ExitStack() as stack:
+        seen = [(observer, stack.enter_context(_collected(observer))) for observer in observers()]
         result = function(module, queries, keys, values, mask, **options)
-        mode.flush()
     build = partial(_factored_call, module, queries, keys, values, mask, result, options)
-    with torch._C.DisableTorchFunction():  # what the listener computes is no call of the model's
-        if len(visible.calls) == 1:
-            caller, build_visible, shape, single = visible.calls[0]
-            mode.listener.on_attention(caller, partial(_with_factors, build_visible, build), shape, single)
-        else:
-            mode.listener.on_attention(mode.modules.describe(module), build, queries.shape, False)
+    for observer, calls in seen:
+        with observer.looking():
+            if len(calls) == 1:
+                caller, build_visible, shape, single = calls[0]
+                observer.listener.on_attention(caller, partial(_with_factors, build_visible, build), shape, single)
+            elif reason := why_unreadable(queries, keys, values, mask):
+                observer.listener.on_unreadable(observer.modules.describe(module), reason)
+            else:
+                observer.listener.on_attention(observer.modules.describe(module), build, queries.shape, False)
     return result
+
+
+@contextmanager
+def _collected(observer: Observer) -> Iterator[list[VisibleCall]]:
+    """The calls that the observer sees in the block, which are not reported yet."""
+    with observer.looking():
+        observer.flush()
+    visible = _VisibleCalls(observer.listener)
+    observer.listener = visible
+    try:
+        yield visible.calls
+        with observer.looking():
+            observer.flush()
+    finally:
+        observer.listener = visible.listener
 
 
 def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:
@@ -73,13 +87,24 @@ def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -
 
 
 class _VisibleCalls:
-    """The calls that torch sees while a kernel runs: one is the attention itself, several are steps towards it."""
+    """The calls that torch sees while a kernel runs: one is the attention itself, several are steps towards it.
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[CallingModule, BuildCall, torch.Size, bool]] = []
+    Args:
+        listener: receives all else.
+    """
+
+    def __init__(self, listener: AttentionListener) -> None:
+        self.listener = listener
+        self.calls: list[VisibleCall] = []
 
     def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
         self.calls.append((caller, build, shape, single))
+
+    def on_unreadable(self, caller: CallingModule, reason: str) -> None:
+        """The whole call is reported where its own tensors cannot be read."""
+
+    def on_failure(self, error: Exception) -> None:
+        self.listener.on_failure(error)
 
 
 def _factored_call(

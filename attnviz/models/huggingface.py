@@ -71,8 +71,8 @@ class HuggingFaceSource(AbstractSource):
         refuse_absent(folder, selection)
         import torch
 
+        from attnviz.capture.listening import Listening
         from attnviz.capture.options import CaptureOptions
-        from attnviz.capture.record import Capture
         from attnviz.maps.recording import Recording
         from attnviz.models.huggingface_tokens import unknown_remark
 
@@ -91,10 +91,10 @@ class HuggingFaceSource(AbstractSource):
                 stop=True,
                 dense=self.settings.dense,
             )
-            capture = Capture(inner, options)
-            with capture.listening():
+            listening = Listening(inner, options)
+            with listening:
                 inner(**_inputs(inner, reading))
-        recorded = capture.recording()
+        recorded = listening.recording()
         remarks = (*reading.remarks, *unknown_remark(tokenizer, reading.tokens), *recorded.remarks)
         settings = self.settings.as_json() | {"architecture": type(inner).__name__}
         return Recording(

@@ -600,6 +600,6 @@ def test_recording_is_after_the_block_like_any_other(tmp_path: Path, capsys: pyt
 def test_recording_of_a_block_that_failed_has_no_maps() -> None:
     with pytest.raises(RuntimeError, match="shapes"), attnviz.record(Nano()) as recording:
         torch.ones(2, 3) @ torch.ones(2, 3)
-    assert "still running" in repr(recording)
-    with pytest.raises(AttnvizError, match="maps of a recording"):
+    assert repr(recording) == "Recording of Nano, empty: its with block did not end as it should"
+    with pytest.raises(AttnvizError, match="the recording has no maps: its with block did not end"):
         recording.maps  # noqa: B018

@@ -1,0 +1,159 @@
+"""Capture: what one thread's forward pass gives to a recording, kept call by call."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from threading import RLock
+
+import torch
+from torch import nn
+
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.captured_call import CapturedCall, capture_call
+from attnviz.capture.forward_pass import ForwardPass
+from attnviz.capture.options import CaptureOptions
+from attnviz.capture.readable import apart_from_the_run
+from attnviz.capture.runs import RunCounter
+from attnviz.capture.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
+from attnviz.capture.texts import TextCollector
+from attnviz.capture.torch_functions import BuildCall, Observer, StopForward
+from attnviz.maps.recording import Recording
+
+MAX_MAP_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
+AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # on which torch may lower the precision of what is computed
+
+
+class Capture:
+    """Listens to the attention calls that one thread makes in a model, and keeps the maps of those that were chosen.
+
+    Args:
+        model: the model.
+        modules: its modules.
+        options: what is recorded.
+        can_stop: whether the forward pass may be ended from within; in a thread of somebody else it may not.
+    """
+
+    def __init__(self, model: nn.Module, modules: ModuleIndex, options: CaptureOptions, can_stop: bool = True) -> None:
+        self.model, self.options, self.can_stop = model, options, can_stop
+        self.lock = RLock()
+        self.failure: Exception | None = None
+        self.unreadable: dict[str, str] = {}
+        self.modules = modules
+        self.observer = Observer(modules, self)
+        self.numbering = LayerNumbering(modules)
+        self.runs = RunCounter(model, modules.names, self._begin_pass, self.start)
+        self.texts = TextCollector()
+        self.head_counts: dict[CallSite, int] = {}
+        self.calls: list[CapturedCall] = []
+        self.map_shapes: dict[str, set[tuple[int, ...]]] = {}
+        self.other_softmaxes: dict[CallSite, torch.Size] = {}
+
+    def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
+        """Numbers a call, and keeps its maps where it was chosen."""
+        with self.lock:
+            self._on_attention(caller, build, shape, single)
+
+    def on_unreadable(self, caller: CallingModule, reason: str) -> None:
+        """Keeps what an attention call was computed on that nobody can read."""
+        self.unreadable.setdefault(caller.name, reason)
+
+    def on_failure(self, error: Exception) -> None:
+        """Keeps the first error of ours, and ends the forward pass where that was allowed."""
+        self.failure = self.failure or error
+        if self.options.stop and self.can_stop:
+            raise StopForward(self)
+
+    def enter(self, module: nn.Module) -> None:
+        """Notes that the thread calls a module."""
+        with self.observer.looking():
+            self.runs.enter(module)
+
+    def start(self, module: nn.Module) -> None:
+        """Tells the numbering of a module that is called."""
+        with self.lock:
+            self.numbering.start(module)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the model, or a part of it that attends, was called."""
+        return bool(self.runs.was_called or self.head_counts or self.unreadable)
+
+    def _on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
+        self.runs.note_attention()
+        if self.failure is not None or self.options.attention not in (None, caller.part):
+            return
+        site = self.numbering.number(caller, single)
+        self.head_counts.setdefault(site, 0)
+        if self.options.is_chosen(site.layer):
+            with _without_autocast():
+                self._keep(site, build(), shape)
+        self._stop_after(site)
+
+    def recording(self) -> Recording:
+        """All that was kept.
+
+        Raises:
+            AttnvizError: if that is nothing, or not what was chosen.
+            Exception: what went wrong while a call was looked at, which the forward pass was kept from.
+        """
+        if self.failure is not None:
+            raise self.failure
+        with apart_from_the_run():
+            self.texts.add(self.calls)
+            return ForwardPass(
+                self.model,
+                self.options,
+                self.runs.was_called,
+                self.head_counts,
+                self.texts,
+                self.other_softmaxes,
+                self.unreadable,
+            ).recording()
+
+    def _begin_pass(self) -> None:
+        """Puts away the calls of a forward pass where another begins: its layers are numbered anew."""
+        self.observer.flush()
+        self.texts.add(self.calls)
+        self.calls, self.numbering = [], LayerNumbering(self.modules)
+        self.map_shapes.clear()
+
+    def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
+        if call is None or self._has_many_shapes(site, call):
+            self.other_softmaxes[site] = shape
+            return
+        first = self._first_head(site)
+        end = self.head_counts[site] = first + call.shape[1]
+        heads = self.options.chosen_heads(site.layer, range(first, end))
+        if heads:
+            self.calls.append(capture_call(site, heads, call, self.options.dense, first))
+
+    def _first_head(self, site: CallSite) -> int:
+        """The number of a call's first head: those of a module's further calls go on where the last one ended."""
+        if site.head is not None or site.call == 0:
+            return site.head or 0
+        return self.head_counts.get(replace(site, call=site.call - 1), 0)
+
+    def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
+        """Whether the module has computed maps of so many shapes that none of them is all of its attention."""
+        shapes = self.map_shapes.setdefault(site.module, set())
+        shapes.add(call.shape[2:])
+        return len(shapes) > MAX_MAP_SHAPES
+
+    def _stop_after(self, site: CallSite) -> None:
+        """Ends the forward pass where all chosen layers have been recorded."""
+        chosen = self.options.selection.chosen_layers
+        if not self.options.stop or not self.can_stop or not chosen:
+            return
+        complete = site.layer > max(chosen) or (site.layer == max(chosen) and site.head is None)
+        if complete and set(chosen) <= {recorded.layer for recorded in self.head_counts}:
+            raise StopForward(self)
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Keeps the precision of what is computed in the block where the model runs under autocast."""
+    with ExitStack() as undo:
+        for device in AUTOCAST_DEVICES:
+            if torch.is_autocast_enabled(device):
+                undo.enter_context(torch.autocast(device, enabled=False))
+        yield

@@ -1,0 +1,45 @@
+"""Which tensors can be read while a model runs, and why others cannot."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
+
+UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
+    (torch._C._functorch.is_functorch_wrapped_tensor, "tensors of torch.vmap or torch.func"),
+    (lambda tensor: type(tensor).__name__ == "FakeTensor", "fake tensors, which have no values"),
+    (lambda tensor: type(tensor).__torch_dispatch__ is not PLAIN_DISPATCH, "tensors of a class of their own"),
+    (lambda tensor: tensor.is_meta, "meta tensors, which have no values"),
+    (lambda tensor: tensor.is_nested, "nested tensors"),
+    (lambda tensor: tensor.layout != torch.strided, "sparse tensors"),
+    (lambda tensor: tensor.is_quantized, "quantized tensors"),
+    (lambda tensor: torch._C._get_tracing_state(), "tensors that torch.jit.trace follows"),
+)
+
+
+def why_unreadable(*values: object) -> str | None:
+    """What one of the tensors among the values is that its numbers cannot be read; ``None`` where all can be."""
+    with torch._C.DisableTorchFunction():
+        for value in values:
+            if isinstance(value, Tensor):
+                for is_so, what in UNREADABLE:
+                    if is_so(value):
+                        return what
+    return None
+
+
+@contextmanager
+def apart_from_the_run() -> Iterator[None]:
+    """What is computed in the block is seen by no mode, subclass or autograd graph of the run that is observed."""
+    with ExitStack() as undo:
+        undo.enter_context(torch._C.DisableTorchFunction())
+        undo.enter_context(torch.no_grad())
+        if torch._C._len_torch_dispatch_stack():
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            undo.enter_context(_disable_current_modes())
+        yield
