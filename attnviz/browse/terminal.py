@@ -2,11 +2,14 @@
 
 import codecs
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
+
+HUGE_NUMBER = re.compile(r"(\x1b\[[<=>?]?(?:\d{1,6}[;:])*)\d{7,}")  # in an escape: no key, no place and no character
 
 
 class ToleratedStream:
@@ -58,7 +61,7 @@ class KeyDecoder:
         if not content and not final and self.hang_up is not None:
             self.hang_up()
             self.hang_up = None
-        return self.decoder.decode(content, final)
+        return re.sub(HUGE_NUMBER, r"\g<1>0", self.decoder.decode(content, final))
 
 
 def hang_up() -> None:

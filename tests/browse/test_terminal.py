@@ -38,3 +38,7 @@ def test_what_a_gone_terminal_does_not_take_is_no_error() -> None:
     assert stream.write("abc") == 3
     stream.flush()
     assert stream.isatty() is False
+
+
+def test_number_that_no_key_has_is_none() -> None:
+    assert KeyDecoder(lambda: None).decode(b"12345678 \x1b[97;99999999u") == "12345678 \x1b[97;0u"

@@ -1,0 +1,44 @@
+"""Fuzzes by hand: ``python -m tests.fuzz --minutes 60``, or of some targets, ``python -m tests.fuzz options texts``.
+
+What fails is shown with its simplest case, and the rest goes on from the next seed.
+"""
+
+import argparse
+import sys
+import time
+import traceback
+
+from tests.fuzz.target import Target, fuzz
+from tests.fuzz.targets import TARGETS
+
+
+def main() -> int:
+    """Runs every target for its share of the time, says how many cases were tried, and returns how many failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; else all")
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all of them together")
+    parser.add_argument("--seed", type=int, default=0, help="the first; a failure names its own")
+    chosen = parser.parse_args()
+    unknown = [name for name in chosen.targets if name not in TARGETS]
+    if unknown:
+        parser.error(f"unknown target {unknown[0]!r}; {', '.join(TARGETS)} work")
+    targets = [TARGETS[name] for name in chosen.targets or TARGETS]
+    return sum(fuzz_on(target, chosen.minutes * 60 / len(targets), chosen.seed) for target in targets)
+
+
+def fuzz_on(target: Target, seconds: float, seed: int) -> int:
+    """Fuzzes a target for its time, whatever fails, and returns how many failures were found."""
+    end, cases, failures = time.monotonic() + seconds, 0, 0
+    while (left := end - time.monotonic()) > 0:
+        tried, seed, failure = fuzz(target, left, seed)
+        cases += tried
+        if failure is not None:
+            failures += 1
+            print(f"{target.name}, seed {seed - 1}:", file=sys.stderr)
+            traceback.print_exception(failure)
+    print(f"{target.name:12} {cases:8} cases, {failures} failures", flush=True)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 100))

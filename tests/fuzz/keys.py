@@ -1,0 +1,118 @@
+"""Keys, clicks, pastes and sizes of the inspector in any order, and bytes as a terminal may send them."""
+
+import asyncio
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.pilot import Pilot
+
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.app import Browser
+from attnviz.browse.cursor import Screen, first_state
+from attnviz.browse.keys import BINDINGS, press
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
+from attnviz.browse.terminal import KeyDecoder
+from attnviz.maps.recording import Recording
+from tests.browse.examples import long_recording, other_recording, wide_recording, worded_recording
+from tests.conftest import LAYERS, dense_maps
+from tests.fuzz.command_line import refuse_obeyed
+from tests.fuzz.target import Target
+
+KEYS = sorted({key for binding in BINDINGS for key in binding.keys} | {"escape", "x", "f1", "ctrl+d", "�"})
+RECORDINGS: dict[str, Callable[[], tuple[Recording, Recording | None]]] = {
+    "two": lambda: (Recording(maps=tuple(dense_maps(n) for n in range(LAYERS)), model="a"), other_recording()),
+    "words": lambda: (worded_recording(), None),
+    "wide": lambda: (wide_recording(3, 5, 40), None),
+    "one": lambda: (wide_recording(1, 1, 1), None),
+    "long": lambda: (long_recording(600), None),
+}
+SEQUENCES = (
+    *(b"\x1b[A", b"\x1b[B", b"\x1b[1;2C", b"\r", b"\x1b", b"\x1b[200~", b"\x1b[201~", b"\x1b[<0;9;9M"),
+    *(b"\x1b[<64;1;1M", b"\xff", b"\xc3", b"\xf0\x9f", b"\x1b[", b"\x1b]0;", b"\x1b[?2026;2$y"),
+    *(b"\x1b[48;24;80;480;800t", b"\x00", b"\x1b[I", b"\x1b[O", b"\x1b[97;5u", b"\x1b[99999999999999999999u"),
+    *(b"\x1b[<9999999;0;0m", b"s/", b"?", b"o"),
+)
+SIZES = st.tuples(st.integers(1, 200), st.integers(1, 60))
+
+key_cases = st.tuples(
+    st.sampled_from(sorted(RECORDINGS)), SIZES, st.lists(st.one_of(st.sampled_from(KEYS), SIZES), max_size=30)
+)
+sent = st.lists(st.one_of(st.sampled_from(SEQUENCES), st.binary(max_size=6), st.sampled_from(KEYS)), max_size=25)
+byte_cases = st.tuples(st.sampled_from(("two", "words", "one")), SIZES, sent)
+
+
+@cache
+def recordings(name: str) -> tuple[Recording, Recording | None]:
+    """What is inspected, and what it may be compared with."""
+    return RECORDINGS[name]()
+
+
+def attempt_keys(case: tuple[str, tuple[int, int], list[str | tuple[int, int]]]) -> None:
+    """Presses the keys, and looks at the screen after each."""
+    name, size, steps = case
+    screen = Screen(Session(*recordings(name)), Size(*size), colors=256)
+    state = first_state(screen)
+    for step in steps:
+        if isinstance(step, tuple):
+            screen = Screen(screen.session, Size(*step), colors=256)
+        else:
+            state = press(screen, state, step)
+        refuse_screen(screen, state)
+
+
+def refuse_screen(screen: Screen, state: State) -> None:
+    """Raises AssertionError where a line is not as wide as the terminal, or holds what it would obey."""
+    lines = ["".join(span.text for span in line) for line in draw_screen(screen, state)]
+    assert len(lines) == screen.size.height
+    assert {cell_len(line) for line in lines} == {screen.size.width}
+    refuse_obeyed("\n".join(lines), "the screen")
+
+
+def attempt_bytes(case: tuple[str, tuple[int, int], list[bytes | str]]) -> None:
+    """Has the inspector answer what a terminal sent, read as it reads a terminal's bytes."""
+    name, size, parts = case
+    browser = Browser(Session(*recordings(name)), refuse_save)
+
+    async def play() -> None:
+        async with browser.run_test(size=size) as pilot:
+            for event in sent_events(parts):
+                browser.canvas.post_message(event)
+                await settled(pilot)
+                if not browser.is_running:
+                    break
+            assert all(strip.cell_length == browser.canvas.size.width for strip in browser.canvas.strips)
+
+    asyncio.run(play())
+
+
+async def settled(pilot: "Pilot[int]") -> None:
+    """When the event has been answered."""
+    await pilot.pause(0)
+
+
+def sent_events(parts: list[bytes | str]) -> list[events.Event]:
+    """What textual makes of bytes and keys, of which the inspector answers some."""
+    decoder, parser = KeyDecoder(lambda: None), XTermParser(False)
+    found: list[events.Event] = []
+    for part in parts:
+        if isinstance(part, str):
+            found.append(events.Key(part, part if len(part) == 1 else None))
+        elif text := decoder.decode(part):  # no text at all would end the parser
+            found += [event for event in parser.feed(text) if isinstance(event, events.Event)]
+    return [event for event in found if isinstance(event, events.Key | events.Paste)]
+
+
+def refuse_save(screen: Screen, state: State, path: Path) -> NoReturn:
+    """Writes nothing: what is typed may be any path."""
+    raise AttnvizError("nothing is saved here")
+
+
+TARGETS = (Target("keys", key_cases, attempt_keys), Target("bytes", byte_cases, attempt_bytes))
