@@ -185,7 +185,7 @@ def explain(
     from attnviz.explain.formats import room
     from attnviz.explain.formats import write as write_explanation
 
-    look = on_terminal(look) if output.output is None else look
+    look = on_terminal(look) if output.suffix is None else look
     explanation = tell(numbers, number, step, room(suffix, look), look)
     deliver_file(output, partial(write_explanation, explanation, suffix))
 
@@ -246,7 +246,7 @@ def drawn_on(options: ReportOptions, output: Output) -> ReportOptions:
     """The options with the room of what the report is drawn on, and the look of the terminal where it is that."""
     from attnviz import api
 
-    look = on_terminal(options.look) if output.output is None else options.look
+    look = on_terminal(options.look) if output.suffix is None else options.look
     return api.fit(replace(options, look=look), medium(output))
 
 

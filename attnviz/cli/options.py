@@ -27,10 +27,19 @@ def _samples() -> dict[str, str]:
     return dict.fromkeys(samples(), "")
 
 
+def _suffixes() -> dict[str, str]:
+    from attnviz.render.formats import FORMATS
+
+    return {suffix.removeprefix("."): "" for suffix in FORMATS}
+
+
 def _steps() -> dict[str, str]:
     from attnviz.explain.explain import STEPS
 
     return {name: (inspect.getdoc(step) or "").partition("\n")[0] for name, step in STEPS.items()}
+
+
+STANDARD_OUTPUT = Path("-")
 
 
 @dataclass(frozen=True)
@@ -55,17 +64,35 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """Where it goes."""
+    """Where it goes: a file that ``-o`` names, or standard output."""
 
     output: Annotated[
         Path | None,
         Option(
-            "Write a file; its suffix picks the format.",
+            "Write a file; its suffix picks the format. - is standard output.",
             brief="Write a file; its suffix picks the format: .png .svg .html …",
         ),
     ] = None
+    format: Annotated[
+        str | None, Option("Write this format, as svg, whatever the file is called.", names=_suffixes)
+    ] = None
     force: Annotated[bool, Option("Replace the file where it exists.")] = False
+    open: Annotated[
+        bool, Option("Open the written file.", brief="Open the written file, as a page in the browser.")
+    ] = False
     json: Annotated[bool, Option("Print the exact numbers as JSON.")] = False
+
+    @property
+    def file(self) -> Path | None:
+        """The file, or ``None`` for standard output."""
+        return None if self.output == STANDARD_OUTPUT else self.output
+
+    @property
+    def suffix(self) -> str | None:
+        """What the format is called, as ``.svg``, where an option says."""
+        if self.format is not None:
+            return f".{self.format.lower().removeprefix('.')}"
+        return ".json" if self.json else self.file.suffix.lower() if self.file is not None else None
 
 
 Batch = Annotated[Path | None, Option("Take each line of this file as a text.", panel="Input")]

@@ -9,47 +9,37 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
-from attnviz.cli.options import Output
+from attnviz.cli.options import STANDARD_OUTPUT, Output
 
 if TYPE_CHECKING:
     from attnviz.report.report import Report
 
+BINARY = (".png", ".pdf", ".pptx", ".npz")  # which a terminal cannot show
+
 
 def refuse_output(output: Output) -> None:
     """Raises AttnvizError where the output cannot be written, before any work is done."""
-    from attnviz.base.files import refuse_closed, refuse_target
-
     medium(output)
-    if output.output is None:
-        refuse_closed()
-    else:
-        refuse_target(output.output, output.force)
+    _refuse_place(output)
 
 
 def medium(output: Output) -> str:
     """The suffix of what is written: that of the file, or of what goes to standard output."""
-    from attnviz.render.formats import JSON, TERMINAL, suffix_of
+    from attnviz.render.formats import TERMINAL, format_of
 
-    if output.output is None:
-        return JSON if output.json else TERMINAL
-    if output.json:
-        raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; one of them works")
-    return suffix_of(output.output)
+    return format_of(_suffix(output) or TERMINAL).suffix
 
 
 def explained_suffix(output: Output) -> str:
     """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
-    from attnviz.base.files import refuse_closed, refuse_target
-    from attnviz.explain.formats import suffix_of
+    from attnviz.explain.formats import format_of
     from attnviz.render.formats import TERMINAL
 
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
-    if output.output is None:
-        refuse_closed()
-        return TERMINAL
-    refuse_target(output.output, output.force)
-    return suffix_of(output.output)
+    suffix = format_of(_suffix(output) or TERMINAL).suffix
+    _refuse_place(output)
+    return suffix
 
 
 def recording_path(output: Output) -> Path:
@@ -58,13 +48,43 @@ def recording_path(output: Output) -> Path:
     Raises:
         AttnvizError: if no file of that kind is named, or it cannot be written.
     """
-    from attnviz.base.files import refuse_target
     from attnviz.maps.saved import SUFFIX
 
-    if output.output is None or output.output.suffix.lower() != SUFFIX or output.json:
+    if output.file is None or _suffix(output) != SUFFIX:
         raise AttnvizError(f"a recording is written to a file; -o run{SUFFIX} works")
-    refuse_target(output.output, output.force)
-    return output.output
+    _refuse_place(output)
+    return output.file
+
+
+def _suffix(output: Output) -> str | None:
+    """The suffix that the options name; ``None`` leaves it to standard output.
+
+    Raises:
+        AttnvizError: if they name two, or none for bytes that standard output is to take.
+    """
+    if output.json and output.output is not None:
+        raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; one of them works")
+    if output.json and output.format is not None:
+        raise AttnvizError(f"--json and --format {output.format} both name a format; one of them works")
+    if output.output == STANDARD_OUTPUT and output.format is None:
+        raise AttnvizError("-o - is standard output, and no format is named; -o - --format svg works")
+    return output.suffix
+
+
+def _refuse_place(output: Output) -> None:
+    """Raises AttnvizError where the file cannot be written, or standard output is closed or shows no such bytes."""
+    from attnviz.base.files import refuse_closed, refuse_target
+
+    if output.file is not None:
+        refuse_target(output.file, output.force)
+        return
+    refuse_closed()
+    if output.open:
+        raise AttnvizError("--open opens the file that -o writes; -o page.html --open works")
+    if output.suffix in BINARY and sys.stdout.isatty():
+        raise AttnvizError(
+            f"{output.suffix} is not for a terminal to show; -o picture{output.suffix} works, or > and a file"
+        )
 
 
 def deliver(report: "Report", output: Output) -> None:
@@ -78,10 +98,20 @@ def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
     """Has the file written and prints its path, or has standard output written."""
     from attnviz.base.files import output_file
 
-    with output_file(output.output, output.force) as file:
+    with output_file(output.file, output.force) as file:
         write_to(file)
-    if output.output is not None:
-        print_path(output.output)
+    if output.file is not None:
+        print_path(output.file)
+    if output.file is not None and output.open:
+        _open(output.file)
+
+
+def _open(path: Path) -> None:
+    """Opens the file with what the system opens such files with, or says that it cannot."""
+    import typer
+
+    if typer.launch(str(path.absolute())) != 0:
+        remark(f"nothing here opens {str(path)!r}; it is written")
 
 
 def print_path(path: Path) -> None:

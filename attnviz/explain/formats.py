@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names
@@ -48,13 +47,12 @@ def room(suffix: str, look: "Look") -> int:
     return FORMATS[suffix].room or look.width - 2
 
 
-def suffix_of(path: Path) -> str:
-    """The suffix of a path, in lower case.
+def format_of(suffix: str) -> ExplanationFormat:
+    """The row of the table for such files.
 
     Raises:
-        AttnvizError: if no renderer makes such files of an explanation.
+        AttnvizError: if no renderer makes them of an explanation.
     """
-    suffix = path.suffix.lower()
     if suffix not in FORMATS:
         raise AttnvizError(f"explain writes no {suffix or 'file without a suffix'}; {known_names(FORMATS)} works")
-    return suffix
+    return FORMATS[suffix]

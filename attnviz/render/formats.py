@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names, option
@@ -160,15 +159,6 @@ def medium_of(suffix: str, look: "Look") -> Medium:
             f"{option('mark')} labels axes, and {suffix} has none of ours; -o map.png or the terminal works"
         )
     return chosen.medium(look)
-
-
-def suffix_of(path: Path) -> str:
-    """The suffix of a path, in lower case.
-
-    Raises:
-        AttnvizError: if no renderer makes such files.
-    """
-    return format_of(path.suffix.lower()).suffix
 
 
 def format_of(suffix: str) -> Format:

@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from attnviz.cli.commands import main
+from tests.cli.streams import Streams
+
+
+@pytest.mark.parametrize(("command", "suffix"), [("show", "svg"), ("show", "png"), ("heads", "csv"), ("explain", "md")])
+def test_standard_output_takes_the_bytes_of_a_file(
+    capsysbinary: pytest.CaptureFixture[bytes], in_folder: Path, command: str, suffix: str
+) -> None:
+    assert main((command, "a b", "-o", f"file.{suffix}")) == 0
+    assert capsysbinary.readouterr().out == f"file.{suffix}\n".encode()
+    assert main((command, "a b", "-o", "-", "--format", suffix)) == 0
+    assert capsysbinary.readouterr().out == Path(f"file.{suffix}").read_bytes()
+
+
+def test_a_format_is_written_whatever_the_file_is_called(attnviz: Streams) -> None:
+    assert attnviz.run("show", "a b", "-o", "numbers", "--format", "JSON") == "numbers\n"
+    assert json.loads(Path("numbers").read_text()) == json.loads(attnviz.run("show", "a b", "--json"))
+    assert attnviz.run("show", "a b", "--format", "json") == attnviz.run("show", "a b", "--json")
+
+
+def test_bytes_that_no_terminal_shows_are_kept_from_one(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert ".png is not for a terminal" in attnviz.refused("show", "a b", "--format", "png")
+    assert attnviz.run("show", "a b", "--format", "svg").startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-o", "-"), "no format is named; -o - --format svg works"),
+        (("--json", "--format", "svg"), "both name a format"),
+        (("--open",), "--open opens the file that -o writes; -o page.html --open works"),
+        (("--format", "sgv"), "'.sgv'"),
+    ],
+)
+def test_what_names_no_output_is_refused(attnviz: Streams, arguments: tuple[str, ...], message: str) -> None:
+    assert message in attnviz.refused("show", "a b", *arguments)
+
+
+def test_open_opens_the_file_when_it_is_written(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def launch(path: str) -> int:
+        opened.append(path)
+        return int(not Path(path).is_file())
+
+    monkeypatch.setattr("typer.launch", launch)
+    assert attnviz.run("show", "a b", "-o", "-x.html", "--open") == "-x.html\n"
+    assert opened == [str(Path("-x.html").absolute())]
+    assert attnviz.err == ""
+
+
+def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.launch", lambda path: 1)
+    attnviz.run("show", "a b", "-o", "x.svg", "--open")
+    assert attnviz.err == "attnviz: nothing here opens 'x.svg'; it is written\n"
