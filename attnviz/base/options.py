@@ -32,6 +32,11 @@ class Option:
     brief: str = ""
     names: Callable[[], Mapping[str, str]] | None = None
 
+    @property
+    def takes_names(self) -> bool:
+        """Whether it takes one of some names."""
+        return self.names is not None or isinstance(self.check, OneOf)
+
     def known_names(self) -> Mapping[str, str]:
         """The names that a user may give, each with its meaning or ""; empty where any value may be right."""
         if self.names is not None:

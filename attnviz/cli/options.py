@@ -13,6 +13,7 @@ from typer import Option as TyperOption
 
 from attnviz.base.errors import flag
 from attnviz.base.options import Declared, Option, declared_options
+from attnviz.cli.completion import completer
 from attnviz.cli.defaults import without_unused
 from attnviz.cli.help import Brief
 from attnviz.models.settings import ModelSettings
@@ -185,7 +186,12 @@ def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspe
     info = (
         Argument(help=option.help, metavar=name.upper(), rich_help_panel="Input")
         if name in ARGUMENTS
-        else TyperOption(*_names(name, declared), help=option.help, rich_help_panel=option.panel or panel)
+        else TyperOption(
+            *_names(name, declared),
+            help=option.help,
+            rich_help_panel=option.panel or panel,
+            autocompletion=completer(name, option),
+        )
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=declared.default, annotation=Annotated[declared.type, info]

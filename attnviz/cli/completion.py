@@ -1,0 +1,61 @@
+"""What a shell completes: names of options' values, suffixes of files, and the heads of a recording."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import typer
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.options import Option
+
+Completer = Callable[[typer.Context, str], list[str]]
+
+
+def completer(name: str, option: Option) -> Completer | None:
+    """What completes the value of an option; ``None`` leaves it to the shell, which knows files."""
+    if name in SPECIAL:
+        return SPECIAL[name]
+    if not option.takes_names:
+        return None
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        return starting(incomplete, option.known_names())
+
+    return complete
+
+
+def complete_output(context: typer.Context, incomplete: str) -> list[str]:
+    """The name with each suffix that can be written, and the folders that begin so."""
+    from attnviz.render.formats import FORMATS, TERMINAL
+
+    stem = incomplete.removesuffix(Path(incomplete).suffix)
+    folders = (f"{path}/" for path in Path().glob(f"{incomplete}*") if path.is_dir()) if incomplete else ()
+    return [*folders, *starting(incomplete, (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL))]
+
+
+def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
+    """The heads of the recording that is given, as layer.head; after a comma another one."""
+    from attnviz.maps.saved import load
+
+    words = [context.params.get("text") or "", *context.args]  # a line that is not complete is not parsed to its end
+    given = next((word for word in words if word.endswith(".safetensors")), None)
+    if given is None:
+        return []
+    try:
+        recording = load(Path(given))
+    except AttnvizError:
+        return []
+    before = incomplete[: incomplete.rfind(",") + 1]
+    return starting(incomplete, (f"{before}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads))
+
+
+def starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with what is typed."""
+    return [name for name in names if name.startswith(incomplete)]
+
+
+SPECIAL: dict[str, Completer] = {
+    "output": complete_output,
+    "heads": complete_heads,
+    "head": complete_heads,
+}

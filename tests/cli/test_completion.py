@@ -1,0 +1,48 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnviz.cli.commands import main
+from attnviz.metrics.metrics import METRICS
+from attnviz.text.samples import samples
+
+SHELL = {"_ATTNVIZ_COMPLETE": "complete_bash"}
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell offers in the place of the last of the words."""
+    code = "from attnviz.cli.commands import main; main()"
+    environment = os.environ | SHELL | {"COMP_WORDS": "\n".join(("attnviz", *words)), "COMP_CWORD": str(len(words))}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert run.stderr == ""
+    return run.stdout.split()
+
+
+def test_options_and_the_names_they_take_are_completed(in_folder: Path) -> None:
+    assert completed("show", "--sam") == ["--sample"]
+    assert completed("show", "--sample", "") == list(samples())
+    assert completed("show", "--theme", "d") == ["dark"]
+    assert completed("explain", "--step", "so") == ["softmax"]
+
+
+def test_every_metric_is_completed(in_folder: Path) -> None:
+    assert {*METRICS} <= {*completed("heads", "--sort", "")}
+
+
+def test_suffixes_and_folders_are_completed(in_folder: Path) -> None:
+    (in_folder / "figures").mkdir()
+    offered = completed("show", "-o", "fig")
+    assert "figures/" in offered
+    assert {"fig.png", "fig.svg", "fig.html"} <= {*offered}
+    assert completed("show", "-o", "fig.sv") == ["fig.svg"]
+
+
+def test_heads_of_a_recording_are_completed(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("record", "a b", "--num-heads", "2", "-o", "run.safetensors")) == 0
+    assert completed("show", "run.safetensors", "--heads", "") == ["0.0", "0.1"]
+    assert completed("show", "run.safetensors", "--heads", "0.0,") == ["0.0,0.0", "0.0,0.1"]
+    Path("broken.safetensors").write_bytes(b"no recording")
+    assert completed("show", "broken.safetensors", "--heads", "") == []
