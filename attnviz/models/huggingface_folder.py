@@ -1,28 +1,23 @@
 """The folder of a Hugging Face model, and whether it can be loaded, found out without importing anything heavy."""
 
 import json
-import os
 import re
-import socket
-import threading
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
-MODEL_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm"]
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
 HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
 MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
-NETWORK_TIMEOUT = 1.2  # seconds
 
 
 def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
@@ -51,6 +46,16 @@ def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
     return path
 
 
+def _from_hub(name: str) -> Path:
+    """The folder of a model in the hub's cache, downloaded where it is not there, or there in part."""
+    from attnviz.models.hub import cached_model, download_model
+
+    cached = cached_model(name)
+    if cached is not None and _is_whole(cached):
+        return cached
+    return download_model(name, refuse_without_weights, in_part=cached is not None)
+
+
 def check_folder(folder: Path, name: str) -> dict[str, Any]:
     """The configuration of the model in a folder.
 
@@ -58,20 +63,45 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
         AttnvizError: if configuration, safetensors weights or the tokenizer are missing, naming what is there.
     """
     config = _config(folder, name)
-    if not any(folder.glob("*.safetensors")):
-        pickled = next((file.name for kind in PICKLES for file in folder.glob(kind)), None)
-        if pickled is not None:
-            raise AttnvizError(
-                f"{name!r} has its weights in {pickled}, which can run code when opened; safetensors works "
-                "(model.save_pretrained writes it)"
-            )
-        raise AttnvizError(f"{name!r} has no weights; a folder with model.safetensors works")
-    vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
-    if not vocabulary and not _needs_no_vocabulary(folder):
+    refuse_without_weights([file.name for file in folder.iterdir()], name)
+    if not _has_tokenizer(folder):
         raise AttnvizError(
             f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"
         )
     return config
+
+
+def refuse_without_weights(files: Sequence[str], name: str) -> None:
+    """Raises AttnvizError where no file of these names holds weights that are safe to open."""
+    if any(fnmatch(file, "*.safetensors") for file in files):
+        return
+    pickled = next((file for kind in PICKLES for file in files if fnmatch(file, kind)), None)
+    if pickled is not None:
+        raise AttnvizError(
+            f"{name!r} has its weights in {pickled}, which can run code when opened; safetensors works "
+            "(model.save_pretrained writes it)"
+        )
+    raise AttnvizError(f"{name!r} has no weights; a folder with model.safetensors works")
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether all of a model is there: its configuration, a tokenizer and each file of weights that its index names."""
+    names = {file for index in folder.glob("*.safetensors.index.json") for file in _indexed(index)}
+    weights = all((folder / name).is_file() for name in names) and any(folder.glob("*.safetensors"))
+    return weights and (folder / "config.json").is_file() and _has_tokenizer(folder)
+
+
+def _indexed(index: Path) -> set[str]:
+    """The files of weights that an index names; none where it cannot be read, which loading will say."""
+    try:
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
+    return vocabulary or _needs_no_vocabulary(folder)
 
 
 def refuse_absent(folder: Path, selection: Selection) -> None:
@@ -126,46 +156,3 @@ def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:
         yield from (value for name, value in config.items() if names.fullmatch(name))
         for part in config.values():
             yield from _values(part, names)
-
-
-def _from_hub(name: str) -> Path:
-    """The folder of a model in the hub's cache, downloaded where it is not there."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, local_files_only=True, allow_patterns=MODEL_FILES, ignore_patterns=["*/*"]))
-    except LocalEntryNotFoundError:
-        pass
-    if not _is_online():
-        raise AttnvizError(
-            f"no model {name!r} here: no folder of this name, not in the hub's cache, and the hub is out of reach; "
-            "a folder or a cached model works"
-        )
-    try:
-        return Path(snapshot_download(name, allow_patterns=MODEL_FILES, ignore_patterns=["*/*"]))
-    except RepositoryNotFoundError as error:
-        raise AttnvizError(f"no model {name!r} on the hub, or it is private; check the name") from error
-    except (HfHubHTTPError, OSError) as error:
-        raise AttnvizError(f"cannot download {name!r}: {str(error).splitlines()[0]}") from error
-
-
-def _is_online() -> bool:
-    """Whether the hub (or a proxy) accepts a connection within about a second; the hub's own client would retry."""
-    if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in ("HF_HUB_OFFLINE",)):
-        return False
-    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
-    address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    answers: list[bool] = []
-    asking = threading.Thread(target=lambda: answers.append(_answers(address.hostname, address.port)), daemon=True)
-    asking.start()
-    asking.join(NETWORK_TIMEOUT)
-    return any(answers)
-
-
-def _answers(host: str | None, port: int | None) -> bool:
-    try:
-        socket.create_connection((host or "", port or 443), NETWORK_TIMEOUT).close()
-    except OSError:
-        return False
-    return True
