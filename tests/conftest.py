@@ -1,5 +1,6 @@
 """Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,17 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same colours and width on every machine, whatever its terminal asks for."""
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.load`` runs code that a file holds: nothing of attnviz ever calls it, whatever it is given."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("torch.load was called")
+
+    if "torch" in sys.modules:
+        monkeypatch.setattr("torch.load", fail)
 
 
 @pytest.fixture

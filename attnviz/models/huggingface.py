@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.machine import lacks_memory
 from attnviz.models.huggingface_folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface_loading import (
     load_model,
@@ -14,6 +15,7 @@ from attnviz.models.huggingface_loading import (
     position_limit,
     quiet_library,
     refusals,
+    said_by,
     text_part,
 )
 from attnviz.models.settings import ModelSettings
@@ -76,9 +78,10 @@ class HuggingFaceSource(AbstractSource):
         from attnviz.maps.recording import Recording
         from attnviz.models.huggingface_tokens import unknown_remark
 
-        with quiet_library(folder), refusals(self.settings.model), torch.inference_mode():
-            model, tokenizer = self._load(folder)
-            reading = self._read(model, tokenizer, text)
+        with quiet_library(folder), torch.inference_mode():
+            with refusals(self.settings.model):
+                model, tokenizer = self._load(folder)
+                reading = self._read(model, tokenizer, text)
             inner = text_part(model)
             if self.settings.truncate:
                 reading = truncated(reading, position_limit(inner))
@@ -91,9 +94,15 @@ class HuggingFaceSource(AbstractSource):
                 stop=True,
                 dense=self.settings.dense,
             )
-            listening = Listening(inner, options)
-            with listening:
-                inner(**_inputs(inner, reading))
+            listening, inputs = Listening(inner, options), _inputs(inner, reading)
+            try:
+                with listening:
+                    inner(**inputs)
+            except AttnvizError:
+                raise
+            except Exception:
+                refuse_broken(inner, inputs, self.settings.model)
+                raise
         recorded = listening.recording()
         remarks = (*reading.remarks, *unknown_remark(tokenizer, reading.tokens), *recorded.remarks)
         settings = self.settings.as_json() | {"architecture": type(inner).__name__}
@@ -178,6 +187,16 @@ def refuse_unreadable(model: "PreTrainedModel", reading: ModelInput, name: str) 
             )
         if rows is not None and int(tokens.ids.max()) >= rows:
             raise AttnvizError(f"the tokenizer of {name} knows {int(tokens.ids.max())}, its model only {rows} tokens")
+
+
+def refuse_broken(model: "PreTrainedModel", inputs: "dict[str, Any]", name: str) -> None:
+    """Raises AttnvizError where the model cannot run on these inputs by itself: its files do not fit each other."""
+    try:
+        model(**inputs)
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        raise AttnvizError(f"{name!r} cannot run on this text: {said_by(error)}") from error
 
 
 def truncated(reading: ModelInput, limit: int | None) -> ModelInput:

@@ -1,6 +1,5 @@
 """The folder of a Hugging Face model, and whether it can be loaded, found out without importing anything heavy."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
@@ -9,6 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.reading import read_json, read_text
+from attnviz.models.huggingface_safety import (
+    refuse_absurd_counts,
+    refuse_unsafe_files,
+    refuse_unsafe_paths,
+    refuse_unsafe_weights,
+)
 from attnviz.text.selection import Selection, refuse_missing
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
@@ -60,14 +66,19 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
     """The configuration of the model in a folder.
 
     Raises:
-        AttnvizError: if configuration, safetensors weights or the tokenizer are missing, naming what is there.
+        AttnvizError: if configuration, safetensors weights or the tokenizer are missing, naming what is there; or if
+            a library that loads it would open what it must not.
     """
+    refuse_unsafe_files(folder, name)
     config = _config(folder, name)
+    refuse_absurd_counts(name, config)
     refuse_without_weights([file.name for file in folder.iterdir()], name)
     if not _has_tokenizer(folder):
         raise AttnvizError(
             f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"
         )
+    refuse_unsafe_weights(folder, name, config)
+    refuse_unsafe_paths(folder, name)
     return config
 
 
@@ -114,7 +125,7 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
     ):
         counts = list(_values(config, names))
         if counts and all(isinstance(count, int) for count in counts):
-            refuse_missing(chosen, tuple(range(max(counts))), what)
+            refuse_missing(chosen, range(max(counts)), what)
 
 
 def describe_name(name: str) -> str:
@@ -135,10 +146,7 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise AttnvizError(f"{name!r} has no config.json; give the folder of a Hugging Face model")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise AttnvizError(f"{str(path)!r} is not valid JSON: {error}") from error
+    config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise AttnvizError(f"{str(path)!r} names no model_type; give the folder of a Hugging Face model")
     return config
@@ -147,7 +155,7 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 def _needs_no_vocabulary(folder: Path) -> bool:
     """Whether the tokenizer that the folder names takes bytes or characters as they are."""
     path = folder / "tokenizer_config.json"
-    return path.is_file() and bool(WITHOUT_VOCABULARY.search(path.read_text(encoding="utf-8")))
+    return path.is_file() and bool(WITHOUT_VOCABULARY.search(read_text(path)))
 
 
 def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:

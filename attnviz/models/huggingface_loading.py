@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import find_device
+from attnviz.base.machine import available_memory, find_device, lacks_memory
 from attnviz.models.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # parts of a model that read what all its layers made
 ATTENTION_PART = re.compile(r"attn|attention", re.IGNORECASE)  # in a weight's name: it decides where the model looks
 POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+MAX_GROWTH = 16  # of weights from their file to memory: numbers of 4 bits become float64
+SPARE_BYTES = 2**28  # of what no file holds: tables that are computed, and what comes after the attention
 PROGRESS_BYTES = 500_000_000  # of weights, from which loading shows its progress
+PACKAGE = Path(__file__).parents[1]
+MAX_ERROR_CHARACTERS = 300  # of what a library says of an error
+PANIC = "PanicException"  # what tokenizers raises where its own code fails; no Exception
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """The model's own tokenizer, without running code of the folder."""
     from transformers import AutoTokenizer
 
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        str(folder), local_files_only=True, trust_remote_code=False
-    )
+    with sealed():
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
     return tokenizer
 
 
@@ -41,27 +47,81 @@ def load_model(folder: Path, settings: ModelSettings) -> "PreTrainedModel":
     import torch
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    kind: Any = transformers.AutoModel
-    if settings.generate:
-        kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
-    options = {} if settings.device_map is None else {"device_map": settings.device_map}
-    model, report = kind.from_pretrained(
-        str(folder),
-        config=config,
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=True,
-        dtype=getattr(torch, settings.dtype),
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # they are refused below, in one line
-        **options,
-    )
+    dtype = getattr(torch, settings.dtype)
+    with sealed():
+        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        kind: Any = transformers.AutoModel
+        if settings.generate:
+            seq2seq = config.is_encoder_decoder
+            kind = transformers.AutoModelForSeq2SeqLM if seq2seq else transformers.AutoModelForCausalLM
+        refuse_oversized(folder, settings, kind, config)
+        options = {} if settings.device_map is None else {"device_map": settings.device_map}
+        model, report = kind.from_pretrained(
+            str(folder),
+            config=config,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=dtype,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, in one line
+            **options,
+        )
     refuse_random(settings, model, report)
     if settings.device_map is None:
         model.to(find_device(settings.device))
     loaded: PreTrainedModel = model.eval()
     return loaded
+
+
+def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: Any) -> None:
+    """Raises AttnvizError where the configuration describes a model far larger than its weights, or than the memory.
+
+    It is built without numbers for this, which takes a hundredth of the time of loading it. Else what no file holds
+    would be allocated and drawn at random, before it can be refused.
+    """
+    import torch
+
+    with torch.device("meta"):
+        model = kind.from_config(config)
+    numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    needed = numbers * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
+    held = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if needed > MAX_GROWTH * held + SPARE_BYTES:
+        raise AttnvizError(
+            f"config.json of {settings.model!r} describes a model of {needed / 1e9:.1f} GB, and its weights are "
+            f"{held / 1e9:.3f} GB: they do not belong together"
+        )
+    free = available_memory()
+    if settings.device_map is None and free is not None and needed > free:
+        raise AttnvizError(
+            f"{settings.model!r} would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
+            f"{option('dtype', 'bfloat16')} takes half, {option('device_map', 'auto')} leaves on disk what does not fit"
+        )
+
+
+@contextmanager
+def sealed() -> Iterator[None]:
+    """Within, no pickle is opened and no network asked, whatever a folder has the libraries look for."""
+    import pickle
+
+    import torch
+    from huggingface_hub import constants
+
+    closed: list[tuple[Any, str, object]] = [(torch, "load", _refuse_pickle), (pickle, "load", _refuse_pickle)]
+    closed += [(pickle, "loads", _refuse_pickle), (constants, "HF_HUB_OFFLINE", True)]
+    before = [getattr(holder, name) for holder, name, _ in closed]
+    try:
+        for holder, name, value in closed:
+            setattr(holder, name, value)
+        yield
+    finally:
+        for (holder, name, _), value in zip(closed, before, strict=True):
+            setattr(holder, name, value)
+
+
+def _refuse_pickle(*_: object, **__: object) -> None:
+    raise AttnvizError("the model's folder names a pickle, which can run code when opened; safetensors works")
 
 
 def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
@@ -136,30 +196,39 @@ def quiet_library(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
-    """Turns the errors of transformers about a model that cannot be loaded into one line."""
+    """Turns whatever the libraries raise about the files of a model into one line; an error of our own code passes."""
     from safetensors import SafetensorError
 
     try:
         yield
-    except AttnvizError:
+    except (AttnvizError, MemoryError):
         raise
     except SafetensorError as error:
         raise AttnvizError(f"the weights of {name!r} are cut off or damaged: {error}") from error
-    except (OSError, ValueError, ImportError) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            raise
         message = str(error)
         if "trust_remote_code" in message or "custom code" in message:
             raise AttnvizError(
                 f"{name!r} needs code of its own, which attnviz does not run; in Python, load it yourself and use "
                 "attnviz.record(model)"
             ) from error
-        if "from_pretrained" in "".join(str(frame) for frame in _frames(error)) or "model type" in message:
-            raise AttnvizError(f"cannot load {name!r}: {message.strip().splitlines()[0]}") from error
-        raise
+        if lacks_memory(error) or _is_ours(error):
+            raise
+        raise AttnvizError(f"cannot load {name!r}: {said_by(error)}") from error
 
 
-def _frames(error: BaseException) -> Iterator[str]:
-    """The names of the functions that the error came through."""
+def said_by(error: BaseException) -> str:
+    """What an error of a library says, on one line, with its type where that is a word alone."""
+    said = " ".join(str(error).split())
+    shown = said if len(said) <= MAX_ERROR_CHARACTERS else f"{said[:MAX_ERROR_CHARACTERS]}…"
+    return shown if " " in said else f"{type(error).__name__} {shown}".strip()
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the error was raised by a line of this package, and not by a library that the line called."""
     trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_name
+    while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
+    return trace is not None and Path(trace.tb_frame.f_code.co_filename).is_relative_to(PACKAGE)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.text.tokens import Tokens, tokens_of_encoding, tokens_of_pieces
 
@@ -128,4 +129,7 @@ def _render_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
             f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
         )
     message = [{"role": "user", "content": text}]
-    return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+    return bounded(
+        lambda: str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)),
+        "the model's chat template",
+    )

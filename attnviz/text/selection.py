@@ -1,13 +1,14 @@
 """Which layers, heads, queries, keys and tokens are shown, and how a user writes that down."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypedDict, get_args
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.options import Option
 
-MAX_LAYER_OR_HEAD = 1_000_000  # of a layer or head, where a range goes further
+MAX_NAMED_NUMBERS = 100_000  # of layers or heads, by a list with ranges
 Span = tuple[int | None, int | None]
 AttentionPart = Literal["encoder", "decoder", "cross"]  # of an encoder-decoder
 ATTENTION_PARTS: tuple[AttentionPart, ...] = get_args(AttentionPart)
@@ -107,7 +108,8 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
     Raises:
         AttnvizError: for anything else; ``name`` is that of the option in the message.
     """
-    numbers: list[int] = []
+    numbers: dict[int, None] = {}
+    named = 0
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})\s*(?:-\s*(\d{1,7})\s*)?", part, re.ASCII)
         if match is None:
@@ -115,8 +117,13 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; {last}-{first} works")
-        numbers += range(first, min(last, MAX_LAYER_OR_HEAD) + 1)
-    return tuple(dict.fromkeys(numbers))
+        named += last - first + 1
+        if named > MAX_NAMED_NUMBERS:
+            raise AttnvizError(
+                f"{option(name)} names more than {MAX_NAMED_NUMBERS} numbers; 0-3,7 works (counted from 0)"
+            )
+        numbers |= dict.fromkeys(range(first, last + 1))
+    return tuple(numbers)
 
 
 def resolve_span(span: Span, count: int, name: str) -> slice:
@@ -132,7 +139,7 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     return slice(start, stop)
 
 
-def refuse_missing(wanted: tuple[int, ...] | None, present: tuple[int, ...], what: str) -> None:
+def refuse_missing(wanted: tuple[int, ...] | None, present: Sequence[int], what: str) -> None:
     """Raises AttnvizError where a number is wanted that is not present."""
     missing = [number for number in wanted or () if number not in present]
     if missing:

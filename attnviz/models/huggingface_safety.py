@@ -1,0 +1,116 @@
+"""What a model's folder is refused for before a library opens any of it: pickles, paths out of it, absurd sizes.
+
+A folder is read by libraries that follow what its files name. So everything that they would open is looked at first:
+weights are plain safetensors within the folder, links lead nowhere else, and no count or file is beyond what is real.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.reading import MAX_JSON_BYTES, read_json
+
+READ_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*_templates/*.jinja")
+WHOLE, INDEX = ".safetensors", ".safetensors.index.json"
+UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # of a tokenizer's settings, which nothing opens
+MAX_LAYERS = 1024
+MAX_COUNTED = 1_000_000  # of heads, experts, labels and whatever else a configuration counts
+LAYERS = re.compile(r"n_layers?|\w*_layers|depths?|\w*_depth")
+COUNTED = re.compile(r"n_(?!pos|ctx)\w+|num_\w+")
+
+
+def refuse_unsafe_files(folder: Path, name: str) -> None:
+    """Raises AttnvizError where a file that a library would open is none, is too long, or is a link out of the folder.
+
+    A folder of the hub's cache is links to the ``blobs`` beside it, which belong to it.
+    """
+    inside = folder.resolve()
+    homes = [inside]
+    if inside.parent.name == "snapshots":
+        homes.append(inside.parents[1] / "blobs")
+    for file in (file for pattern in READ_FILES for file in folder.glob(pattern)):
+        target = Path(os.path.realpath(file))
+        if not any(target.is_relative_to(home) for home in homes):
+            raise AttnvizError(
+                f"{file.name} of {name!r} is a link to {str(target)!r}, out of the folder; a copy in its place works"
+            )
+        if not file.is_file():
+            raise AttnvizError(f"{file.name} of {name!r} is no file that can be read; a model's folder holds files")
+        if not file.name.endswith(WHOLE) and file.stat().st_size > MAX_JSON_BYTES:
+            raise AttnvizError(
+                f"{file.name} of {name!r} is longer than {MAX_JSON_BYTES // 10**6} MB, the most that is read"
+            )
+
+
+def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> None:
+    """Raises AttnvizError unless all that the folder says its weights are in are safetensors files within it."""
+    named = config.get("transformers_weights")
+    if named is not None:
+        _refuse_unless_weights(folder, name, "config.json", named, (WHOLE, INDEX))
+    for index in folder.glob(f"*{INDEX}"):
+        if named == index.name or not (folder / index.name.removesuffix(".index.json")).is_file():
+            _refuse_unsafe_index(folder, name, index)
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file() and not (folder / f"adapter_model{WHOLE}").is_file():
+        raise AttnvizError(
+            f"{name!r} has an adapter whose weights are not in adapter_model{WHOLE}; merging it into the model works "
+            "(model.merge_and_unload().save_pretrained writes it)"
+        )
+
+
+def refuse_unsafe_paths(folder: Path, name: str) -> None:
+    """Raises AttnvizError where the tokenizer's settings name a file that is there, but not in the folder."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path) if path.is_file() else {}
+    for key, value in settings.items() if isinstance(settings, dict) else ():
+        if key.endswith("_file") and key not in UNUSED_PATHS and isinstance(value, str):
+            given = Path(value)
+            if given.name != value and _exists(given) and not given.resolve().is_relative_to(folder.resolve()):
+                raise AttnvizError(f"{path.name} of {name!r} names {value!r}, out of the folder; {given.name!r} works")
+
+
+def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
+    """Raises AttnvizError where a configuration counts more layers, heads or the like than any model has."""
+    for key, value in _named_values(config):
+        limit = MAX_LAYERS if LAYERS.fullmatch(key) else MAX_COUNTED if COUNTED.fullmatch(key) else None
+        counts = value if isinstance(value, list) else [value]
+        largest = max((count for count in counts if type(count) in (int, float)), default=0)
+        if limit is not None and largest > limit:
+            raise AttnvizError(f"config.json of {name!r} says {key} {largest:g}, and at most {limit} are read")
+
+
+def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
+    content = read_json(index)
+    files = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise AttnvizError(f"{index.name} of {name!r} has no weight_map, so that nothing says where the weights are")
+    for file in files.values():
+        _refuse_unless_weights(folder, name, index.name, file, (WHOLE,))
+
+
+def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
+    plain = isinstance(file, str) and file.endswith(suffixes) and Path(file).name == file and "\\" not in file
+    if not plain:
+        raise AttnvizError(
+            f"{source} of {name!r} names {file!r} for weights; plain names of {WHOLE} files within the folder work"
+        )
+    if not (folder / file).is_file():
+        raise AttnvizError(f"{source} of {name!r} names {file!r} for weights, which is not in the folder")
+
+
+def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
+    """The settings of a configuration and of those nested in it, by name."""
+    if isinstance(config, dict):
+        yield from config.items()
+    for part in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        yield from _named_values(part)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,239 @@
+"""A model's folder makes no library open a pickle, a path out of it, or what has no bound; broken, it is one line."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from attnviz.base import reading
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.models.huggingface_folder import check_folder
+
+pytestmark = pytest.mark.slow
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] the cat sat".split()
+SMALL: dict[str, Any] = {
+    "vocab_size": 7,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+TEMPLATE = "{% for message in messages %}the {{ message.content }}{% endfor %}"
+LOOP = "{% for a in range(9999) %}" * 3 + "{% endfor %}" * 3
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    transformers.BertModel(transformers.BertConfig(**SMALL, max_position_embeddings=16)).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast: Any = transformers.PreTrainedTokenizerFast
+    fast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(bert: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(bert, tmp_path / "m")
+
+
+@pytest.fixture
+def refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Shows a text with the model, and gives the one line that it is refused with."""
+
+    def show(*options: str) -> str:
+        assert main(["show", "the cat", "--model", str(folder), *options]) == 1
+        said = capfd.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        return said.err
+
+    return show
+
+
+def edit(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def put_weights_elsewhere(folder: Path, *names: Any) -> None:
+    """An index that says of each weight that it is in one of these files, and no ``model.safetensors``."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(folder / "x.safetensors")
+    places = {weight: names[place % len(names)] for place, weight in enumerate(weights)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pytorch_model.bin", "../x.safetensors", "/etc/passwd", "", ".safetensors/..", "a\\b.safetensors", 5, None, ["x"]],
+)
+def test_an_index_names_plain_safetensors_alone(folder: Path, name: object) -> None:
+    put_weights_elsewhere(folder, "x.safetensors", name)
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(AttnvizError, match=r"for weights; plain names of .safetensors files within the folder work"):
+        check_folder(folder, "m")
+
+
+def test_an_index_names_files_that_are_there(
+    folder: Path, refused: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    put_weights_elsewhere(folder, "x.safetensors")
+    assert main(["show", "the cat", "--model", str(folder)]) == 0
+    capfd.readouterr()
+    put = json.loads((folder / "model.safetensors.index.json").read_text())
+    (folder / "model.safetensors.index.json").write_text(json.dumps(put).replace("x.safe", "y.safe"))
+    assert "names 'y.safetensors' for weights, which is not in the folder" in refused()
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"weight_map": 5}', '{"weight_map": {}}', "{", "[" * 10**5])
+def test_a_broken_index_is_one_line(folder: Path, refused: Callable[..., str], content: str) -> None:
+    put_weights_elsewhere(folder, "x.safetensors")
+    (folder / "model.safetensors.index.json").write_text(content)
+    assert "model.safetensors.index.json" in refused()
+
+
+@pytest.mark.parametrize("named", ["adapter_model.bin", "../x.safetensors", 3])
+def test_a_configuration_names_safetensors_alone(folder: Path, named: object) -> None:
+    edit(folder, transformers_weights=named)
+    with pytest.raises(AttnvizError, match=r"config\.json of 'm' names .* for weights; plain names"):
+        check_folder(folder, "m")
+
+
+def test_an_adapter_that_may_be_a_pickle_is_refused(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "adapter_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(AttnvizError, match="merging it into the model works"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "merges.txt"])
+def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere").write_text("{}")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AttnvizError, match=f"{name} of 'm' is a link to .*elsewhere', out of the folder"):
+        check_folder(folder, "m")
+
+
+def test_links_to_themselves_and_pipes_are_no_files(folder: Path) -> None:
+    (folder / "merges.txt").symlink_to("merges.txt")
+    with pytest.raises(AttnvizError, match="no file that can be read"):
+        check_folder(folder, "m")
+    (folder / "merges.txt").unlink()
+    os.mkfifo(folder / "other.safetensors")
+    with pytest.raises(AttnvizError, match=r"other\.safetensors of 'm' is no file that can be read"):
+        check_folder(folder, "m")
+
+
+def test_a_folder_of_the_hubs_cache_is_links_to_its_blobs(folder: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "models--a--b"
+    shutil.move(folder, cached / "blobs")
+    snapshot = cached / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    for blob in (cached / "blobs").iterdir():
+        (snapshot / blob.name).symlink_to(Path("..", "..", "blobs", blob.name))
+    assert check_folder(snapshot, "a/b")["model_type"] == "bert"
+
+
+def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    settings = folder / "tokenizer_config.json"
+    for named in ("/of/another/machine.json", "tokenizer.json"):
+        settings.write_text(json.dumps({"vocab_file": named}))
+        check_folder(folder, "m")
+    settings.write_text(json.dumps({"vocab_file": str(tmp_path / "secret")}))
+    with pytest.raises(AttnvizError, match="secret', out of the folder; 'secret' works"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers 1e+09, and at most 1024 are read"),
+        ({"num_labels": 10**12}, "num_labels 1e+12, and at most 1000000 are read"),
+        ({"text_config": {"depths": [1, 10**6]}}, "depths 1e+06, and at most 1024"),
+        ({"vocab_size": 10**9}, "describes a model of 32.0 GB, and its weights are"),
+        ({"max_position_embeddings": 10**10}, "describes a model of"),
+        ({"vocab_size": 3}, "are not in its file"),
+        ({"hidden_size": "x"}, "cannot load"),
+        ({"hidden_act": "nope"}, "cannot load"),
+        ({"num_attention_heads": 3}, "cannot load"),
+        ({"dtype": "float999"}, "cannot load"),
+        ({"quantization_config": {}}, "cannot load"),
+        ({"num_attention_heads": 10**6}, "cannot load"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_one_line(
+    folder: Path, refused: Callable[..., str], values: dict[str, Any], says: str
+) -> None:
+    edit(folder, **values)
+    assert says in refused()
+
+
+def test_files_of_settings_have_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_JSON_BYTES", 1000)
+    monkeypatch.setattr("attnviz.models.huggingface_safety.MAX_JSON_BYTES", 1000)
+    (folder / "vocab.txt").write_text("x" * 2000)
+    with pytest.raises(AttnvizError, match=r"of 'm' is longer than 0 MB"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        (LOOP, "the model's chat template does not end in"),
+        ("{{ 'a' * 10**10 }}", "the model's chat template takes more memory"),
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "the model's chat template fails: access to attribute"),
+        ("{% nope %}", "the model's chat template fails: "),
+        ("{{ raise_exception('no\x1b[31m') }}", r"the model's chat template fails: no\x1b[31m"),
+        ("", "no tokens in the text"),
+    ],
+)
+def test_a_chat_template_is_bounded(
+    folder: Path, refused: Callable[..., str], template: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.base.bounded.MAX_SECONDS", 0.5)
+    (folder / "chat_template.jinja").write_text(template or " ")
+    start = time.perf_counter()
+    assert says in refused("--chat")
+    assert time.perf_counter() - start < 10
+
+
+def test_a_sound_chat_template_still_works(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    assert main(["show", "cat", "--model", str(folder), "--chat", "--json"]) == 0
+    assert '"the", "cat"' in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["{}", '{"version": "1.0"}', "[" * 10**5, '"x"', "\x00"])
+def test_a_broken_tokenizer_is_one_line(folder: Path, refused: Callable[..., str], content: str) -> None:
+    (folder / "tokenizer.json").write_text(content)
+    refused()
+
+
+def test_what_torch_load_is_replaced_by_is_put_back(bert: Path) -> None:
+    before = torch.load
+    assert main(["show", "the cat", "--model", str(bert)]) == 0
+    assert torch.load is before
+
+
+def test_an_error_of_our_own_is_no_refusal(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr("attnviz.capture.record.Listening.recording", fail)
+    with pytest.raises(TypeError, match="a bug"):
+        main(["show", "the cat", "--model", str(bert)])
