@@ -105,8 +105,8 @@ def _is_whole(folder: Path) -> bool:
 def _indexed(index: Path) -> set[str]:
     """The files of weights that an index names; none where it cannot be read, which loading will say."""
     try:
-        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {name for name in read_json(index)["weight_map"].values() if isinstance(name, str)}
+    except (AttnvizError, KeyError, TypeError, AttributeError):
         return set()
 
 
