@@ -54,7 +54,7 @@ def test_tokens_are_joined_and_left_out_as_on_the_command_line(
     assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **cast(Any, {name: True}))
 
 
-TABLE = {"table": declared_options(ReportOptions)["table"]}
+TABLE = {name: declared_options(ReportOptions)[name] for name in ("table", "all")}
 CHOICES = {
     name: declared
     for options in (
@@ -142,7 +142,10 @@ def test_rollout_is_drawn_from_python_with_its_share_of_the_residual() -> None:
 )
 def test_what_an_editor_completes_is_what_is_declared(typed: type, groups: list[Any]) -> None:
     declared = {name: each.type for group in groups for name, each in declared_options(group).items()}
-    more = {"TableOptions": {"table": TABLE["table"].type}, "LookOptions": {"width": int, "colors": int}}
+    more = {
+        "TableOptions": {name: each.type for name, each in TABLE.items()},
+        "LookOptions": {"width": int, "colors": int},
+    }
     assert get_type_hints(typed) == declared | more.get(typed.__name__, {})
 
 

@@ -37,7 +37,7 @@ from attnviz.cli.output import (
 )
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look, on_terminal, refuse_uninspected
-from attnviz.report.options import Rank, Reduction, ReportOptions, Table
+from attnviz.report.options import All, Rank, Reduction, ReportOptions, Table
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
@@ -62,6 +62,7 @@ def show(
     output: Output,
     reduction: Reduction,
     table: Table = None,
+    all: All = False,
     batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
@@ -76,7 +77,7 @@ def show(
     from attnviz.report.build import build_report
 
     options = ReportOptions(
-        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, look=look
+        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, look=look
     )
     deliver(build_report(recording, drawn_on(options, output)), output)
 
@@ -90,6 +91,7 @@ def heads(
     rank: Rank,
     look: Look,
     output: Output,
+    all: All = False,
     batch: Batch = None,
 ) -> None:
     """List what every head does, as a table, or as an atlas with -o."""
@@ -100,7 +102,7 @@ def heads(
     recordings = tuple(record(text, settings, selection) for text in read_texts(input, settings.tokenizer, batch))
     from attnviz.report.head_atlas import heads_report
 
-    options = drawn_on(ReportOptions(**vars(rank), selection=selection, look=look), output)
+    options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, look=look), output)
     deliver(heads_report(recordings, options), output)
 
 

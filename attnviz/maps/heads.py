@@ -29,6 +29,11 @@ class ChosenHead:
         """As it is written everywhere: ``layer.head``."""
         return head_name(self.maps, self.head)
 
+    @property
+    def key(self) -> tuple[str, int, str, int, int]:
+        """What tells it from the other heads of its recording, whether over tokens or over words."""
+        return self.maps.module, self.maps.layer, self.maps.kind, self.maps.item, self.head
+
 
 def head_name(maps: LayerMaps, head: int) -> str:
     """A head as it is written everywhere: ``layer.head``."""

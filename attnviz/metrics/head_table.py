@@ -11,7 +11,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, cell_heads
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
-from attnviz.metrics.patterns import name_pattern
+from attnviz.metrics.patterns import MIXED, Pattern, find_patterns
 
 Item = TypeVar("Item")
 
@@ -27,7 +27,7 @@ class HeadRow:
         module: the name of its module.
         values: by the name of the metric, the mean over the texts where it has a meaning; else NaN.
         spreads: the standard deviation over those texts; NaN for fewer than two.
-        pattern: what it does, in plain words.
+        patterns: what it does, the clearest first; nothing where there are no numbers.
     """
 
     layer: int
@@ -36,7 +36,17 @@ class HeadRow:
     module: str
     values: dict[str, float]
     spreads: dict[str, float]
-    pattern: str
+    patterns: tuple[Pattern, ...]
+
+    @property
+    def pattern(self) -> str:
+        """What it does, in plain words."""
+        return ", ".join(map(str, self.patterns))
+
+    @property
+    def first_pattern(self) -> Pattern:
+        """The clearest."""
+        return self.patterns[0] if self.patterns else MIXED
 
     @property
     def name(self) -> str:
@@ -98,9 +108,19 @@ def rank_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> li
     """
     if sort is None:
         return take_first(heads, [], sort, top)
+    return [head for head, _ in measured_first(heads, sort, top)]
+
+
+def measured_first(heads: list[ChosenHead], sort: str, top: int | None) -> list[tuple[ChosenHead, float]]:
+    """The heads in the order of a metric, the first few of them, each with its number.
+
+    Raises:
+        AttnvizError: for an unknown metric, one that no head has, or fewer heads than one.
+    """
     name = find_metric(sort.removeprefix("-")).name
-    measured = measure_heads(cell_heads(heads), (name,))
-    return take_first(heads, [numbers.values for numbers in measured], sort, top)
+    values = [numbers.values for numbers in measure_heads(cell_heads(heads), (name,))]
+    pairs = [(head, of_head[name]) for head, of_head in zip(heads, values, strict=True)]
+    return take_first(pairs, values, sort, top)
 
 
 def take_first(items: list[Item], values: list[dict[str, float]], sort: str | None, top: int | None) -> list[Item]:
@@ -152,7 +172,7 @@ def _row(module: str, numbers: list[HeadNumbers]) -> HeadRow:
         keys=max(one.keys for one in numbers),
         sink_label=_shared_label(numbers),
     )
-    return HeadRow(first.layer, first.head, first.kind, module, values, spreads, name_pattern(over_all))
+    return HeadRow(first.layer, first.head, first.kind, module, values, spreads, find_patterns(over_all))
 
 
 def _shared_label(numbers: list[HeadNumbers]) -> str:

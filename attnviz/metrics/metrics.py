@@ -248,8 +248,16 @@ def find_metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def measure_heads(heads: Iterable[tuple[CellMaps, int]], names: tuple[str, ...] = tuple(METRICS)) -> list[HeadNumbers]:
-    """The named metrics of these heads in their order; those of one call are measured together, and no others."""
+def measure_heads(
+    heads: Iterable[tuple[CellMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
+) -> list[HeadNumbers]:
+    """The named metrics of these heads in their order; those of one call are measured together, and no others.
+
+    Args:
+        heads: the maps and the number of each.
+        names: of the metrics.
+        every: of how many blocks of queries one is measured.
+    """
     heads = list(heads)
     calls: dict[int, tuple[CellMaps, dict[int, None]]] = {}
     for maps, head in heads:
@@ -257,17 +265,17 @@ def measure_heads(heads: Iterable[tuple[CellMaps, int]], names: tuple[str, ...] 
     measured = {
         (id(maps), numbers.head): numbers
         for maps, chosen in calls.values()
-        for numbers in measure(maps, names, tuple(chosen))
+        for numbers in measure(maps, names, tuple(chosen), every)
     }
     return [measured[id(maps), head] for maps, head in heads]
 
 
 def measure(
-    maps: CellMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None
+    maps: CellMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, every: int = 1
 ) -> list[HeadNumbers]:
-    """The named metrics of these heads of one layer's maps (``None``: of all), in blocks of queries."""
+    """The named metrics of these heads of one layer's maps (``None``: of all), in all or some blocks of queries."""
     heads = maps.heads if heads is None else heads
-    of_queries, columns, chosen = measure_queries(maps, names, heads)
+    of_queries, columns, chosen = measure_queries(maps, names, heads, every)
     values = {
         name: metric.columns(columns) if metric.columns else _mean(of_queries[name], chosen)
         for name, metric in METRICS.items()
@@ -293,7 +301,7 @@ def measure(
 
 
 def measure_queries(
-    maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...]
+    maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int = 1
 ) -> tuple[dict[str, Float64Array], Columns, BoolArray]:
     """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
     functions = {name: function for name in names if (function := METRICS[name].rows)}
@@ -313,19 +321,19 @@ def measure_queries(
             received[rows.places, : found.shape[-1]] += found
             chosen[grid.queries], seen[:] = grid.has_choice, grid.seen
 
-    _each_rows(maps, heads, add)
+    _each_rows(maps, heads, add, every)
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
 
 
-def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[Rows], None]) -> None:
+def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[Rows], None], every: int) -> None:
     """Calls a function with the rows of these heads: by torch, in several threads, where long maps name its device."""
-    factors = maps.cell_factors()
+    factors = maps.cell_factors() if every == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows
 
         torch_rows.each_rows(maps, factors, heads, work)
         return
-    for rows in blocks_of_rows(maps, heads):
+    for rows in blocks_of_rows(maps, heads, every):
         work(rows)
 
 

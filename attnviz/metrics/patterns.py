@@ -14,8 +14,14 @@ names nothing:
 """
 
 import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from attnviz.metrics.metrics import HeadNumbers
+
+Item = TypeVar("Item")
 
 MIN_QUERIES = 3
 MIN_UNIFORM_ENTROPY = 0.97
@@ -33,25 +39,85 @@ SHARP = {
     "sink": "sink",
     "pair": "other sentence",
 }
+OWN_SENTENCE, LOCAL = "own sentence", "local"
+MEASURED = ("relative-entropy", *SHARP, "block", "locality")  # the metrics that patterns are named by
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One thing that a head does.
+
+    Attributes:
+        name: in plain words, such as ``previous token``.
+        value: the number that shows it; ``None`` for ``uniform`` and ``mixed``.
+        token: of a sink, the one that receives most.
+    """
+
+    name: str
+    value: float | None = None
+    token: str = ""
+
+    def __str__(self) -> str:
+        """The pattern as a reader sees it, such as ``sink: [CLS] 0.83``."""
+        token = f": {self.token}" if self.token else ""
+        return f"{self.name}{token}" + ("" if self.value is None else f" {self.value:.2f}")
+
+
+UNIFORM, MIXED = Pattern("uniform"), Pattern("mixed")
+# From what is seldom and tells most to what many heads do.
+TELLING = (*(name for name in SHARP.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
+ORDER = (*TELLING, UNIFORM.name, MIXED.name)
 
 
 def name_pattern(numbers: HeadNumbers) -> str:
     """What the head does, such as ``previous token 0.98`` or ``sink: [CLS] 0.83``; "" where there are no numbers."""
+    return ", ".join(map(str, find_patterns(numbers)))
+
+
+def find_patterns(numbers: HeadNumbers) -> tuple[Pattern, ...]:
+    """What the head does, the clearest first; nothing where there are no numbers."""
     values = {name: value for name, value in numbers.values.items() if numbers.counts[name] >= MIN_QUERIES}
     if all(math.isnan(value) for value in values.values()):
-        return ""
+        return ()
     if values.get("relative-entropy", 0) >= MIN_UNIFORM_ENTROPY:
-        return "uniform"
+        return (UNIFORM,)
     clear = {name: value for name in SHARP if (value := values.get(name, math.nan)) >= MIN_CLEAR_SHARE}
     if clear:
         best = sorted(clear, key=lambda name: clear[name], reverse=True)[:MAX_NAMES]
-        return ", ".join(f"{_named(name, numbers)} {clear[name]:.2f}" for name in best)
+        return tuple(Pattern(SHARP[name], clear[name], numbers.sink_label if name == "sink" else "") for name in best)
     if values.get("block", 0) >= MIN_WIDE_SHARE:
-        return f"own sentence {values['block']:.2f}"
+        return (Pattern(OWN_SENTENCE, values["block"]),)
     if values.get("locality", 0) >= MIN_WIDE_SHARE and numbers.keys >= MIN_LOCAL_TOKENS:
-        return f"local {values['locality']:.2f}"
-    return "mixed"
+        return (Pattern(LOCAL, values["locality"]),)
+    return (MIXED,)
 
 
-def _named(name: str, numbers: HeadNumbers) -> str:
-    return f"sink: {numbers.sink_label}" if name == "sink" else SHARP[name]
+def clearest_first(found: Iterable[tuple[Item, Pattern]]) -> list[Item]:
+    """What goes with each pattern, in the order in which a reader should meet them.
+
+    The best of each pattern comes first, then the second best of each, and so on. Patterns come in the order of
+    `TELLING`; what is uniform or mixed is last.
+    """
+    seen: Counter[str] = Counter()
+    ranked = []
+    for item, pattern in sorted(found, key=lambda pair: -(pair[1].value or 0)):
+        ranked.append(((pattern in (UNIFORM, MIXED), seen[pattern.name], ORDER.index(pattern.name)), item))
+        seen[pattern.name] += 1
+    return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def summed_up(patterns: Iterable[Pattern]) -> str:
+    """How many heads do what, in the order of `TELLING`: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
+    by_name: dict[str, list[Pattern]] = {}
+    for pattern in patterns:
+        by_name.setdefault(pattern.name, []).append(pattern)
+    return ", ".join(_counted(by_name[name]) for name in ORDER if name in by_name)
+
+
+def _counted(alike: list[Pattern]) -> str:
+    name = alike[0].name
+    if name != "sink":
+        return f"{len(alike)} {name}"
+    [(token, count)] = Counter(pattern.token for pattern in alike).most_common(1)
+    most = f" on {token}" if count == len(alike) else f" ({count} on {token})"
+    return f"{len(alike)} sink{'s' if len(alike) > 1 else ''}{most}"

@@ -180,14 +180,21 @@ class Columns:
     seen: BoolArray
 
 
-def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[NumpyRows]:
-    """These heads in blocks of queries with the keys they see, each of as many heads as fit a processor's cache."""
+def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> Iterator[NumpyRows]:
+    """These heads in blocks of queries with the keys they see, each of as many heads as fit a processor's cache.
+
+    Args:
+        maps: of the heads.
+        heads: their own numbers.
+        every: of how many blocks one is taken, the last of each.
+    """
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
     long = is_long(count, everything.stop)
     kind, cells, rows = (np.float32, LONG_CELLS, 2 * MIN_ROWS) if long else (np.float64, BLOCK_CELLS, MIN_ROWS)
     together = min(len(heads), max(1, cells // (rows * everything.stop)))
     height = max(1, rows if together < len(heads) else cells // (together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
+    spans = spans[min(every, len(spans)) - 1 :: every]
     for span, grid in zip(spans, grids(maps, spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
         for first in range(0, len(heads), together):

@@ -51,7 +51,15 @@ class Format:
             thumbnail_cells=_for_look(self.thumbnail_cells, look),
             one_page=self.one_page,
             lists_heads=self.lists_heads,
+            fits=None if look.height is None or self.suffix != TERMINAL else _fits_screen,
         )
+
+
+def _fits_screen(report: "Report") -> bool:
+    """Whether the report leaves a line of its terminal for what is typed next."""
+    from attnviz.render.terminal.draw import report_lines
+
+    return len(report_lines(report)) < (report.look.height or 0)
 
 
 def _for_look(cells: "int | Callable[[Look], int]", look: "Look") -> int:

@@ -13,6 +13,7 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
     ARC_SIDES,
+    Notes,
     counted,
     for_texts,
     head_title,
@@ -40,14 +41,14 @@ LEFT_TO_RIGHT = "\u200e"
 PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
 
 
-def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> Arcs:
-    """Every head as lines from its queries to its keys.
+def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
+    """Every head as lines from its queries to its keys, under its name and what is known of it.
 
     Raises:
         AttnvizError: if there are more heads or tokens than such a picture holds.
     """
     _refuse_undrawable(heads, options)
-    panels = [_arcs_panel(head, options, head_title(recording, head)) for head in heads]
+    panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
     return Arcs(
         title=report_title(recording, options.look),
         panels=share_scales(panels, _evenly(options.look)),
@@ -62,7 +63,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     )
 
 
-def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> ShadedText:
+def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
     """What one query attends to in every head: the text in its shades, or of a long text the strongest places.
 
     Raises:

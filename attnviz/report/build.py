@@ -13,12 +13,13 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     Raises:
         AttnvizError: if they name what is not there, or ask for what the recording cannot give.
     """
+    original = recording
     if options.grouping != Grouping():
         from attnviz.maps.words import regroup
 
         recording = regroup(recording, options.selection, options.grouping, options.table)
     if options.reduce is None:
-        return heatmaps.build_report(recording, options)
+        return heatmaps.build_report(recording, options, original)
     from attnviz.report.combined import combined_report
 
     return combined_report(recording, options, options.reduce, options.residual)

@@ -1,7 +1,7 @@
 """What is said of a picture in words: its titles, its caption, and its remarks."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
-from attnviz.report.panels import PERCENT, WEIGHT, Panel
+from attnviz.report.panels import NOTE, PERCENT, WEIGHT, Panel
 from attnviz.report.report import Arcs, DrawnReport, ShadedText
 from attnviz.text.landmarks import LANDMARKS
 
@@ -20,6 +20,7 @@ MAX_TITLE_CHARACTERS = 200  # characters; each medium cuts it to its own room
 MAX_TOKEN_CHARACTERS = 60  # characters of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries and keys stand
 SINGULAR = {"queries": "query"}
+Notes = Mapping[tuple[str, int, str, int, int], str]  # what is known of heads, by their keys
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
@@ -45,9 +46,10 @@ def model_name(recording: Recording) -> str:
     return f"an untrained {re.sub('^(an?|the) ', '', recording.model)}" if recording.untrained else recording.model
 
 
-def head_title(recording: Recording, head: ChosenHead) -> str:
-    """What stands over a head's panel, such as ``head 0.3``."""
-    return f"head {head.name}{which_maps(recording, head.maps)}"
+def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
+    """What stands over a head's panel, such as ``head 0.3``, and what is known of it: ``previous token 0.98``."""
+    note = (notes or {}).get(head.key, "")
+    return f"head {head.name}{which_maps(recording, head.maps)}" + (f"{NOTE}{note}" if note else "")
 
 
 def group_title(recording: Recording, maps: LayerMaps) -> str:
@@ -78,7 +80,7 @@ def _all_cross(recording: Recording) -> bool:
 def part_title(report: DrawnReport) -> str:
     """The panels of a part of a report, named; several texts by their heads alone."""
     by_head = isinstance(report, ShadedText) and len(report.panels) > 1
-    titles = list(dict.fromkeys(panel.group if by_head else panel.title for panel in report.panels))
+    titles = list(dict.fromkeys(panel.group if by_head else panel.name for panel in report.panels))
     if len(titles) > MAX_NAMED_PANELS:
         return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
     if len(titles) > 1 and all(title.startswith("head ") for title in titles):
@@ -155,7 +157,7 @@ def strongest(panels: Sequence[Panel]) -> str:
     if best is None or best.peak < 0:
         return ""
     row, column = np.unravel_index(np.nanargmax(np.where(best.visible, best.values, -1)), best.values.shape)
-    most, name = PERCENT.text(best.peak), f"head {best.title}" if best.group else best.title
+    most, name = PERCENT.text(best.peak), f"head {best.name}" if best.group else best.name
     if not best.pooled:
         ends = f"from {quoted(best.rows.labels[row])} to {quoted(best.columns.labels[column])}"
         return f"; the largest weight is {most}, {name}, {ends}"
@@ -170,7 +172,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
     if best.peak < 0:
         return ""
     column = int(np.nanargmax(np.where(best.visible, best.values, -1)[0]))
-    head = f"{best.group}, " if len({panel.group for panel in panels}) > 1 else ""
+    head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
     key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
     return f"; the largest weight is {PERCENT.text(best.peak)}, {head}to {key}"
 

@@ -1,6 +1,6 @@
 """A table of heads to a Report: rows with bars for a terminal, and metric x layer x head as heatmaps, the atlas."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
 from attnviz.metrics.metrics import METRICS, Metric
-from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP
+from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, summed_up
 from attnviz.report.captions import model_name, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
@@ -63,14 +63,36 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> H
 
 
 def _list(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadList:
+    """The list of all heads, or of as many of the clearest as the screen holds, where nothing else was asked for."""
     shown = _shown(table, options)
-    return HeadList(
+    whole = HeadList(
         title=options.look.title or _title(scope),
         caption=_caption(scope, table),
         remarks=(*_shown_remarks(shown), *_table_remarks(table), *_recording_remarks(scope)),
         look=options.look,
         table=table,
         summary=_summary(table, shown),
+    )
+    fits = options.medium.fits
+    if fits is None or options.all or options.sort is not None or options.top is not None or fits(whole):
+        return whole
+    clearest = clearest_first((row, row.first_pattern) for row in table.rows)
+    most = min(len(clearest) - 1, options.look.height or 0)
+    fewer = (_shortened(whole, clearest[:count], scope, shown) for count in range(most, 0, -1))
+    return next(filter(fits, fewer), whole)
+
+
+def _shortened(whole: HeadList, rows: list[HeadRow], scope: _Scope, shown: tuple[Metric, ...]) -> HeadList:
+    """The list with these rows alone, and all heads summed up."""
+    table = whole.table
+    does = summed_up(row.first_pattern for row in table.rows)
+    caption = f"What {len(table.rows)} heads do in {model_name(scope.recordings[0])}: {does}; the clearest are listed."
+    remark = "--all lists every head, --sort previous by what goes to the token before."
+    return replace(
+        whole,
+        caption=caption,
+        remarks=(remark, *_shown_remarks(shown)),
+        summary=_summary(replace(table, rows=tuple(rows)), shown),
     )
 
 

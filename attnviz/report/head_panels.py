@@ -3,8 +3,11 @@
 import numpy as np
 
 from attnviz.base.arrays import FloatArray
+from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.report.captions import Notes, head_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.numbers import QUANTITIES, HeadCells
 from attnviz.report.options import ReportOptions
@@ -22,6 +25,21 @@ def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str
         quantities={"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES),
         change=change or {},
     )
+
+
+def titled_panels(
+    recording: Recording,
+    heads: list[ChosenHead],
+    quantities: list[Quantity],
+    options: ReportOptions,
+    notes: Notes,
+) -> list[Panel]:
+    """The panels of these heads, each under its name and what is known of it."""
+    return [
+        panel
+        for head in track(heads, "pooling heads")
+        for panel in head_panels(head, quantities, options, head_title(recording, head, notes))
+    ]
 
 
 def head_panels(

@@ -2,25 +2,27 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
+    Notes,
     cut_remarks,
     group_title,
-    head_title,
     heads_caption,
     mark_remarks,
     panel_remarks,
     recording_remarks,
     report_title,
 )
-from attnviz.report.head_panels import head_cells, head_panels
+from attnviz.report.head_panels import head_cells, head_panels, titled_panels
+from attnviz.report.heads_known import HeadsKnown, what_heads_do
 from attnviz.report.look import Look
 from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions, with_cells
-from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity
+from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.scales import scale_remarks, share_scales
 
@@ -34,32 +36,59 @@ VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
 CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNumbers
 
 
-def build_report(recording: Recording, options: ReportOptions) -> CellReport:
+def build_report(recording: Recording, options: ReportOptions, original: Recording | None = None) -> CellReport:
     """The report of the chosen heads of a recording.
+
+    Args:
+        recording: what is shown.
+        options: how.
+        original: the recording over tokens, where this one is over words: what its heads do is measured there.
 
     Raises:
         AttnvizError: if the selection names what is not there.
     """
-    heads = _ranked(choose(recording, options.selection), options)
+    chosen = choose(recording, options.selection)
     if not options.medium.draws_maps:
-        return _exact_numbers(recording, heads, options)
+        return _exact_numbers(recording, [head for head, _ in ranked(chosen, options)], options)
+    known = what_heads_do(original or recording, options)
+    heads, notes = _noted(chosen, options, known)
     if options.look.drawn_style in ("arcs", "text"):
         from attnviz.report.arcs_and_text import arcs_report, text_report
 
         draw = arcs_report if options.look.drawn_style == "arcs" else text_report
-        return draw(recording, heads, options)
+        return draw(recording, heads, options, notes)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
-    return (_thumbnails if _are_too_many(heads, options) else _heatmaps)(recording, heads, options)
+    if not _are_too_many(heads, options):
+        return _heatmaps(recording, heads, options, notes)
+    overview = partial(_thumbnails, recording, heads, options, known)
+    if known is None or options.medium.fits is None or options.all:
+        return overview()
+    from attnviz.report.clearest import screenful
+
+    return screenful(recording, heads, options, known, overview)
 
 
-def _ranked(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
+def _noted(
+    chosen: list[ChosenHead], options: ReportOptions, known: HeadsKnown | None
+) -> tuple[list[ChosenHead], Notes]:
+    """The heads in their order, and what their headings say: the number that they are ordered by, or what they do."""
+    if options.sort is None:
+        return [head for head, _ in ranked(chosen, options)], {} if known is None else known.notes
+    metric = options.sort.removeprefix("-")
+    heads = ranked(chosen, options)
+    return [head for head, _ in heads], {head.key: f"{metric} {value:.2f}" for head, value in heads}
+
+
+def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
     """The heads, the first of them by a metric where one orders them: else no metrics are imported."""
     if options.sort is None and options.top is None:
-        return heads
-    from attnviz.metrics.head_table import rank_heads
+        return [(head, math.nan) for head in heads]
+    from attnviz.metrics.head_table import measured_first, take_first
 
-    return rank_heads(heads, options.sort, options.top)
+    if options.sort is None:
+        return [(head, math.nan) for head in take_first(heads, [], None, options.top)]
+    return measured_first(heads, options.sort, options.top)
 
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:
@@ -69,8 +98,8 @@ def share_page(options: ReportOptions, panels: int) -> ReportOptions:
     return with_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
 
 
-def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> Heatmaps:
-    panels = _titled_panels(recording, heads, [PERCENT], share_page(options, len(heads)))
+def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+    panels = titled_panels(recording, heads, [PERCENT], share_page(options, len(heads)), notes)
     colored = share_scales(panels, options.look)
     return Heatmaps(
         title=report_title(recording, options.look),
@@ -84,7 +113,7 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
 
 def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
     quantities = TABLE_QUANTITIES[table]
-    panels = _titled_panels(recording, heads, quantities, share_page(options, len(heads) * len(quantities)))
+    panels = titled_panels(recording, heads, quantities, share_page(options, len(heads) * len(quantities)), {})
     colored = share_scales(panels, options.look)
     return NumberTables(
         title=report_title(recording, options.look),
@@ -95,16 +124,6 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
         look=options.look,
         about={"recording": origin(recording)},
     )
-
-
-def _titled_panels(
-    recording: Recording, heads: list[ChosenHead], quantities: list[Quantity], options: ReportOptions
-) -> list[Panel]:
-    return [
-        panel
-        for head in track(heads, "pooling heads")
-        for panel in head_panels(head, quantities, options, head_title(recording, head))
-    ]
 
 
 def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
@@ -124,21 +143,24 @@ def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
     return not chosen and len(heads) > MAX_UNCHOSEN_MAPS
 
 
-def _thumbnails(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> Thumbnails:
+def _thumbnails(
+    recording: Recording, heads: list[ChosenHead], options: ReportOptions, known: HeadsKnown | None
+) -> Thumbnails:
     small = _thumbnail_options(heads, options)
     panels = [
         panel
         for head in track(heads, "pooling heads")
         for panel in head_panels(head, [PERCENT], small, head.name, group=group_title(recording, head.maps))
     ]
-    example = max(panels, key=lambda panel: panel.peak).title
+    example = max(panels, key=lambda panel: panel.peak).title if known is None else known.clearest[0].head.name
     colored = share_scales(panels, options.look)
     return Thumbnails(
         title=report_title(recording, options.look),
         panels=colored,
         caption=heads_caption(recording, heads, panels),
         remarks=(
-            f"One head opens with --heads {example}, a layer with --layers {example.split('.')[0]} --heads 0-3.",
+            *(() if known is None else (known.sentence,)),
+            *(() if options.medium.one_page else (_opening_remark(heads, example),)),
             *panel_remarks(panels),
             *scale_remarks(options.look, colored),
             *recording_remarks(recording),
@@ -146,6 +168,14 @@ def _thumbnails(recording: Recording, heads: list[ChosenHead], options: ReportOp
         look=options.look,
         about={"recording": origin(recording)},
     )
+
+
+def _opening_remark(heads: list[ChosenHead], example: str) -> str:
+    """How a head and a layer of these are shown large."""
+    layer = example.partition(".")[0]
+    many = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
+    some = f" --heads 0-{MAX_UNCHOSEN_MAPS - 1}" if many else ""
+    return f"One head opens with --heads {example}, a layer with --layers {layer}{some}."
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions) -> ReportOptions:

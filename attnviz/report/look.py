@@ -46,6 +46,7 @@ class Look:
 
     Attributes:
         width: columns of the terminal.
+        height: lines of it that are seen at once; ``None`` where there is no end to them, as in a file.
         colors: how many colours the terminal has: 16777216, 256, or 0 for none.
         frame: width and height in inches of the place that a figure fills, instead of its size.
 
@@ -104,6 +105,7 @@ class Look:
     transparent: Annotated[bool, Option("Leave a figure without a background.")] = False
     max_size: Annotated[str, Option("Of a page, as 50MB: longer maps are pooled to fit.", inspector=False)] = "50MB"
     width: int = 80
+    height: int | None = None
     colors: int = 0
     frame: tuple[float, float] | None = None
 
@@ -247,6 +249,7 @@ def on_terminal(look: Look) -> Look:
     return replace(
         look,
         width=max(console.width, 20),
+        height=console.height if sys.stdout.isatty() else None,
         colors=0 if console.no_color or look.ascii else colors,
         ascii=look.ascii or encoding != "utf8",
     )

@@ -1,15 +1,23 @@
 """What a user may choose about a report."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import Option, listed
 from attnviz.report.look import Look
 from attnviz.text.selection import Grouping, Selection
 
+if TYPE_CHECKING:
+    from attnviz.report.report import Report
+
 TABLES = ("scores", "weights", "both")
 Table = Annotated[str | None, Option("Print the numbers: scores, weights or both.", panel="Look", names=listed(TABLES))]
+
+All = Annotated[
+    bool, Option("Show every head of many, and not the clearest alone: as thumbnails, or a row each.", panel="Select")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +30,7 @@ class Medium:
         one_page: whether all maps share that room.
         draws_maps: whether maps are drawn at all; else the medium takes the exact numbers of every head.
         lists_heads: whether a table of heads is a row a head, and not the atlas.
+        fits: whether a report is seen at once; ``None`` where there is room for all.
     """
 
     max_cells: int = 1024
@@ -29,6 +38,7 @@ class Medium:
     one_page: bool = False
     draws_maps: bool = True
     lists_heads: bool = False
+    fits: "Callable[[Report], bool] | None" = None
 
 
 def _metrics() -> dict[str, str]:
@@ -76,6 +86,7 @@ class TableOptions(TypedDict, total=False):
     reduce: str | None
     residual: float
     table: str | None
+    all: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,6 +97,7 @@ class ReportOptions(Reduction, Rank):
         selection: which layers, heads, queries and keys.
         grouping: which tokens.
         table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
+        all: every head, where a screen would show the clearest.
         look: how it is drawn.
         medium: where it is drawn.
     """
@@ -93,6 +105,7 @@ class ReportOptions(Reduction, Rank):
     selection: Selection = field(default_factory=Selection)
     grouping: Grouping = field(default_factory=Grouping)
     table: Table = None
+    all: All = False
     look: Look = field(default_factory=Look)
     medium: Medium = field(default_factory=Medium)
 

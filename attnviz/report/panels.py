@@ -16,6 +16,7 @@ from attnviz.text.tokens import Tokens
 
 MAX_DECIMALS = 6  # of a number in a cell
 TIMES = "×"
+NOTE = " · "  # between a head and what is known of it, in a title
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Panel:
     """One matrix as it is drawn.
 
     Attributes:
-        title: over it, such as ``head 0.3``.
+        title: over it, such as ``head 0.3``, or ``head 0.3 · previous token 0.98``.
         values: ``(rows, columns)``.
         visible: ``(rows, columns)``; a cell that is not visible is drawn as absent.
         rows: the queries.
@@ -153,6 +154,11 @@ class Panel:
     seen: FloatArray | None = None
     decimals: int | None = None
     lift: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its title without what is known of the head."""
+        return self.title.partition(NOTE)[0]
 
     @property
     def pooled(self) -> bool:

@@ -70,7 +70,8 @@ def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> No
 
 def test_show_draws_the_heads_that_rank_first() -> None:
     report = drawn(build_report(known_recording(), ReportOptions(sort="previous", top=1)))
-    assert [panel.title for panel in report.panels] == ["head 1.2"]
+    assert [panel.title for panel in report.panels] == ["head 1.2 · previous 0.91"]
+    assert "head 1.2 in" in report.caption
 
 
 def test_ranking_without_a_metric_keeps_the_order() -> None:

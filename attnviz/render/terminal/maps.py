@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 from attnviz.render.terminal.cells import CellGrid, block_cells, half_cells, number_cells
 from attnviz.render.terminal.lines import Line, Span, fit, right, widest
 from attnviz.report.look import Look
-from attnviz.report.panels import Axis, Panel
+from attnviz.report.panels import NOTE, Axis, Panel
 
 PANEL_GAP_COLUMNS = 3  # columns between panels
 MAX_HEADER_LINES = 10  # lines of key labels written downwards
@@ -107,7 +107,8 @@ def _panel_lines(panel: Panel, grid: CellGrid, look: Look, labelled: bool) -> li
     """One panel: its title, the key labels, and the rows, all of the same width."""
     width = len(panel.columns.labels) * grid.cell
     margin = Span(" " * (grid.labels + 1)) if labelled else Span("")
-    lines = [[margin, Span(fit(panel.title, width), style="bold")]]
+    titles = [panel.title] if cell_len(panel.title) <= width else panel.title.split(NOTE)
+    lines = [[margin, Span(fit(title, width), style="bold")] for title in titles]
     lines += [[margin, Span(text)] for text in _header(panel.columns, grid, width)]
     draw_row = number_cells if grid.numbers else half_cells if grid.rows_a_line == 2 else block_cells
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):

@@ -27,7 +27,7 @@ def report_at(width: int, colors: int = 0, text: str = "Life is short", **option
     look = Look(width=width, colors=colors, ascii=bool(options.pop("ascii", False)))
     causal, heads = bool(options.pop("causal", False)), int(str(options.pop("heads", 2)))
     tokens = tokenize(text)
-    recording = Recording(maps=(random_maps(tokens, heads=heads, causal=causal),), model="a model")
+    recording = Recording(maps=(random_maps(tokens, heads=heads, causal=causal),), model="a model", untrained=True)
     chosen = ReportOptions(look=look, medium=medium_of(".txt", look), **options)  # type: ignore[arg-type]
     return drawn(build_report(recording, chosen))
 
@@ -56,6 +56,14 @@ def test_no_text_sends_a_control_character_or_breaks_a_line(text: str) -> None:
     drawn = text_of(report_at(60, 0, text))
     assert not any(ord(character) < 32 and character != "\n" for character in drawn)
     assert max(map(cell_len, drawn.splitlines())) <= 60
+
+
+def test_what_a_head_does_stands_in_a_second_line_where_the_first_is_full() -> None:
+    report = report_at(80)
+    panels = tuple(replace(panel, title=f"{panel.title} · own token 0.50") for panel in report.panels)
+    lines = plain(replace(report, panels=panels))
+    assert lines[2].split() == ["head", "0.0", "head", "0.1"]
+    assert lines[3].split() == ["own", "token", "0.50"] * 2
 
 
 def test_percentages_stand_at_their_query_and_key() -> None:

@@ -1,0 +1,114 @@
+"""The first answer about many heads: a screenful that finds what they do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import medium_of
+from attnviz.render.terminal.draw import report_lines
+from attnviz.report.build import build_report
+from attnviz.report.head_atlas import heads_report
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import HeadList, Heatmaps, Report, Thumbnails
+from attnviz.text.selection import Grouping
+from attnviz.text.tokens import tokenize
+from tests.conftest import random_maps
+
+LAYERS, HEADS = 6, 12
+SENTENCE = "The nurse in the store said that she was right"
+
+
+def many_heads(text: str = SENTENCE, untrained: bool = False) -> Recording:
+    """72 heads of which 2.7 looks at the token before, 3.1 and 3.2 at the first, and the others here and there."""
+    tokens = tokenize(text)
+    maps = [random_maps(tokens, layer=layer, heads=HEADS, peak=1.5) for layer in range(LAYERS)]
+    count = len(tokens)
+    before = np.eye(count, k=-1, dtype=np.float32)
+    before[0, 0] = 1
+    first = np.zeros((count, count), dtype=np.float32)
+    first[:, 0] = 1
+    for layer, head, weights in ((2, 7, before), (3, 1, first), (3, 2, first)):
+        held = maps[layer].weights.copy()
+        held[head] = weights
+        maps[layer] = replace(maps[layer], weights=held)
+    return Recording(maps=tuple(maps), model="a model", untrained=untrained)
+
+
+def on_screen(recording: Recording, width: int = 80, height: int = 24, **options: object) -> Report:
+    look = Look(width=width, height=height, colors=2**24)
+    return build_report(recording, ReportOptions(look=look, medium=medium_of(".txt", look), **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["Life is short", SENTENCE, "so it goes on and on " * 4, "so it goes " * 60], ids=len)
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (100, 30)])
+def test_first_answer_fits_the_screen(text: str, width: int, height: int) -> None:
+    assert len(report_lines(on_screen(many_heads(text), width, height))) < height
+
+
+def test_the_previous_token_head_is_drawn_first_under_what_it_does() -> None:
+    report = on_screen(many_heads())
+    assert isinstance(report, Heatmaps)
+    assert report.panels[0].title == "head 2.7 · previous token 1.00"
+    assert "sink: The 1.00" in "".join(panel.title for panel in report.panels)
+    assert "72 heads of a model: 1 previous token, " in report.caption
+    assert "2 sinks on The" in report.caption
+    assert "--all draws every head, --heads 2.7 one" in report.remarks[0]
+
+
+def test_a_short_text_is_drawn_whole_and_of_a_longer_one_the_caption_says_what_is_left_out() -> None:
+    short, longer = on_screen(many_heads("Life is short")), on_screen(many_heads(SENTENCE))
+    assert isinstance(short, Heatmaps)
+    assert isinstance(longer, Heatmaps)
+    assert short.panels[0].values.shape == (3, 3)
+    rows = longer.panels[0].values.shape[0]
+    assert rows == 10 or f"over the first {rows} of 10 tokens" in longer.caption
+
+
+def test_all_heads_are_thumbnails_where_asked_for_and_where_the_screen_holds_them() -> None:
+    assert isinstance(on_screen(many_heads(), all=True), Thumbnails)
+    assert isinstance(on_screen(many_heads(), 160, 70), Thumbnails)
+    in_file = build_report(many_heads(), ReportOptions(medium=medium_of(".txt", Look())))
+    assert isinstance(in_file, Thumbnails)
+    assert in_file.remarks[0].startswith("What they do: 1 previous token, ")
+
+
+def test_chosen_heads_are_drawn_as_chosen_and_random_weights_have_no_clearest_head() -> None:
+    assert isinstance(on_screen(many_heads(untrained=True)), Thumbnails)
+    chosen = on_screen(many_heads(), sort="previous", top=2)
+    assert isinstance(chosen, Heatmaps)
+    assert chosen.panels[0].name == "head 2.7"
+
+
+def test_a_list_of_many_heads_shows_the_clearest_and_sums_up_the_rest() -> None:
+    look = Look(width=80, height=24)
+    options = ReportOptions(look=look, medium=medium_of(".txt", look))
+    report = heads_report((many_heads(),), options)
+    assert isinstance(report, HeadList)
+    assert len(report_lines(report)) < 24
+    assert report.summary.rows[0][:2] == ("2.7", "previous token 1.00")
+    assert "1 previous token" in report.caption
+    assert len(report.table.rows) == LAYERS * HEADS
+    whole = heads_report((many_heads(),), replace(options, all=True))
+    assert isinstance(whole, HeadList)
+    assert len(whole.summary.rows) == LAYERS * HEADS
+
+
+def test_patterns_are_those_of_tokens_where_words_are_drawn() -> None:
+    report = on_screen(many_heads(), grouping=Grouping(words=True))
+    assert isinstance(report, Heatmaps)
+    assert report.panels[0].title == "head 2.7 · previous token 1.00"
+
+
+def test_long_maps_are_measured_over_some_of_their_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = many_heads("so it goes on " * 50)
+    whole = sum(len(maps.query_tokens) ** 2 * HEADS for maps in recording.maps)
+    monkeypatch.setattr("attnviz.metrics.head_patterns.MAX_MEASURED_CELLS", whole // 4)
+    report = on_screen(recording)
+    assert isinstance(report, Heatmaps)
+    assert report.panels[0].title.startswith("head 2.7 · previous token 1.00")
+    assert "(measured over one in 4 blocks of queries)" in report.caption
+    monkeypatch.setattr("attnviz.metrics.head_patterns.MAX_MEASURED_CELLS", whole // 40)
+    assert isinstance(on_screen(recording), Thumbnails)
