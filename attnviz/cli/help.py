@@ -71,7 +71,8 @@ class Program(TyperGroup):
         _write_start(self, ctx, formatter)
         commands = [(name, self.commands[name].get_short_help_str(limit=200)) for name in self.list_commands(ctx)]
         _write_table(formatter, "Commands", commands)
-        formatter.write(f"\n{GUIDE}\n")
+        formatter.write_paragraph()
+        formatter.write(f"{GUIDE}\n")
 
 
 class HelpEntry(NamedTuple):
@@ -124,21 +125,23 @@ def declared_of(command: Any) -> Mapping[str, Declared]:
 
 def _write_start(command: Any, context: Any, formatter: Any) -> None:
     command.format_usage(context, formatter)
-    formatter.write(f"\n{command.help.strip()}\n")
+    formatter.write_paragraph()
+    formatter.write_text(command.help)
     if lines := EXAMPLES.get(command.name or "attnviz"):
-        formatter.write("\n" + _heading("Examples"))
+        _write_heading(formatter, "Examples")
         formatter.write("".join(f"  {line}\n" for line in lines))
 
 
 def _write_table(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
-    formatter.write("\n" + _heading(title))
+    _write_heading(formatter, title)
     formatter.indent()
     formatter.write_dl(rows, col_max=26)
     formatter.dedent()
 
 
-def _heading(title: str) -> str:
-    return typer.style(f"{title}:", bold=True) + "\n"
+def _write_heading(formatter: Any, title: str) -> None:
+    formatter.write_paragraph()
+    formatter.write_heading(typer.style(title, bold=True))
 
 
 def _panels(command: Any, context: Any) -> dict[str, list[HelpEntry]]:

@@ -31,7 +31,6 @@ class ModelSettings:
         AttnvizError: for a number out of range, heads that do not divide the width, or a name not known.
     """
 
-    context: Annotated[str | None, Option("Attend to this text instead (cross-attention): keys and values.")] = None
     tokenizer: Annotated[str, Option("word, char, byte, or the path of a tokenizer.json.", panel=UNTRAINED)] = "word"
     model: Annotated[
         str,
@@ -45,6 +44,7 @@ class ModelSettings:
         str | None, Option("Of an encoder-decoder: encoder, decoder or cross.", OneOf(ATTENTION_PARTS, named=option))
     ] = None
     pair: Annotated[str | None, Option("A second text beside the first, as a pair for BERT.")] = None
+    context: Annotated[str | None, Option("Attend to this text instead (cross-attention): keys and values.")] = None
     chat: Annotated[bool, Option("Set the text in the model's chat template.")] = False
     generate: Annotated[int, Option("Let the model write this many tokens first.", within(0, MAX_GENERATED_TOKENS))] = 0
     device_map: Annotated[str | None, Option("auto spreads a large model over devices (accelerate).")] = None
