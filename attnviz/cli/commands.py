@@ -1,7 +1,9 @@
 """The command line: parses, calls, writes, and picks the exit code."""
 
 import os
+import sys
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -275,6 +277,20 @@ def options(
     context.default_map = {context.invoked_subcommand: values}
 
 
+def program(words: Sequence[str]) -> typer.Typer:
+    """The command line with the one command that the words begin with, or with all: each takes its time to build."""
+    named = [
+        each
+        for each in app.registered_commands
+        if words and words[0] == (each.name or getattr(each.callback, "__name__", ""))
+    ]
+    if not named:
+        return app
+    alone = copy(app)
+    alone.registered_commands = named
+    return alone
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 done, 1 refused, 2 usage, 130 interrupted.
 
@@ -282,7 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows the program's name; ``None`` takes the process's own.
     """
     try:
-        return app(args=arguments, prog_name="attnviz", standalone_mode=False) or 0
+        words = sys.argv[1:] if arguments is None else [*arguments]
+        return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
         remark(with_origin(error.worded(flag)))
         return 1

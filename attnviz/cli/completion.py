@@ -1,5 +1,6 @@
 """What a shell completes: names of options' values, suffixes of files, and the heads of a recording."""
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -8,11 +9,17 @@ import typer
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import Option
 
+ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # which typer names after the program
 Completer = Callable[[typer.Context, str], list[str]]
 
 
 def completer(name: str, option: Option) -> Completer | None:
-    """What completes the value of an option; ``None`` leaves it to the shell, which knows files."""
+    """What completes the value of an option; ``None`` leaves it to the shell, which knows files.
+
+    Typer looks into each of them when it builds a command, so there are none but where a shell asks.
+    """
+    if ASKED_BY_SHELL not in os.environ:
+        return None
     if name in SPECIAL:
         return SPECIAL[name]
     if not option.takes_names:
