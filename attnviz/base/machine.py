@@ -101,16 +101,76 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def available_memory() -> int | None:
-    """Bytes of main memory that can still be taken, or ``None`` where the system does not say."""
+    """Bytes of main memory that this process can still take, or ``None`` where the system does not say.
+
+    The least of what the machine has, what is left to its control groups (a container's limits), and what the limits of
+    the process (``ulimit -v``, ``ulimit -d``) leave.
+    """
+    known = [free for free in (_machine_memory(), *_group_memory(), *_process_memory()) if free is not None]
+    return max(min(known), 0) if known else None
+
+
+def _machine_memory() -> int | None:
     import os
 
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
+    free = _fields("/proc/meminfo").get("MemAvailable")
+    if free is not None:
+        return free * 1024
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def _group_memory(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup") -> list[int]:
+    """What each control group that this process is in has left, and those that these are in (versions 2 and 1)."""
+    left = []
+    for line in _lines(groups):
+        _, controllers, path = line.rstrip().split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        folder = f"{root}/memory" if controllers else root
+        limit, used = ("limit_in_bytes", "usage_in_bytes") if controllers else ("max", "current")
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for count in range(len(parts) + 1):
+            group = "/".join([folder, *parts[:count]])
+            most, taken = _number(f"{group}/memory.{limit}"), _number(f"{group}/memory.{used}")
+            if most is not None and taken is not None:
+                reclaimed = _fields(f"{group}/memory.stat").get("inactive_file", 0)  # of files, which make room
+                left.append(most - taken + reclaimed)
+    return left
+
+
+def _process_memory() -> list[int]:
+    """What the limits of this process's address space and data leave it."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return []
+    status = _fields("/proc/self/status")
+    left = []
+    for limit, held in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        most = resource.getrlimit(limit)[0]
+        if most != resource.RLIM_INFINITY:
+            left.append(most - status.get(held, 0) * 1024)
+    return left
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.readlines()
+    except OSError:
+        return []
+
+
+def _number(path: str) -> int | None:
+    """The number in a file; ``None`` where there is none, such as ``max``."""
+    text = "".join(_lines(path)).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _fields(path: str) -> dict[str, int]:
+    """The numbers of a file of lines such as ``VmSize:  123 kB``, by their names."""
+    fields = (line.replace(":", " ").split() for line in _lines(path))
+    return {field[0]: int(field[1]) for field in fields if len(field) > 1 and field[1].isdecimal()}

@@ -23,9 +23,10 @@ from attnviz.explain.weights import (
     explain_softmax,
 )
 from attnviz.models.computation import Computation
+from attnviz.report.captions import MAX_TITLE_CHARACTERS
 from attnviz.report.look import Look
 from attnviz.text.selection import refuse_missing
-from attnviz.text.tokens import visible_label
+from attnviz.text.tokens import start_of
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 TRAINED = "Trained to go on with segments of random bytes that are said again, and on no language."
@@ -60,7 +61,7 @@ def explain(
         for name, explain_step in STEPS.items()
         if step in (None, name) and (name != COMPOSITION or computation.parts)
     ]
-    words = " ".join(visible_label(word) for word in computation.tokens.text.split())
+    words = start_of(computation.tokens.text, MAX_TITLE_CHARACTERS)
     look = look or Look()
     return Explanation(
         title=look.title or words,

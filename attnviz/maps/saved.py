@@ -92,7 +92,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
         settings=entry.take("settings", dict),
         seed=None if entry.value.get("seed") is None else entry.count("seed", 2**64),
         version=entry.line("version"),
-        remarks=entry.lines("remarks"),
+        remarks=entry.sentences("remarks"),
     )
 
 

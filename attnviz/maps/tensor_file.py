@@ -17,6 +17,7 @@ from attnviz.base.reading import refuse_deep
 METADATA_KEY = "attnviz"  # of the header
 DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "bool": "BOOL"}
 MAX_COUNT = 1_000_000_000  # of whatever a header counts
+MAX_SHOWN_CHARACTERS = 100_000  # of a name or of all remarks, which are shown whole
 MAX_DEPTH = 20  # levels of JSON within a value
 MAX_HEADER_BYTES = 100_000_000  # that safetensors reads
 MAX_CHECKED_BYTES = 256_000_000  # of arrays that are read whole when a file is opened, to compare their checksums
@@ -177,6 +178,7 @@ class Entry:
     def line(self, name: str) -> str:
         """A text that can be printed as it is."""
         value = self.take(name, str)
+        self._refuse_long(name, value)
         if not is_printable(value):
             raise self.refusal(f"has control characters in {name!r}")
         return value
@@ -187,6 +189,16 @@ class Entry:
         if not all(type(text) is str and is_printable(text) for text in texts):
             raise self.refusal(f"has {name!r} that are no texts, or hold control characters")
         return tuple(texts)
+
+    def sentences(self, name: str) -> tuple[str, ...]:
+        """The same, as few and short as can be shown."""
+        texts = self.lines(name)
+        self._refuse_long(name, "".join(texts) + " " * len(texts))
+        return texts
+
+    def _refuse_long(self, name: str, value: str) -> None:
+        if len(value) > MAX_SHOWN_CHARACTERS:
+            raise self.refusal(f"has {len(value)} characters in {name!r}, and at most {MAX_SHOWN_CHARACTERS} are read")
 
     def entry(self, name: str) -> "Entry":
         """An object within this one."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnviz.models.long_attention import Attention
     from attnviz.text.tokens import Tokens
 
+MASK_BYTES = 4  # of a cell, while it is worked out
 MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are in memory together
 
 
@@ -81,6 +82,7 @@ class SeededSource(AbstractSource):
             maps = self._factored_maps(queries[0], keys[0], selection)
             remarks: tuple[str, ...] = ()
         else:
+            self._refuse_size(queries, keys, selection)
             maps, remarks = self._dense_maps(pad_texts(queries, keys, self.settings.causal), selection)
         return Recording(
             maps=maps,
@@ -99,17 +101,10 @@ class SeededSource(AbstractSource):
             AttnvizError: if the text has no tokens, or there is no such layer.
         """
         refuse_missing((layer,), tuple(range(self.settings.num_layers)), "layer")
-        batch = self.prepare([text])
-        self._refuse_size(batch, Selection(layers=(layer,)))
+        queries, keys = self._tokens([text])
+        self._refuse_size(queries, keys, Selection(layers=(layer,)))
+        batch = pad_texts(queries, keys, self.settings.causal)
         return _computation(self.settings, layer, batch, self.run(batch, [layer])[layer])
-
-    def prepare(self, texts: Sequence[str]) -> PaddedBatch:
-        """The tokens of the texts (and the context), numbered together, padded, and which cells are visible.
-
-        Raises:
-            AttnvizError: if a text has no tokens.
-        """
-        return pad_texts(*self._tokens(texts), self.settings.causal)
 
     def _tokens(self, texts: Sequence[str]) -> "tuple[list[Tokens], list[Tokens]]":
         """The tokens of the texts, and those that each attends to."""
@@ -134,7 +129,6 @@ class SeededSource(AbstractSource):
 
     def _dense_maps(self, batch: PaddedBatch, selection: Selection) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
         """One LayerMaps a layer and text, and remarks about them."""
-        self._refuse_size(batch, selection)
         layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
         runs = self.run(batch, layers)
         maps = [
@@ -150,6 +144,7 @@ class SeededSource(AbstractSource):
 
         from attnviz.models.long_attention import attend
 
+        self._refuse_length(max(len(queries), len(keys)))
         layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
         maps = []
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -242,16 +237,30 @@ class SeededSource(AbstractSource):
                 f"{needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; fewer or narrower layers work"
             )
 
-    def _refuse_size(self, batch: PaddedBatch, selection: Selection) -> None:
-        texts, queries, keys = batch.visible.shape
+    def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
+        """Raises AttnvizError where maps, or the mask that comes before them, would take more memory than there is."""
+        rows, columns = (max(map(len, each)) for each in (queries, keys))
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
         kept = 3 if self.settings.dropout else 2  # of a layer: scores, weights and those after dropout
-        needed = (MAPS_AT_ONCE + kept * layers) * self.settings.num_heads * texts * queries * keys * 4
+        maps = (MAPS_AT_ONCE + kept * layers) * self.settings.num_heads * 4
+        needed = (maps + MASK_BYTES) * len(queries) * rows * columns
+        free = available_memory()
+        if free is not None and needed > free:
+            many = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
+            raise AttnvizError(
+                f"{self.settings.num_heads} heads x {many} tokens would take {needed / 1e9:.1f} GB of memory "
+                f"and {free / 1e9:.1f} GB is free; fewer heads, layers or tokens work"
+            )
+
+    def _refuse_length(self, tokens: int) -> None:
+        """Raises AttnvizError where what maps are computed from would take more memory than there is."""
+        of_heads = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
+        needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + of_heads) * tokens * 4
         free = available_memory()
         if free is not None and needed > free:
             raise AttnvizError(
-                f"{self.settings.num_heads} heads x {queries} tokens would take {needed / 1e9:.1f} GB of memory "
-                f"and {free / 1e9:.1f} GB is free; fewer heads, layers or tokens work"
+                f"queries and keys of {tokens} tokens would take {needed / 1e9:.1f} GB of memory and "
+                f"{free / 1e9:.1f} GB is free; a shorter text, or fewer or narrower layers work"
             )
 
     def _maps(self, layer: int, call: "Attended", batch: PaddedBatch, item: int, selection: Selection) -> "DenseMaps":

@@ -17,6 +17,7 @@ from attnviz.text.landmarks import LANDMARKS
 MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MAX_NAMED_PANELS = 6  # one by one
 MAX_TITLE_CHARACTERS = 200  # characters; each medium cuts it to its own room
+MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, for a title
 MAX_TOKEN_CHARACTERS = 60  # characters of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries and keys stand
 SINGULAR = {"queries": "query"}
@@ -26,14 +27,12 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 def text_title(recording: Recording) -> str:
     """The recording's text, or texts, on one line, or its model where there is no text."""
-    from attnviz.text.tokens import visible_label
+    from attnviz.text.tokens import start_of
 
     texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
-    words = " · ".join(filter(None, (" ".join(texts[item].split()) for item in sorted(texts))))
-    shown = " ".join(visible_label(word) for word in words.split(" "))
-    return (
-        shown if len(shown) <= MAX_TITLE_CHARACTERS else f"{shown[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
-    ) or recording.model
+    first = sorted(texts)[:MAX_TITLE_CHARACTERS]
+    words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
+    return start_of(words, MAX_TITLE_CHARACTERS) or recording.model
 
 
 def report_title(recording: Recording, look: Look) -> str:

@@ -22,6 +22,8 @@ TOKENIZERS = ("word", "char", "byte")
 SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
+MAX_LABEL_CHARACTERS = 200  # of a label, whose middle is left out; the text has the token whole
+MAX_TOKENS = 4_000_000  # of a text: beyond it their labels alone take gigabytes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,7 +33,7 @@ class Tokens:
     Attributes:
         text: the text itself.
         ids: ``(tokens,)``, the number of each token in its vocabulary; -1 where it has none.
-        labels: one readable label a token, made safe to print.
+        labels: one readable label a token, made safe to print and not long.
         offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal where a token stands for none.
         words: ``(tokens,)``, which word (split at white space) a token belongs to; -1 for none.
         special: ``(tokens,)``, true for tokens that the tokenizer added, such as ``[CLS]``.
@@ -49,8 +51,8 @@ class Tokens:
     def __post_init__(self) -> None:
         count = len(self.labels)
         refuse_surrogates(self.text)
-        if not "".join(self.labels).isprintable():
-            object.__setattr__(self, "labels", tuple(map(printable, self.labels)))
+        if not "".join(self.labels).isprintable() or max(map(len, self.labels), default=0) > MAX_LABEL_CHARACTERS:
+            object.__setattr__(self, "labels", tuple(map(readable_label, self.labels)))
         for name in ("ids", "words", "special", "segments"):
             if getattr(self, name).shape != (count,):
                 raise AttnvizError(f"tokens: {count} labels but {name} of shape {getattr(self, name).shape}")
@@ -127,11 +129,15 @@ def tokenize(text: str, tokenizer: str = "word", among: str | None = None) -> To
         AttnvizError: if the text has no tokens, or the tokenizer is not known or cannot be read.
     """
     refuse_surrogates(text)
+    if len(text) > MAX_TOKENS and tokenizer in ("char", "byte"):
+        raise AttnvizError(f"the text has {len(text)} characters, more than the {MAX_TOKENS} tokens that are read")
     encoder = _encoder(text if among is None else among, tokenizer)
     encoding = encoder.encode(text)
     if not encoding.ids:
         shown = "an empty text" if not text else "only white space" if not text.strip() else repr(text[:40])
         raise AttnvizError(f"no tokens in {shown} for the {tokenizer} tokenizer; give a text with at least one word")
+    if len(encoding.ids) > MAX_TOKENS:
+        raise AttnvizError(f"the text has {len(encoding.ids)} tokens, more than the {MAX_TOKENS} that are read")
     return tokens_of_encoding(text, encoding)
 
 
@@ -179,6 +185,18 @@ def visible_label(piece: str) -> str:
     shown = "".join(_visible_character(piece, index) for index in range(len(piece)))
     starts_combining = bool(piece) and unicodedata.category(piece[0]).startswith("M")
     return DOTTED_CIRCLE + shown if starts_combining else shown
+
+
+def readable_label(label: str) -> str:
+    """The label as it can be printed, its middle left out where it is long."""
+    return _short(printable(_short(label)))
+
+
+def start_of(text: str, characters: int) -> str:
+    """The first words of a text, on one line and made visible, cut where they are longer than so many characters."""
+    words = " ".join(text.lstrip()[: 4 * characters].split())
+    shown = " ".join(map(visible_label, words.split(" ")))
+    return shown if len(shown) <= characters else f"{shown[: characters - 1].rstrip()}…"
 
 
 def refuse_surrogates(text: str) -> None:
@@ -234,15 +252,22 @@ def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str
     """One label a token; tokens that share the characters of one offset are numbered: ``é 1/2``, ``é 2/2``."""
     labels: list[str] = []
     start = 0
+    places = list(map(tuple, offsets.tolist()))
     for stop in range(1, len(pieces) + 1):
-        shares = stop < len(pieces) and pieces[stop] and np.array_equal(offsets[stop], offsets[start])
+        shares = stop < len(pieces) and pieces[stop] and places[stop] == places[start]
         if shares:
             continue
-        label = visible_label(pieces[start] or names[start])
+        label = _short(visible_label(_short(pieces[start] or names[start])))
         count = stop - start
         labels += [label] if count == 1 else [f"{label} {part}/{count}" for part in range(1, count + 1)]
         start = stop
     return tuple(labels)
+
+
+def _short(label: str) -> str:
+    """The label, its middle left out where it is long."""
+    half = MAX_LABEL_CHARACTERS // 2 - 1
+    return label if len(label) <= MAX_LABEL_CHARACTERS else f"{label[:half]}…{label[-half:]}"
 
 
 def _words(text: str, pieces: list[str], offsets: IntArray) -> IntArray:

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from attnviz.base.arrays import IntArray
-from attnviz.text.tokens import Tokens, visible_label
+from attnviz.text.tokens import Tokens, readable_label, visible_label
+
+MAX_WORD_CHARACTERS = 1000  # of a word, that are looked at for its label
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +126,7 @@ def _unit_label(tokens: Tokens, start: int, stop: int) -> str:
     if stop - start == 1:
         return tokens.labels[start]
     text = tokens.text[tokens.offsets[start, 0] : tokens.offsets[stop - 1, 1]]
-    return visible_label(text.strip()) or "".join(tokens.labels[start:stop])
+    return readable_label(visible_label(text.strip()[:MAX_WORD_CHARACTERS]) or "".join(tokens.labels[start:stop]))
 
 
 def _spaced(tokens: Tokens, stops: list[int]) -> tuple[bool, ...]:

@@ -19,7 +19,7 @@ from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import DrawnReport
-from attnviz.text.landmarks import landmarks
+from attnviz.text.landmarks import compile_mark, landmarks
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
@@ -68,6 +68,24 @@ def test_landmarks_stand_in_the_order_of_the_text_at_tokens_of_their_own(text: s
     assert places == sorted(set(places))
     assert all(0 <= place < len(tokens) for place in places)
     assert all(label.isprintable() for _, label in landmarks(tokens, mark))
+
+
+def test_a_pattern_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.base.bounded.MAX_SECONDS", 0.3)
+    with pytest.raises(AttnvizError, match=r"the search for mark '\(a\+\)\+\$' does not end in 0\.3 seconds"):
+        landmarks(tokenize("a" * 40 + "!", "char"), "(a+)+$")
+
+
+@pytest.mark.parametrize(
+    "mark", ["(" * 5000, "(" * 200 + ")" * 200 + "[", "a{99999999999}"], ids=["open", "deep", "many"]
+)
+def test_a_pattern_beyond_the_engine_is_one_line(mark: str) -> None:
+    with pytest.raises(AttnvizError, match="is no regular expression"):
+        compile_mark(mark)
+
+
+def test_a_pattern_that_python_may_read_otherwise_some_day_is_no_warning() -> None:
+    assert compile_mark("[[x]]").search("[]")
 
 
 def test_a_broken_pattern_is_refused_in_one_line() -> None:
