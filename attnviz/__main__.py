@@ -5,6 +5,7 @@ import io
 import os
 import sys
 from contextlib import suppress
+from types import TracebackType
 from typing import NoReturn
 
 
@@ -30,6 +31,7 @@ def prepare_process() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's tiles are small: its threads would wait on each other
     os.environ.pop("MPLBACKEND", None)  # of windows, which nothing here opens
     open_closed_streams()
+    sys.excepthook = show_bug
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -46,6 +48,16 @@ def open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
     if sys.stderr is None:
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), "utf-8", "backslashreplace", line_buffering=True)
+
+
+def show_bug(kind: type[BaseException], bug: BaseException, trace: TracebackType | None) -> None:
+    """Prints the traceback of a bug, without what a terminal would obey: an error quotes what it was given."""
+    import traceback
+
+    from attnviz.base.printable import printable
+
+    lines = "".join(traceback.format_exception(kind, bug, trace)).split("\n")
+    print("\n".join(map(printable, lines)), end="", file=sys.stderr)
 
 
 def finish_output() -> None:

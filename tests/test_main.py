@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.__main__ import show_bug
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 
@@ -66,3 +67,9 @@ def test_matplotlib_with_no_home_and_a_backend_that_is_none_leaves_no_folder_and
     result = run("attnviz show run.safetensors --cmap twilight -o x.csv", tmp_path, **environment)
     assert (result.returncode, result.stdout, result.stderr) == (0, "x.csv\n", "")
     assert list(temporary.iterdir()) == []
+
+
+def test_bug_is_shown_without_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[str]) -> None:
+    bug = ValueError("\x1b[31mred\nline")
+    show_bug(ValueError, bug, None)
+    assert capsys.readouterr().err == "ValueError: \\x1b[31mred\nline\n"

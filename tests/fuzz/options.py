@@ -43,7 +43,9 @@ def values(name: str) -> st.SearchStrategy[str]:
     if name in ("--file", "--batch"):
         return st.sampled_from(FILES)
     if name in ("-o", "--output"):
-        return st.sampled_from([word for word in WORDS if word.startswith("x.")] + WORDS[-4:] + ["x" * 300 + ".svg"])
+        return st.sampled_from(
+            ["-"] + [word for word in WORDS if word.startswith("x.")] + WORDS[-4:] + ["x" * 300 + ".svg"]
+        )
     free = st.text(st.characters(exclude_characters="\0"), max_size=20)
     numbers = st.one_of(st.integers(), st.integers(-2, 9), st.floats(), st.just(10**30)).map(str)
     sampled = st.sampled_from([*WORDS, *PATTERNS, *TEXTS])
