@@ -64,6 +64,7 @@ def device_with_room(name: str) -> str:
 
 def describe_devices() -> list[tuple[str, str]]:
     """Each device and what it is."""
+    refuse_little_memory()
     import platform
 
     import torch

@@ -62,6 +62,7 @@ def record_both(
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     if isinstance(text, Path) or isinstance(other, Path):
         return record_each(text, other, settings, selection)
+    from attnviz.base.machine import refuse_little_memory
     from attnviz.models.settings import ModelSettings
     from attnviz.models.sources import open_source, refuse_unused
 
@@ -70,6 +71,7 @@ def record_both(
             raise AttnvizError("nothing to compare; --with-model MODEL or --with TEXT says what changes")
         source = open_source(settings)
         return source.record(text, selection), source.record(other, selection), "another text"
+    refuse_little_memory()
     from attnviz.models.seeded import SeededSource
 
     plain = {name: getattr(ModelSettings, name) for name in CHANGES}

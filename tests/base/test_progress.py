@@ -1,5 +1,7 @@
 """The bar is on standard error, of a terminal alone, and only of work that takes a while."""
 
+import os
+import signal
 import sys
 
 import pytest
@@ -37,6 +39,22 @@ def test_bar_ends_with_work_that_is_interrupted(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         counted.throw(KeyboardInterrupt)
     assert not progress.running
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_cursor_is_shown_again_where_a_signal_ends_the_work(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_terminal(monkeypatch)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    counted = track([1, 2, 3], "counting")
+    try:
+        assert next(counted) == 1
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "\x1b[?25h\n" in capfd.readouterr().err
 
 
 def test_quick_work_shows_none(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
