@@ -16,7 +16,9 @@ from attnviz.capture.readable import apart_from_the_run
 from attnviz.capture.runs import RunCounter
 from attnviz.capture.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
 from attnviz.capture.texts import TextCollector
+from attnviz.capture.token_places import TokenPlaces
 from attnviz.capture.torch_functions import BuildCall, Observer, StopForward
+from attnviz.capture.windows import placed
 from attnviz.maps.recording import Recording
 
 MAX_MAP_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
@@ -63,10 +65,10 @@ class Capture:
         if self.options.stop and self.can_stop:
             raise StopForward(self)
 
-    def enter(self, module: nn.Module) -> None:
+    def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
         """Notes that the thread calls a module."""
         with self.observer.looking():
-            self.runs.enter(module)
+            self.runs.enter(module, inputs)
 
     def start(self, module: nn.Module) -> None:
         """Tells the numbering of a module that is called."""
@@ -103,7 +105,7 @@ class Capture:
             return ForwardPass(
                 self.model,
                 self.options,
-                self.runs.was_called,
+                self.runs,
                 self.head_counts,
                 self.texts,
                 self.other_softmaxes,
@@ -116,6 +118,7 @@ class Capture:
         self.texts.add(self.calls)
         self.calls, self.numbering = [], LayerNumbering(self.modules)
         self.map_shapes.clear()
+        self.observer.places = TokenPlaces()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         if call is None or self._has_many_shapes(site, call):
@@ -125,7 +128,9 @@ class Capture:
         end = self.head_counts[site] = first + call.shape[1]
         heads = self.options.chosen_heads(site.layer, range(first, end))
         if heads:
-            self.calls.append(capture_call(site, heads, call, self.options.dense, first))
+            captured = capture_call(site, heads, call, self.options.dense, first)
+            windows = self.observer.windows
+            self.calls.append((windows and placed(captured, windows)) or captured)
 
     def _first_head(self, site: CallSite) -> int:
         """The number of a call's first head: those of a module's further calls go on where the last one ended."""

@@ -45,6 +45,7 @@ class CapturedCall:
         marks: of its keys.
         first_item: the number of its first text in the recording.
         passes: how many forward passes its rows come from.
+        windows: how many windows of a text were put together.
     """
 
     site: CallSite
@@ -57,6 +58,7 @@ class CapturedCall:
     marks: KeyMarks | None = None
     first_item: int = 0
     passes: int = 1
+    windows: int = 1
 
     @property
     def is_uneven(self) -> bool:

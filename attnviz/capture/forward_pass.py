@@ -9,8 +9,10 @@ from torch import nn
 from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.capture.captured_call import CapturedCall, maps_of
 from attnviz.capture.options import CaptureOptions
+from attnviz.capture.runs import RunCounter
 from attnviz.capture.sites import CallSite
 from attnviz.capture.texts import TextCollector
+from attnviz.capture.windows import window_remarks
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import refuse_missing
@@ -25,7 +27,7 @@ class ForwardPass:
     Attributes:
         model: the model.
         options: what was to be recorded.
-        was_called: whether any of its modules was.
+        runs: the passes of the model.
         head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
         texts: the chosen calls.
         other_softmaxes: chosen calls that are no softmax over queries x keys, and the shape that they compute.
@@ -34,7 +36,7 @@ class ForwardPass:
 
     model: nn.Module
     options: CaptureOptions
-    was_called: bool
+    runs: RunCounter
     head_counts: Mapping[CallSite, int]
     texts: TextCollector
     other_softmaxes: Mapping[CallSite, torch.Size]
@@ -57,7 +59,14 @@ class ForwardPass:
             model=self._name,
             settings={"dtype": dtype},
             version=__version__,
-            remarks=(*self.texts.remarks(), *self._left_out(), *_ran_again(calls), *_uneven(calls), *_pooled(maps)),
+            remarks=(
+                *self.texts.remarks(),
+                *self._left_out(),
+                *_ran_again(calls),
+                *_uneven(calls),
+                *_pooled(maps),
+                *window_remarks(calls, self.runs.texts_of),
+            ),
         )
 
     @property
@@ -102,7 +111,7 @@ class ForwardPass:
             )
         raise AttnvizError(
             f"no attention call in the forward pass of {self._name}; a model with a softmax over queries x keys works"
-            if self.was_called
+            if self.runs.was_called
             else f"{self._name} was not called in the with block; call model(...) there"
         )
 

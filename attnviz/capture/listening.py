@@ -115,10 +115,10 @@ class Listening:
             raise AttnvizError(f"{name} still runs in another thread at the end of the block; wait for it there")
         return heard[0].recording()
 
-    def before(self, module: nn.Module, thread: int, alone: bool) -> None:
+    def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, alone: bool) -> None:
         """Notes that a thread calls a module; ``alone`` says that no block of another thread has it as well."""
         if thread == self.thread:
-            self.own.enter(module)
+            self.own.enter(module, inputs)
         elif thread in self.guests:
             guest = self.guests[thread]
             guest.depth += module is guest.module
@@ -182,7 +182,7 @@ class Listening:
 _blocks: list[Listening] = []  # that are open in any thread, in the order in which they were entered
 
 
-def _before_module(module: nn.Module, inputs: object) -> None:
+def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     """Tells the blocks that may hear it of a module that is called."""
     thread = get_ident()
     hearing = [block for block in _blocks if not block.closed or thread in block.guests]
@@ -190,7 +190,7 @@ def _before_module(module: nn.Module, inputs: object) -> None:
     holding = own or [block for block in hearing if block.modules.holds(module)]
     alone = len({block.thread for block in holding}) == 1
     for block in holding:
-        block.before(module, thread, alone)
+        block.before(module, inputs, thread, alone)
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:

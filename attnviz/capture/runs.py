@@ -1,8 +1,8 @@
 """RunCounter: tells the forward passes of one recording apart by the module that each begins with."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class RunCounter:
@@ -13,7 +13,7 @@ class RunCounter:
 
     Args:
         model: the model.
-        modules: the identities of all of its modules.
+        modules: the names of all of its modules, by identity.
         on_next: called where another pass begins, before any of its modules has run.
         on_start: called with each module that begins to run.
     """
@@ -21,13 +21,14 @@ class RunCounter:
     def __init__(
         self,
         model: nn.Module,
-        modules: Container[int],
+        modules: Mapping[int, str],
         on_next: Callable[[], None],
         on_start: Callable[[nn.Module], None],
     ) -> None:
         self.model, self.modules = model, modules
         self.on_next, self.on_start = on_next, on_start
         self.was_called = False
+        self.batches: dict[str, int] = {}
         self.depth = 0
         self._outermost: int | None = None
         self._attended: set[int | None] = set()
@@ -36,11 +37,12 @@ class RunCounter:
         """Notes that the pass that runs now made an attention call."""
         self._attended.add(self._outermost)
 
-    def enter(self, module: nn.Module) -> None:
+    def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
         """Notes that a module is called."""
         if id(module) not in self.modules:
             return
         self.was_called = True
+        self._note_batch(self.modules[id(module)].partition(".")[0], inputs)
         if not self.depth or module is self.model:  # a pass that was interrupted left its depth behind
             if id(module) in self._attended:
                 self.on_next()
@@ -53,3 +55,14 @@ class RunCounter:
         """Notes that a module has returned, or has raised."""
         if id(module) in self.modules:
             self.depth = max(self.depth - 1, 0)
+
+    def texts_of(self, module: str) -> int | None:
+        """How many texts the model was given at once, or the part of it that the module is in, where that is known."""
+        return self.batches.get("", self.batches.get(module.partition(".")[0]))
+
+    def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
+        if part in self.batches:
+            return
+        sizes = [len(each) for each in inputs if isinstance(each, Tensor) and not each.is_nested and each.dim() > 1]
+        if sizes:
+            self.batches[part] = max(sizes)

@@ -27,6 +27,8 @@ from attnviz.capture.arguments import (
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.sites import CallingModule, ModuleIndex
+from attnviz.capture.token_places import TokenPlaces
+from attnviz.capture.windows import Windows, windows_of
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -132,6 +134,8 @@ class Observer:
         self.pending: PendingSoftmax | None = None
         self.product: Operands | None = None
         self.cross: bool | None = None
+        self.places = TokenPlaces()
+        self.windows: Windows | None = None
         self.closed = False
 
     @contextmanager
@@ -147,12 +151,13 @@ class Observer:
     def see(self, call: TorchCall) -> None:
         """Looks at a call."""
         handler = HANDLERS.get(call.name)
-        if handler is None and self.pending is None:
+        if handler is None and self.pending is None and not self.places.is_active:
             return
         with self.looking():
             if handler is not None:
                 handler(self, call)
             else:
+                self.places.follow(call.func, call.args, call.kwargs, call.result)
                 self._follow(call)
 
     def flush(self) -> None:
@@ -179,6 +184,7 @@ class Observer:
             return
         heads = self.modules.head_count(caller)
         queries = given["query"]
+        self._find_windows(queries, given["key"])
         self._report(
             caller,
             lambda: dot_product_call(given, output, logsumexp, heads),
@@ -245,12 +251,24 @@ class Observer:
             return
         heads = self.modules.head_count(pending.caller)
         before, after, product = pending.before, pending.after, pending.product
+        self._find_windows(*(product or (None, None)), transposed=True)
         self._report(
             pending.caller,
             lambda: softmax_call(before[..., :keys], after[..., :keys], values, output, heads, product),
             after.shape,
             is_single(after, heads),
         )
+
+    def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
+        """Finds the windows of a call; a model whose first call has none is no longer followed."""
+        self.windows = None
+        if not self.places.is_active:
+            return
+        origins = [None if tensor is None else self.places.of(tensor) for tensor in (queries, keys)]
+        if origins[0] is not None and origins[1] is not None:
+            self.windows = windows_of(origins[0], origins[1].transposed() if transposed else origins[1])
+        if self.windows is None:
+            self.places.stop()
 
     def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
         reason = why_unreadable(*values)
