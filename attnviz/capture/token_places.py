@@ -63,13 +63,14 @@ class TokenPlaces:
         origin: Origin | None = self._origins.get(tensor)
         return origin
 
+    def follows(self, name: str) -> bool:
+        """Whether it looks at a function of this name now; what torch compiles is not to be followed."""
+        return self.is_active and name in FOLLOWED and not torch.compiler.is_compiling()
+
     def follow(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """Notes the origin of what a function returned."""
-        name = getattr(func, "__name__", "")
-        if not self.is_active or name not in FOLLOWED or torch.compiler.is_compiling():
-            return
         try:
-            self._note(name, func, args, kwargs, result)
+            self._note(getattr(func, "__name__", ""), func, args, kwargs, result)
         except Exception:  # an argument that no number of a token can take: the model runs on, and places are unknown
             self.stop()
 

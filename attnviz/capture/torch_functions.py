@@ -151,13 +151,14 @@ class Observer:
     def see(self, call: TorchCall) -> None:
         """Looks at a call."""
         handler = HANDLERS.get(call.name)
-        if handler is None and self.pending is None and not self.places.is_active:
+        if handler is None and self.pending is None and not self.places.follows(call.name):
             return
         with self.looking():
             if handler is not None:
                 handler(self, call)
             else:
-                self.places.follow(call.func, call.args, call.kwargs, call.result)
+                if self.places.follows(call.name):
+                    self.places.follow(call.func, call.args, call.kwargs, call.result)
                 self._follow(call)
 
     def flush(self) -> None:
