@@ -72,10 +72,12 @@ class AttentionCall(ABC):
     Attributes:
         values: ``(batch, key heads, keys, features)``, if known.
         output: ``(batch, heads, queries, features)``, the result of the model's own attention, if known.
+        note: what a reader of its maps must know, as the rest of a sentence that begins with its layer.
     """
 
     values: Tensor | None = None
     output: Tensor | None = None
+    note: str = ""
 
     @property
     @abstractmethod

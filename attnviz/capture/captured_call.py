@@ -43,6 +43,7 @@ class CapturedCall:
         held_as: as which maps.
         fields: one a text of the batch: what these maps are made of, and ``uneven`` where it is known.
         marks: of its keys.
+        note: what a reader of its maps must know.
         first_item: the number of its first text in the recording.
         passes: how many forward passes its rows come from.
         windows: how many windows of a text were put together.
@@ -56,6 +57,7 @@ class CapturedCall:
     held_as: type[LayerMaps]
     fields: list[dict[str, Any]]
     marks: KeyMarks | None = None
+    note: str = ""
     first_item: int = 0
     passes: int = 1
     windows: int = 1
@@ -102,6 +104,7 @@ def capture_call(
         held_as=held_as,
         fields=fields,
         marks=key_marks(call),
+        note=call.note,
     )
 
 

@@ -63,6 +63,7 @@ class ForwardPass:
                 *self.texts.remarks(),
                 *self._left_out(),
                 *_ran_again(calls),
+                *_notes(calls),
                 *_uneven(calls),
                 *_pooled(maps),
                 *window_remarks(calls, self.runs.texts_of),
@@ -169,6 +170,15 @@ def _ran_as(module: str, sites: Sequence[CallSite]) -> str:
         return f"{module} ran {max(runs) + 1} times in one pass: each run is a text of its own, in their order."
     layers = number_ranges(sorted({site.layer for site in sites}))
     return f"{module} ran more than once in one pass: its further runs are layers {layers}."
+
+
+def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
+    """What calls have to say, once for all layers of which it is true."""
+    layers: dict[str, set[int]] = {}
+    for call in calls:
+        if call.note:
+            layers.setdefault(call.note, set()).add(call.site.layer)
+    return tuple(f"In layer {number_ranges(sorted(found))} {note}." for note, found in layers.items())
 
 
 def _uneven(calls: Sequence[CapturedCall]) -> tuple[str, ...]:

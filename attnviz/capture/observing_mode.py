@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.kernels import dot_product
 from attnviz.capture.arguments import bind_dot_product, bind_query_and_key
+from attnviz.capture.overwriting import copy_of_input, keep_copies, written
 from attnviz.capture.patches import Patch
 from attnviz.capture.readable import why_unreadable
 from attnviz.capture.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
@@ -42,11 +43,14 @@ class ObservingMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Any:
         """Calls the function, and follows what may be attention."""
-        caller = CALLERS.get(getattr(func, "__name__", ""))
+        name, given = getattr(func, "__name__", ""), kwargs or {}
+        target = written(name, args, given)
+        kept = None if target is None else self._keep_copies(name, args, target)
+        caller = CALLERS.get(name)
         call = (
-            TorchCall(func, args, kwargs or {}, func(*args, **(kwargs or {})))
+            TorchCall(func, args, given, func(*args, **given), overwritten=kept)
             if caller is None
-            else caller(self, func, args, kwargs or {})
+            else caller(self, func, args, given)
         )
         stopped: StopForward | None = None
         for observer in observers():
@@ -57,6 +61,16 @@ class ObservingMode(TorchFunctionMode):
         if stopped is not None:
             raise stopped
         return call.result
+
+    @staticmethod
+    def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:
+        """Lets observers copy what they hold of what is written over; returns a copy of a softmax's input, if it is."""
+        kept = None
+        for observer in observers():
+            with observer.looking():
+                keep_copies(observer.holders(), target)
+                kept = copy_of_input(name, args, target) if kept is None else kept
+        return kept
 
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
         """``scaled_dot_product_attention``, by the kernel that torch takes where that gives the log-sum-exp as well."""

@@ -6,7 +6,7 @@ hand its softmax does, once a matrix product has used the weights.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -24,7 +24,8 @@ from attnviz.capture.arguments import (
     is_single,
     softmax_call,
 )
-from attnviz.capture.calls import AttentionCall
+from attnviz.capture.calls import AttentionCall, SoftmaxCall
+from attnviz.capture.overwriting import intact
 from attnviz.capture.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.sites import CallingModule, ModuleIndex
 from attnviz.capture.token_places import TokenPlaces
@@ -79,6 +80,7 @@ class TorchCall:
         kwargs: those given by name.
         result: what it returned.
         logsumexp: of each row of an attention kernel, where it gives it.
+        overwritten: a copy of a softmax's input, where its output is written over that.
     """
 
     func: Callable[..., Any]
@@ -86,6 +88,7 @@ class TorchCall:
     kwargs: Keywords
     result: Any
     logsumexp: Tensor | None = None
+    overwritten: Tensor | None = None
 
     @property
     def name(self) -> str:
@@ -161,6 +164,10 @@ class Observer:
                     self.places.follow(call.func, call.args, call.kwargs, call.result)
                 self._follow(call)
 
+    def holders(self) -> list[PendingSoftmax]:
+        """What holds tensors of the run that may still be written over."""
+        return [] if self.pending is None else [self.pending]
+
     def flush(self) -> None:
         """Reports a pending softmax as attention if its module looks like attention."""
         pending, self.pending = self.pending, None
@@ -203,7 +210,8 @@ class Observer:
         caller = self.modules.running(self.cross)
         if caller is not None and before.is_floating_point():
             unreadable = why_unreadable(before, call.result)
-            self.pending = PendingSoftmax(caller, before, call.result, self.product, unreadable)
+            held = before if call.overwritten is None else call.overwritten
+            self.pending = PendingSoftmax(caller, held, call.result, self.product, unreadable, [call.result])
         self.product = None
 
     def on_product(self, call: TorchCall) -> None:
@@ -255,7 +263,7 @@ class Observer:
         self._find_windows(*(product or (None, None)), transposed=True)
         self._report(
             pending.caller,
-            lambda: softmax_call(before[..., :keys], after[..., :keys], values, output, heads, product),
+            lambda: _intact_call(before, after, keys, values, output, heads, product),
             after.shape,
             is_single(after, heads),
         )
@@ -293,6 +301,21 @@ HANDLERS: dict[str, Callable[[Observer, TorchCall], None]] = {
     "_transformer_encoder_layer_fwd": Observer.on_fused_layer,
     "_native_multi_head_attention": Observer.on_fused_attention,
 }
+
+
+def _intact_call(
+    before: Tensor,
+    after: Tensor,
+    keys: int,
+    values: Tensor | None,
+    output: Tensor | None,
+    heads: int | None,
+    product: Operands | None,
+) -> SoftmaxCall | None:
+    """The call of a softmax whose input or output may have been overwritten, of its first keys."""
+    before, after, note = intact(before, after)
+    call = softmax_call(before[..., :keys], after[..., :keys], values, output, heads, product)
+    return call if call is None or not note else replace(call, note=note)
 
 
 def multiplied(name: str, first: Tensor, second: Tensor, args: Arguments) -> Operands | None:
