@@ -106,7 +106,7 @@ def _folders() -> Iterator[Path]:
 def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
     table: Any = _read(path)
     for name in tables:
-        table = table.get(name, {})
+        table = table.get(name, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
         raise AttnvizError(f"{str(path)!r}: {'.'.join(tables)} is no table; theme = 'dark' in it works")
     return {(name := key.replace("-", "_")): _checked(name, value, path) for key, value in table.items()}
@@ -114,9 +114,11 @@ def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if not path.is_file():  # not there, or a pipe, which would be waited for
+            return {}
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES)
-    except OSError:  # not there
+    except OSError:
         return {}
     if path.name == PROJECT and b"attnviz" not in content:
         return {}
@@ -124,7 +126,7 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         return tomllib.loads(content.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AttnvizError(f"{str(path)!r} is no TOML: {error}") from error
 
 

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,7 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
         ("dpi = 5", "--dpi 5 is out of range"),
         ("theme = ", "is no TOML"),
         ("\x00", "is no TOML"),
+        ("theme = " + "[" * 9_999, "is no TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_line_that_names_it(attnviz: Streams, content: str, message: str) -> None:
@@ -106,3 +108,11 @@ def test_a_message_says_where_an_option_was_set_that_was_not_typed(attnviz: Stre
 
 def test_no_default_can_name_what_is_written_or_read() -> None:
     assert not {"output", "force", "text", "file", "query", "title"} & set(can_be_set())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_file_or_no_table_sets_nothing_and_is_not_waited_for(attnviz: Streams) -> None:
+    os.mkfifo("attnviz.toml")
+    assert attnviz.run("config").startswith("No defaults are set.\n")
+    Path("pyproject.toml").write_text("tool = 'attnviz'\n")
+    assert "tool.attnviz is no table" in attnviz.refused("config")

@@ -9,6 +9,7 @@ import typer
 from hypothesis import strategies as st
 
 from attnviz.cli.commands import app, main
+from attnviz.cli.defaults import can_be_set
 from tests.fuzz.command_line import attempt, streams
 from tests.fuzz.target import Target
 
@@ -94,4 +95,46 @@ def saved_recording() -> bytes:
         return path.read_bytes()
 
 
-TARGET = Target("options", command_lines(), attempt_options)
+keys = st.sampled_from([*can_be_set(), "color-scale", "tool", "tool.attnviz", "[tool.attnviz]\na", "no-such", "a.b"])
+literals = st.one_of(
+    st.sampled_from(WORDS).map(repr),
+    st.sampled_from(
+        (
+            "true",
+            "[]",
+            "{}",
+            "[[1]]",
+            "1e999",
+            "nan",
+            "-1",
+            "9" * 40,
+            "1979-05-27",
+            "[" * 3_000,
+            "'\x1b'",
+            '"\\u001b[2J"',
+        )
+    ),
+    st.one_of(st.integers(), st.floats()).map(str),
+    st.text(st.characters(codec="utf-8"), max_size=12).map(repr),
+)
+default_files = st.tuples(
+    st.sampled_from(("attnviz.toml", "pyproject.toml")),
+    st.lists(st.tuples(keys, literals).map(" = ".join), max_size=4).map("\n".join),
+    st.sampled_from(
+        (["show", "Life is short"], ["config"], ["heads", "run.safetensors"], ["explain", "Life is short"])
+    ),
+)
+
+
+def attempt_defaults(case: tuple[str, str, list[str]]) -> None:
+    """Runs a command where a file sets defaults."""
+    name, content, arguments = case
+    make_files()
+    Path(name).write_text(content, encoding="utf-8")
+    attempt(arguments)
+
+
+TARGETS = (
+    Target("options", command_lines(), attempt_options),
+    Target("defaults", default_files, attempt_defaults),
+)

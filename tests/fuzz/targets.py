@@ -2,4 +2,4 @@
 
 from tests.fuzz import keys, options, texts
 
-TARGETS = {target.name: target for target in (options.TARGET, texts.TARGET, *keys.TARGETS)}
+TARGETS = {target.name: target for target in (*options.TARGETS, texts.TARGET, *keys.TARGETS)}
