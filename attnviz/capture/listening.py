@@ -215,9 +215,20 @@ def refuse_opaque(model: object) -> None:
     if not isinstance(model, nn.Module):
         given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         raise AttnvizError(f"record takes a torch.nn.Module and was given {given}; the module that is called works")
+    if _is_flat_export(model):
+        raise AttnvizError(
+            "the model was exported by torch.export to one graph, in which its layers cannot be told apart; "
+            "torch.export.unflatten(exported) makes a module of it that works"
+        )
     if hasattr(model, "_orig_mod"):
         raise AttnvizError("the model is compiled; record (and call) model._orig_mod, the module that was compiled")
     scripted = next((name for name, part in model.named_modules() if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted is not None:
         where = f"{scripted!r} of the model" if scripted else "the model"
         raise AttnvizError(f"{where} is scripted, so that its calls cannot be seen; the module it was made from works")
+
+
+def _is_flat_export(model: nn.Module) -> bool:
+    """Whether the model is a graph of torch's operators that calls no module of its own."""
+    nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
+    return any(isinstance(node.target, torch._ops.OpOverload) for node in nodes)

@@ -70,7 +70,7 @@ class TokenPlaces:
     def follow(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
         """Notes the origin of what a function returned."""
         try:
-            self._note(getattr(func, "__name__", ""), func, args, kwargs, result)
+            self._note(getattr(func, "__name__", "").partition(".")[0], func, args, kwargs, result)
         except Exception:  # an argument that no number of a token can take: the model runs on, and places are unknown
             self.stop()
 

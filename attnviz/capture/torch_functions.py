@@ -108,8 +108,8 @@ class TorchCall:
 
     @property
     def name(self) -> str:
-        """The function's name."""
-        return getattr(self.func, "__name__", "")
+        """The function's name, without that of an operator's overload: an exported module calls ``matmul.default``."""
+        return getattr(self.func, "__name__", "").partition(".")[0]
 
 
 class Observer:

@@ -435,6 +435,41 @@ def test_refuses_compiled_and_scripted_models() -> None:
     assert "'0' of the model is scripted" in refused(nn.Sequential(scripted))
 
 
+@pytest.mark.filterwarnings("ignore:`isinstance")
+@pytest.mark.parametrize("by_hand", [True, False])
+@torch.no_grad()
+def test_an_exported_model_gives_the_same_maps_where_its_modules_are_kept_and_is_refused_as_one_graph(
+    by_hand: bool,
+) -> None:
+    model, x = nn.Sequential(Nano(by_hand), Nano(by_hand)).eval(), torch.randn(2, 5, WIDTH)
+    exported = torch.export.export(model, (x,))
+    kept = torch.export.unflatten(exported)
+    with attnviz.record(model) as expected:
+        model(x)
+    with attnviz.record(kept) as recording:
+        kept(x)
+    assert [(maps.module, maps.item) for maps in recording.maps] == [(maps.module, maps.item) for maps in expected.maps]
+    for layer in (0, 1):
+        np.testing.assert_allclose(maps_of(recording, layer).weights, maps_of(expected, layer).weights, atol=1e-6)
+    assert "torch.export.unflatten(exported)" in refused(exported.module(), x)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of what will be removed
+@torch.no_grad()
+def test_quantized_projections_are_recorded_as_they_were_computed() -> None:
+    model, x = nn.Sequential(Nano(), Nano()).eval(), torch.randn(2, 5, WIDTH)
+    small: Any = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)  # type: ignore[no-untyped-call]
+    bare = small(x)
+    with attnviz.record(small) as recording:
+        assert torch.equal(small(x), bare)
+    queries, keys, _ = (
+        part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in small[0].c_attn(x).split(WIDTH, dim=2)
+    )
+    hidden = torch.ones(5, 5).triu(1).bool()
+    scores = (queries @ keys.transpose(-1, -2) / math.sqrt(WIDTH / HEADS)).masked_fill(hidden, float("-inf"))
+    np.testing.assert_allclose(maps_of(recording, 0).weights, scores.softmax(-1)[0], atol=1e-6)
+
+
 @torch.no_grad()
 def test_refuses_a_softmax_that_is_no_map_of_queries_by_keys_and_names_its_layer() -> None:
     class Banded(nn.Module):
