@@ -1,7 +1,7 @@
 """Where things stand on the inspector's screen: thumbnails in the overview, panes and cells in an open head."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
@@ -12,6 +12,7 @@ MAX_TILE_WIDTH = 42
 TILE_STEP = 4
 SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 36
 MAX_LABEL_WIDTH = 12
+NUMBER_CELL = 4  # columns of a cell with its number, or more where labels take them and there is room
 ANSI_COLORS = 16  # colours, with which half blocks cannot be told apart
 
 
@@ -97,7 +98,7 @@ class CellForm:
     """How a cell is drawn.
 
     Attributes:
-        cell: columns of a cell: 4 with its number, 2, or 1.
+        cell: columns of a cell: 4 or more with its number, 2, or 1.
         rows_a_line: 2 where half blocks put two rows on a line.
         header: lines of key labels above the cells, the cursor's own line counted.
     """
@@ -177,10 +178,14 @@ def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
     every = levels(session, state, size, colors)
     level = every[min(state.zoom, len(every) - 1)]
     rows, columns = level.form.capacity(size, label_columns(session, state))
+    form = level.form
+    if form.cell == NUMBER_CELL:
+        keys = session.units(state.head, state.view)[1]
+        form = replace(form, cell=max(NUMBER_CELL, min(columns * NUMBER_CELL // level.columns, keys.widest + 1)))
     return MapPane(
         queries=MapAxis(state.row, state.row + level.rows, min(level.rows, rows)),
         keys=MapAxis(state.column, state.column + level.columns, min(level.columns, columns)),
-        form=level.form,
+        form=form,
         labels=label_columns(session, state),
         width=size.width - side_width(size) - 1,
     )
@@ -215,7 +220,7 @@ def _pooled_levels(counts: tuple[int, ...], form: CellForm, room: tuple[int, int
 def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """The ways to draw a cell, from the smallest."""
     stacked = min(4, max(1, map_lines(size) // 5))
-    return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), CellForm(2, 1, 1 + stacked), CellForm(4, 1, 2)
+    return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), CellForm(2, 1, 1 + stacked), CellForm(NUMBER_CELL, 1, 2)
 
 
 def label_columns(session: Session, state: State) -> int:

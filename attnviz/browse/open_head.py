@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from attnviz.base.arrays import BoolArray
 from attnviz.browse.blocks import CellBlock
 from attnviz.browse.cursor import Screen, strongest_keys
-from attnviz.browse.layout import ANSI_COLORS, MapPane, map_lines, map_of, side_width, text_lines
+from attnviz.browse.layout import ANSI_COLORS, NUMBER_CELL, MapPane, map_lines, map_of, side_width, text_lines
 from attnviz.browse.pixels import CURSOR_COLOR, legend, pixel_lines, row_spans, shade_span
 from attnviz.browse.session import QueryRow
 from attnviz.browse.state import State
@@ -160,11 +160,11 @@ def _map_lines(head: OpenHead) -> list[Line]:
 
 def _row(head: OpenHead, cells: CellBlock, row: int, cursor: int | None) -> Line:
     panel, colors = head.panel, head.screen.colors
-    if head.pane.form.cell < 4:
+    if head.pane.form.cell < NUMBER_CELL:
         return row_spans(cells, row, panel.scale, colors, head.pane.form.cell, cursor)
     line = []
     for column, (value, seen) in enumerate(zip(panel.values[row].tolist(), panel.visible[row].tolist(), strict=True)):
-        text = _number(value, panel) if seen else "  · "
+        text = right(_number(value, panel) if seen else "  · ", head.pane.form.cell)
         span = shade_span(value, seen, panel.scale, colors, text, column == cursor)
         colored = column == cursor and colors > ANSI_COLORS
         line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if colored else span)
@@ -173,7 +173,7 @@ def _row(head: OpenHead, cells: CellBlock, row: int, cursor: int | None) -> Line
 
 def _number(value: float, panel: Panel) -> str:
     """The value in a cell of four columns, the last a gap where it fits."""
-    text = panel.quantity.cell(value)
+    text = panel.cell(value)
     short = text if len(text) <= 4 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
     return f"{short:>3} "[:4] if len(short) <= 3 else short[:4]
 
@@ -192,8 +192,11 @@ def _header(head: OpenHead, at: int) -> list[Line]:
         pointer = [Span(" " * (before - cell_len(name) - 1)), Span(f"{name} ▾", style="bold")]
     lines: list[Line] = [[margin, *pointer]]
     labels = panel.columns.labels
-    if shown.form.cell == 4:
-        return [*lines, [margin, Span("".join(fit(label, 3) + " " for label in labels), style="dim")]]
+    if shown.form.cell >= NUMBER_CELL:
+        return [
+            *lines,
+            [margin, Span("".join(right(label, shown.form.cell - 1) + " " for label in labels), style="dim")],
+        ]
     if shown.form.cell == 2:
         depth = shown.form.header - 1
         stacks = [_stacked(label, depth) for label in labels]

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.blocks import (
     MAX_POOLED_CELLS,
@@ -207,7 +209,8 @@ class Session:
             scale=ColorScale(0, 1),
             pool="mean" if _means(view) else "max",
         )
-        return replace(panel, scale=self.scale(view, [cells]))
+        largest = float(np.nanmax(np.abs(cells.values), where=cells.visible, initial=0.0))
+        return replace(panel, scale=self.scale(view, [cells]), decimals=quantity.decimals(largest))
 
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """The values of a block, each unit its own cell where they fit, else pooled: large ones as far as they are."""

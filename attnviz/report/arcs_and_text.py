@@ -33,7 +33,7 @@ from attnviz.report.options import ReportOptions, with_cells
 from attnviz.report.panels import PERCENT, Panel
 from attnviz.report.report import Arcs, ShadedText
 from attnviz.report.scales import scale_remarks, share_scales
-from attnviz.text.tokens import PADDING_LABEL, Tokens
+from attnviz.text.tokens import Tokens, is_padding
 
 MAX_HEADS, MAX_ARC_TOKENS = 16, 120
 MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # of one text: on a page that grows and elsewhere
@@ -218,10 +218,6 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     return ("Masked tokens have no shade: the query may not look at them.",) if masked else ()
 
 
-def _is_padding(tokens: Tokens, place: int) -> bool:
-    return bool(tokens.special[place]) and tokens.labels[place] == PADDING_LABEL
-
-
 def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:
     """The position of the query that was asked for by number or by token, and a remark where others are as good.
 
@@ -232,7 +228,7 @@ def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:
     """
     count = len(tokens)
     if wanted is None:
-        return next((place for place in range(count - 1, 0, -1) if not _is_padding(tokens, place)), 0), ""
+        return next((place for place in range(count - 1, 0, -1) if not is_padding(tokens, place)), 0), ""
     if re.fullmatch(r"\d{1,12}", wanted, re.ASCII) and wanted not in tokens.labels:
         if int(wanted) >= count:
             raise AttnvizError(f"no query {wanted}; there are {count}, so 0 to {count - 1} works")

@@ -49,7 +49,7 @@ def head_panels(
     maps, look = head.maps, options.look
     queries, keys = (_shown(span, options) for span in (head.queries, head.keys))
     finest = maps.resolution(queries, keys)
-    height, width = (min(options.medium.max_cells, most) for most in finest)
+    height, width = (_whole_blocks(most, options.medium.max_cells) for most in finest)
     rows = token_axis("queries", maps.query_tokens, queries, height, look.mark)
     columns = token_axis("keys", maps.key_tokens, keys, width, look.mark)
     if options.table is None and (rows.pooled or columns.pooled):
@@ -78,6 +78,11 @@ def head_panels(
         )
         for quantity in quantities
     ]
+
+
+def _whole_blocks(count: int, most: int) -> int:
+    """How many blocks, each of as many cells, hold so many: blocks of 1 and 2 in turn make patterns of their own."""
+    return -(-count // -(-count // min(most, count)))
 
 
 def _visible_keys(maps: LayerMaps, rows: Axis) -> FloatArray:

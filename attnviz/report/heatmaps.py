@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from attnviz.base.progress import track
@@ -24,7 +25,9 @@ from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions, with_cells
 from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
-from attnviz.report.scales import scale_remarks, share_scales
+from attnviz.report.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens, is_padding
 
 MIN_MAP_CELLS = 32  # a side, however many maps are on a page
 MAX_OVERVIEW_CELLS = 2048  # below each other in an overview on one page
@@ -47,7 +50,7 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     Raises:
         AttnvizError: if the selection names what is not there.
     """
-    chosen = choose(recording, options.selection)
+    chosen = [_without_padding(head, options.selection) for head in choose(recording, options.selection)]
     if not options.medium.draws_maps:
         return _exact_numbers(recording, [head for head, _ in ranked(chosen, options)], options)
     known = what_heads_do(original or recording, options)
@@ -89,6 +92,21 @@ def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[Chosen
     if options.sort is None:
         return [(head, math.nan) for head in take_first(heads, [], None, options.top)]
     return measured_first(heads, options.sort, options.top)
+
+
+def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
+    """The head without the padding at the ends of its text, on the axes of which no part was chosen."""
+    return replace(
+        head,
+        queries=head.queries if selection.queries != (None, None) else _text_of(head.maps.query_tokens),
+        keys=head.keys if selection.keys != (None, None) else _text_of(head.maps.key_tokens),
+    )
+
+
+def _text_of(tokens: Tokens) -> slice:
+    """The tokens from the first to the last that is no padding; all where there is nothing else."""
+    real = [place for place in range(len(tokens)) if not is_padding(tokens, place)]
+    return slice(real[0], real[-1] + 1) if real else slice(0, len(tokens))
 
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:
@@ -153,7 +171,7 @@ def _thumbnails(
         for panel in head_panels(head, [PERCENT], small, head.name, group=group_title(recording, head.maps))
     ]
     example = max(panels, key=lambda panel: panel.peak).title if known is None else known.clearest[0].head.name
-    colored = share_scales(panels, options.look)
+    colored = share_scales(panels, options.look, most=MAX_THUMBNAIL_RATIO)
     return Thumbnails(
         title=report_title(recording, options.look),
         panels=colored,

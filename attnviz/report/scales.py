@@ -14,27 +14,31 @@ from attnviz.report.panels import CHANGE, LIFT, PERCENT, SCORE, Panel, Quantity
 LOW_SHARE = 0.1  # of the colours: what lies below is hardly told from nothing
 MOST_CELLS = 0.95
 MIN_REMARKED_CELLS = 100  # of a picture, from which on it is said that most are hardly seen
-MAX_ROW_RATIO = 8  # of the keys that queries see, beyond which no scale of weights shows all rows
+MAX_ROW_RATIO = 32  # of the keys that queries see, beyond which no scale of weights shows all rows
+MAX_THUMBNAIL_RATIO = 8  # the same in an overview, whose heads are told apart by their patterns alone
 MIN_LIFT_REACH = 1.05  # colours of lift go at least so far from 1
 MIN_EXCESS = 1.005  # a larger value is said to be above the colours
 LIFT_QUANTILE = 0.999  # of the cells, which the colours of lift reach
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
 
 
-def share_scales(panels: Iterable[Panel], look: Look | None = None, usual: str = SEQUENTIAL) -> tuple[Panel, ...]:
+def share_scales(
+    panels: Iterable[Panel], look: Look | None = None, usual: str = SEQUENTIAL, most: float = MAX_ROW_RATIO
+) -> tuple[Panel, ...]:
     """The panels with one colour scale for each quantity, or as the look's limits say.
 
     Args:
         panels: what is coloured.
         look: the limits, the colormap and the steps of the colours.
         usual: the colormap where the look has none.
+        most: how many times as many keys one query may see as another, where colours stand for weights.
 
     Raises:
         AttnvizError: if the steps wanted cannot show what the panels hold.
     """
     look = look or Look()
     panels = _with_decimals(list(panels))
-    if _shows_lift(panels, look):
+    if _shows_lift(panels, look, most):
         panels = [replace(panel, lift=panel.seen is not None and panel.quantity.is_weight) for panel in panels]
     if look.color_limits == "head":
         return tuple(_on_its_own(panel, look, usual) for panel in panels)
@@ -81,7 +85,7 @@ def _steps(quantity: Quantity, look: Look) -> Steps:
     return STEPS[look.color_scale]
 
 
-def _shows_lift(panels: list[Panel], look: Look) -> bool:
+def _shows_lift(panels: list[Panel], look: Look, most: float) -> bool:
     """Whether colours are multiples of uniform attention: if asked for, or where one scale of weights shows few rows.
 
     A row's mean weight is one by the number of keys that its query sees: under a causal mask, from 1 to 1/n.
@@ -91,7 +95,7 @@ def _shows_lift(panels: list[Panel], look: Look) -> bool:
     if not isinstance(look.color_limits, str):
         return False
     counts = [panel.seen[panel.seen > 1] for panel in panels if panel.seen is not None and panel.quantity.is_weight]
-    uneven = any(len(seen) and seen.max() > MAX_ROW_RATIO * seen.min() for seen in counts)
+    uneven = any(len(seen) and seen.max() > most * seen.min() for seen in counts)
     return uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
 
 

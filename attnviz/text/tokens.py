@@ -276,3 +276,8 @@ def _words(text: str, pieces: list[str], offsets: IntArray) -> IntArray:
     leading = [len(piece) - len(piece.lstrip()) for piece in pieces]
     words = np.searchsorted(starts, offsets[:, 0] + leading, side="right") - 1
     return np.where([bool(piece.strip()) for piece in pieces], words, -1).astype(np.int64)
+
+
+def is_padding(tokens: Tokens, place: int) -> bool:
+    """Whether a token only fills a text up to the length of others."""
+    return bool(tokens.special[place]) and tokens.labels[place] == PADDING_LABEL

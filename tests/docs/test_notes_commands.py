@@ -24,6 +24,7 @@ from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints
+from tests.report.examples import drawn
 
 pytestmark = pytest.mark.slow
 
@@ -162,10 +163,15 @@ def test_batch_command_draws_one_panel_a_text(tmp_path: Path, capsysbinary: pyte
     assert out.startswith("Life is short · Eat dessert first please · Attention is")
 
 
-def test_rows_that_see_no_key_are_said() -> None:
-    report = build_report(record(TEXTS), ReportOptions())
-    assert any("see no key" in remark for remark in report.remarks)
-    assert not any("see no key" in remark for remark in build_report(record(TEXTS[:1]), ReportOptions()).remarks)
+def test_padding_is_left_out_unless_it_is_chosen_and_its_rows_see_no_key() -> None:
+    cut, whole = (
+        drawn(build_report(record(TEXTS), ReportOptions(selection=selection)))
+        for selection in (Selection(), Selection.parse(queries="0:7", keys="0:7"))
+    )
+    assert {panel.values.shape for panel in cut.panels} == {(3, 3), (4, 4), (7, 7)}
+    assert {panel.values.shape for panel in whole.panels} == {(7, 7)}
+    assert any("see no key" in remark for remark in whole.remarks)
+    assert not any("see no key" in remark for remark in cut.remarks)
 
 
 def test_tokens_among_others_are_numbered_with_them() -> None:

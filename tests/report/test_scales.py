@@ -10,7 +10,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import Look
 from attnviz.report.panels import CHANGE, LIFT, PERCENT, SCORE, Axis, Panel
-from attnviz.report.scales import scale_remarks, share_scales, shared_scale
+from attnviz.report.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales, shared_scale
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, QUERIES, dense
 from tests.report.examples import report_of
@@ -84,9 +84,11 @@ def test_lift_of_uniform_attention_is_one_in_every_row() -> None:
     assert "no preference" in scale_remarks(Look(), [panel])[0]
 
 
-@pytest.mark.parametrize(("tokens", "lift"), [(8, False), (16, False), (17, True), (40, True)])
+@pytest.mark.parametrize(("tokens", "lift"), [(8, False), (64, False), (65, True), (100, True)])
 def test_rows_that_no_scale_of_weights_could_show_together_are_drawn_as_lift(tokens: int, lift: bool) -> None:
     [panel] = share_scales([panel_of(uniform(tokens))])
+    [thumbnail] = share_scales([panel_of(uniform(17))], most=MAX_THUMBNAIL_RATIO)
+    assert thumbnail.lift
     assert (panel.lift, panel.level is LIFT) == (lift, lift)
     assert panel.cell(0.25) == "25"
 

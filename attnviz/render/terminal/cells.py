@@ -15,6 +15,7 @@ MIN_TICKED_WIDTH = 40  # of a terminal, in columns, where the legend has numbers
 LEGEND_TICKS = 3  # numbers along it, about, where its steps are not even
 SHADES = "·░▒▓█"
 ASCII_SHADES = ".:-=+*#%@"
+SIGNS, ASCII_SIGNS = "▼▽·△▲", "=-.+#"  # of changes: less, about the same, more
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class CellGrid:
         cell: columns a cell takes.
         numbers: whether cells show their numbers.
         rows_a_line: 2 where half blocks put two queries on a line, else 1.
-        header: key labels ``across``, ``down``, or position ``ticks`` alone.
+        header: key labels ``across``, ``cut`` to their cells, ``down``, or position ``ticks`` alone.
         labels: columns of the query labels.
         across: panels side by side.
     """
@@ -54,7 +55,7 @@ def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[
     """One row of a map as blocks of colour, or of shades where there is no colour."""
     values, visible = panel.levels[row], panel.visible[row]
     if not look.colors or look.ascii:
-        ramp = shades(values, panel.scale, ASCII_SHADES if look.ascii else SHADES)
+        ramp = shades(values, panel.scale, _ramp(panel.scale, look))
         yield Span(
             "".join(shade * grid.cell if seen else " " * grid.cell for shade, seen in zip(ramp, visible, strict=True))
         )
@@ -100,7 +101,14 @@ def _bar(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span]:
     """The colours of some values, or their shades, a column each."""
     if look.colors and not look.ascii:
         return [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
-    return [Span("".join(shades(values, scale, ASCII_SHADES if look.ascii else SHADES)))]
+    return [Span("".join(shades(values, scale, _ramp(scale, look))))]
+
+
+def _ramp(scale: ColorScale, look: Look) -> str:
+    """What stands for colours from one end to the other: shades, or signs where zero is in the middle."""
+    if scale.is_signed:
+        return ASCII_SIGNS if look.ascii else SIGNS
+    return ASCII_SHADES if look.ascii else SHADES
 
 
 def _padded(text: str, cell: int) -> str:

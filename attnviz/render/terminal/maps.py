@@ -12,8 +12,10 @@ from attnviz.report.panels import NOTE, Axis, Panel
 
 PANEL_GAP_COLUMNS = 3  # columns between panels
 MAX_HEADER_LINES = 10  # lines of key labels written downwards
-MAX_CELL_WIDTH = 10
+MAX_CELL_WIDTH = 24
+MIN_CUT_WIDTH = 5  # columns of a cell whose label is cut: four letters and a gap
 MIN_NUMBER_WIDTH = 3
+HEADER_COSTS = {"across": 1.0, "cut": 2.2, "down": 3.0}  # what a line of the map counts for under such labels
 
 
 def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]:
@@ -37,13 +39,13 @@ def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables
     grids = _grids(panels, look, tables)
     for wanted in (together or 1, 1):
         fitting = [
-            replace(grid, across=_across(grid, columns, len(panels), together, look.width))
+            replace(grid, across=_across(grid, panels, together, look.width))
             for grid in grids
             if grid.labels + 1 + wanted * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS <= look.width
         ]
         numbered = [grid for grid in fitting if grid.numbers]
         if fitting:
-            return min(numbered, key=lambda grid: _lines(grid, panels)) if numbered else fitting[0]
+            return min(numbered, key=lambda grid: (_lines(grid, panels), -grid.cell)) if numbered else fitting[0]
     return grids[-1]
 
 
@@ -54,12 +56,16 @@ def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
     key = max(widest(panel.columns.labels) for panel in panels)
     pooled = any(panel.pooled for panel in panels)
     ticks = "ticks" if pooled and not any(panel.columns.marks for panel in panels) else "down"
-    numbered = [CellGrid(number + 1, True, 1, "down", labels)]
-    if max(number, key) < MAX_CELL_WIDTH:
-        numbered.append(CellGrid(max(number, key) + 1, True, 1, "across", labels))
+    widest_cell = min(max(number, key) + 1, MAX_CELL_WIDTH)
+    numbered = [
+        CellGrid(cell, True, 1, "across" if cell > key else "cut" if cell >= MIN_CUT_WIDTH else "down", labels)
+        for cell in range(number + 1, widest_cell + 1)
+    ]
+    if number + 1 >= MIN_CUT_WIDTH and key > number:
+        numbered.append(CellGrid(number + 1, True, 1, "down", labels))
     if tables:
         return numbered
-    if look.colors:
+    if look.colors and not any(panel.scale.is_signed for panel in panels):
         numbered.append(CellGrid(number, True, 1, "down", labels))
     half_blocks = 2 if look.colors and not look.ascii else 1
     finest = ticks if key <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
@@ -74,13 +80,14 @@ def _lines(grid: CellGrid, panels: list[Panel]) -> float:
     """The lines that the panels take; those of labels written down, and of cells without padding, count for more."""
     rows = max(len(panel.rows.labels) for panel in panels)
     tallest = max(len(_stacked(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
-    lines = -(-len(panels) // grid.across) * (rows + 2 + (1 if grid.header == "across" else tallest))
-    return lines * (1.0 if grid.header == "across" else 1.5)
+    lines = -(-len(panels) // grid.across) * (rows + 2 + (tallest if grid.header == "down" else 1))
+    return lines * HEADER_COSTS[grid.header]
 
 
-def _across(grid: CellGrid, columns: int, count: int, together: int | None, width: int) -> int:
+def _across(grid: CellGrid, panels: list[Panel], together: int | None, width: int) -> int:
     """How many panels stand side by side: as many as fit, spread evenly over the bands."""
-    most = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (columns * grid.cell + PANEL_GAP_COLUMNS))
+    count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
+    most = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
     if together is not None:
         return together if most >= together else 1
     bands = -(-count // most)
@@ -89,9 +96,13 @@ def _across(grid: CellGrid, columns: int, count: int, together: int | None, widt
 
 def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     """Panels side by side, the query labels once at the left."""
-    blocks = [_panel_lines(panel, grid, look, labelled=index == 0) for index, panel in enumerate(panels)]
+    room = look.width - grid.labels - 1
+    widths = [min(_panel_width(panel, grid), room) for panel in panels]
+    blocks = [
+        _panel_lines(panel, grid, look, width, labelled=index == 0)
+        for index, (panel, width) in enumerate(zip(panels, widths, strict=True))
+    ]
     height = max(len(block) for block in blocks)
-    widths = [len(panel.columns.labels) * grid.cell for panel in panels]
     widths[0] += grid.labels + 1
     lines: list[Line] = []
     for row in range(height):
@@ -103,23 +114,29 @@ def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     return lines
 
 
-def _panel_lines(panel: Panel, grid: CellGrid, look: Look, labelled: bool) -> list[Line]:
+def _panel_width(panel: Panel, grid: CellGrid) -> int:
+    """Columns of a panel without its query labels: of its cells, or of a line of its title."""
+    return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.title.split(NOTE)))
+
+
+def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, labelled: bool) -> list[Line]:
     """One panel: its title, the key labels, and the rows, all of the same width."""
-    width = len(panel.columns.labels) * grid.cell
+    cells = len(panel.columns.labels) * grid.cell
+    beside = Span(" " * (width - cells))
     margin = Span(" " * (grid.labels + 1)) if labelled else Span("")
     titles = [panel.title] if cell_len(panel.title) <= width else panel.title.split(NOTE)
     lines = [[margin, Span(fit(title, width), style="bold")] for title in titles]
-    lines += [[margin, Span(text)] for text in _header(panel.columns, grid, width)]
+    lines += [[margin, Span(text), beside] for text in _header(panel.columns, grid, cells)]
     draw_row = number_cells if grid.numbers else half_cells if grid.rows_a_line == 2 else block_cells
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):
         text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
         label = Span(f"{right(text, grid.labels)} " if labelled else "")
-        lines.append([label, *draw_row(panel, start, grid, look)])
+        lines.append([label, *draw_row(panel, start, grid, look), beside])
     return lines
 
 
 def _header(columns: Axis, grid: CellGrid, width: int) -> list[str]:
-    if grid.header == "across":
+    if grid.header in ("across", "cut"):
         return ["".join(f"{right(label, grid.cell - 1)} " for label in columns.labels)]
     if grid.header == "ticks":
         return [_ticks(columns, grid.cell, width)]

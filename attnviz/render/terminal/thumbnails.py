@@ -10,14 +10,13 @@ from attnviz.render.terminal.lines import Line, Span, fit
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 
-MIN_THUMBNAIL_COLUMNS, MAX_THUMBNAIL_COLUMNS = 8, 16  # columns of a thumbnail
+MIN_THUMBNAIL_COLUMNS, MAX_THUMBNAIL_COLUMNS = 8, 24  # columns of a thumbnail
 GRID = CellGrid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
 
 
 def thumbnail_cells(look: Look) -> int:
-    """The most rows or columns of one of many heads: twelve side by side where the terminal is wide, else six."""
-    across = 12 if look.width >= 12 * (MIN_THUMBNAIL_COLUMNS + 1) else 6
-    return min(max((look.width + 1) // across - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
+    """The most rows or columns of one of many heads: of longer texts they are blocks, of shorter ones fewer a row."""
+    return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
 def thumbnails(panels: list[Panel], look: Look) -> Iterator[Line]:

@@ -149,8 +149,8 @@ def test_vector_overview_keeps_its_text_and_one_picture() -> None:
 
 def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() -> None:
     report = report_of(recorded(5, 7, 300, 200))
-    assert report.panels[0].values.shape == (128, 128)
-    assert any("Pooled: 300 x 200 tokens in 128 x 128 cells" in remark for remark in report.remarks)
+    assert report.panels[0].values.shape == (100, 100)
+    assert any("Pooled: 300 x 200 tokens in 100 x 100 cells" in remark for remark in report.remarks)
 
 
 def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:

@@ -121,7 +121,7 @@ def test_half_blocks_leave_masked_cells_without_colour() -> None:
 
 def test_pooled_map_says_so_and_counts_positions() -> None:
     lines = plain(report_at(60, TRUE, "so it goes " * 60, heads=1))
-    assert any("Pooled: 180 x 180 tokens in 48 x 48 cells" in line for line in " ".join(lines).split("\n"))
+    assert any("Pooled: 180 x 180 tokens in 45 x 45 cells" in line for line in " ".join(lines).split("\n"))
     assert any(re.fullmatch(r"\s+0\s+\d+.*", line) for line in lines)
 
 
@@ -186,3 +186,22 @@ def test_drawing_the_same_report_twice_gives_the_same_bytes() -> None:
 def test_only_the_chosen_rows_are_drawn() -> None:
     lines = plain(report_at(80, selection=Selection.parse(queries="1:2")))
     assert [line.split()[0] for line in lines if re.match(r"\s*(Life|is|short) +\d", line)] == ["is"]
+
+
+def heading_and_labels(text: str, heads: int) -> tuple[str, str]:
+    """The line of the heads' names and the line below it."""
+    heading, labels = plain(report_at(80, 0, text, heads=heads))[2:4]
+    return heading, labels
+
+
+def test_labels_of_twelve_tokens_stand_upright_at_eighty_columns() -> None:
+    _, labels = heading_and_labels("The nurse thanked the pilot because she had landed the plane safely", heads=1)
+    assert labels.split()[:3] == ["The", "nurse", "than…"]
+
+
+def test_cells_widen_before_labels_are_cut() -> None:
+    assert heading_and_labels("unbelievable tokenization", heads=1)[1].split() == ["unbelievable", "tokenization"]
+
+
+def test_heading_of_a_single_token_has_its_number() -> None:
+    assert re.findall(r"head (\S+)", heading_and_labels("Life", heads=4)[0]) == ["0.0", "0.1", "0.2", "0.3"]
