@@ -7,6 +7,7 @@ numpy. Nothing here uses attnviz.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -305,6 +306,12 @@ class Sub(nn.Module):
         return output
 
 
+@cache
+def named_class(name: str, base: type[Attend]) -> type[Attend]:
+    """The class under another name."""
+    return type(name, (base,), {})
+
+
 class DrawnLayer(nn.Module):
     """A layer: its attention, and softmaxes that are none."""
 
@@ -340,7 +347,7 @@ class DrawnLayer(nn.Module):
             if kind != "self" or case.kind not in ("both", "two in one module")
             else replace(case, keys=case.queries)
         )
-        return type(case.class_name, (base,), {})(own)  # type: ignore[no-any-return]
+        return named_class(case.class_name, base)(own)
 
     def forward(self, x: Tensor, context: Tensor, shown: dict[str, Tensor]) -> Tensor:
         if self.case.kind == "two in one module":

@@ -1,0 +1,404 @@
+"""Every architecture of transformers that a small configuration builds, with and without recording.
+
+``python -m tests.capture.every_architecture`` sweeps over all of them; ``… 2/5`` over the second fifth, ``… bert vit``
+over these. A line for each says what became of it, and the last one the totals: the output must be the same to the bit,
+nothing may fail that ran without recording, and maps must equal the attentions that the model's eager path gives, or
+have a fidelity, or be left out and said.
+"""
+
+import gc
+import re
+import signal
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from torch import Tensor
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.recording import Recording
+
+TOKENS, PADDED, IMAGE, SECONDS = 9, 6, 32, 40
+MAX_PARAMETERS = 60_000_000
+TOLERANCE, FIDELITY = 3e-5, 1e-3
+SIZES: list[tuple[str, Any]] = [  # what a setting of such a name becomes, the first that fits
+    (r".*token_id|.*token_index|.*_id", None),
+    (r"vocab_size|.*_vocab_size|type_vocab_size", 99),
+    (r"(num_)?(key_value|kv)_heads|num_key_value_heads|multi_query_group_num|.*num_key_value_heads", 2),
+    (r"(.*_)?(num_heads|attention_heads|n_heads?|nhead|num_attention_heads|n_head|decoder_heads)", 4),
+    (r".*head_dim|d_kv|kv_channels|attention_head_size", 8),
+    (
+        r"(num|n)_(hidden_|encoder_|decoder_)?layers?|.*_(layers|depth|blocks)|num_blocks|depth|.*num_layers|.*num_hidden_layers",
+        2,
+    ),
+    (
+        r"(text_|vision_|encoder_|decoder_)?(hidden_size|d_model|dim|n_embd|embed_dim|embedding_size|hidden_dim|emb_dim|width)|word_embed_proj_dim|output_dim|out_hidden_size|projection_dim|.*_hidden_size",
+        32,
+    ),
+    (r".*(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|ffn_hidden_size|ffn_size|feedforward|mlp_dim)", 48),
+    (r"n_group|topk_group", 1),
+    (r".*q_lora_rank|.*kv_lora_rank", 16),
+    (r"num_(local_|routed_)?experts|n_routed_experts|moe_num_experts", 4),
+    (r"num_experts_per_tok|moe_k|top_k|.*topk.*", 2),
+    (
+        r"max_(position_embeddings|sequence_length|seq_len)|n_positions|max_(source|target)_positions|n_ctx|seq_length",
+        64,
+    ),
+    (r"image_size|img_size", IMAGE),
+    (r"patch_size", 8),
+    (r"num_mel_bins", 16),
+    (r"num_queries", 5),
+    (r"sliding_window|window_size|attention_chunk_size|local_attention", 4),
+]
+FEW_LAYERS = [one for one in SIZES if one[1] == 99 or "layers" in one[0] or "experts" in one[0]]
+WIDE_HEADS = [(pattern, 512 if size == 32 else size) for pattern, size in SIZES if size not in (8, 16)]
+STYLES = {"narrow": SIZES, "with heads as wide as they are": WIDE_HEADS, "with few layers": FEW_LAYERS}
+auto: Any = transformers.models.auto
+MODELS: dict[str, Any] = {
+    kind: names
+    for kind, names in auto.modeling_auto.MODEL_MAPPING_NAMES.items()
+    if kind in auto.configuration_auto.CONFIG_MAPPING_NAMES
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an architecture: a word, and what is behind it."""
+
+    word: str
+    detail: str = ""
+    maps: int = 0
+    compared: int = 0
+
+
+def small(config: Any, sizes: list[tuple[str, Any]], depth: int = 0) -> Any:
+    """The configuration with its sizes made small, and those nested in it."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, transformers.PretrainedConfig) and depth < 4:
+            small(value, sizes, depth + 1)
+            continue
+        if isinstance(value, bool) or name.startswith("_"):
+            continue
+        made = smaller(name, value, sizes)
+        if made is not value:
+            try:
+                setattr(config, name, made)
+            except Exception:
+                continue
+    return config
+
+
+def smaller(name: str, value: Any, sizes: list[tuple[str, Any]]) -> Any:
+    """A setting, smaller where its name says that it is a size."""
+    if name.endswith(("token_id", "token_index")) and isinstance(value, int):
+        return value if 0 <= value < 99 else 90 + value % 9
+    if isinstance(value, int):
+        for pattern, size in sizes:
+            if re.fullmatch(pattern, name):
+                return value if size is None else min(value, size) if value > 0 else value
+        return value
+    if name == "layer_types" and isinstance(value, list):
+        return [*dict.fromkeys(value), *value][:2]
+    if isinstance(value, list) and name in ("depths", "num_blocks", "layers_per_stage"):
+        return [1] * len(value)
+    return value
+
+
+def fit(config: Any) -> None:
+    """Layer types as many as layers, and as many key heads as heads where these come from one latent vector."""
+    for one in (
+        config,
+        *(value for value in vars(config).values() if isinstance(value, transformers.PretrainedConfig)),
+    ):
+        if hasattr(one, "kv_lora_rank") and hasattr(one, "num_key_value_heads"):
+            one.num_key_value_heads = one.num_attention_heads
+        layers = getattr(one, "num_hidden_layers", None)
+        types = getattr(one, "layer_types", None)
+        if isinstance(layers, int) and isinstance(types, list):
+            one.layer_types = (types * layers)[:layers]
+
+
+def build(kind: str, style: str) -> Any:
+    """A small model of this type with random weights, or an error."""
+    config = transformers.AutoConfig.for_model(kind)
+    small(config, STYLES[style])
+    fit(config)
+    names = MODELS[kind]
+    name = names if isinstance(names, str) else names[0]
+    with torch.device("meta"):
+        size = sum(weight.numel() for weight in getattr(transformers, name)(config).parameters())
+    if size > MAX_PARAMETERS:
+        raise ValueError(f"{size:,} parameters")
+    torch.manual_seed(0)
+    model = getattr(transformers, name)(config).eval()
+    with torch.no_grad():
+        for weight_name, weight in model.named_parameters():
+            if weight.dim() > 1 and weight.is_floating_point() and "norm" not in weight_name.lower():
+                weight.normal_(0, 1.5 / max(weight.shape[-1], 1) ** 0.5)
+    return model
+
+
+def candidates(model: Any) -> Iterator[dict[str, Any]]:
+    """Inputs that such a model may take, likely ones first."""
+    torch.manual_seed(1)
+    ids = torch.randint(5, 80, (2, TOKENS))
+    mask = torch.ones(2, TOKENS, dtype=torch.long)
+    mask[1, PADDED:] = 0
+    text = {"input_ids": ids, "attention_mask": mask}
+    decoder = {"decoder_input_ids": torch.randint(5, 80, (2, 6))}
+    size = _image_size(model.config)
+    images = torch.randn(2, 3, size, size)
+    mels = next(
+        (
+            value
+            for name in ("num_mel_bins", "feature_size", "input_feat_per_channel")
+            if isinstance(value := getattr(model.config, name, None), int)
+        ),
+        16,
+    )
+    sounds = torch.randn(2, mels, 128)
+    waves = torch.randn(2, 3200)
+    names = getattr(model, "main_input_name", "input_ids")
+    main = names if isinstance(names, str) else names[0]
+    every = [
+        text,
+        text | decoder,
+        {"input_ids": ids},
+        {"input_ids": ids} | decoder,
+        {"pixel_values": images},
+        text | {"pixel_values": images},
+        {"pixel_values": images} | decoder,
+        {"pixel_values": torch.randn(2, 2, 3, size, size)},
+        {"pixel_values_videos": torch.randn(2, 2, 3, size, size)},
+        {"input_features": sounds} | decoder,
+        {"input_features": sounds},
+        {"input_features": sounds.transpose(1, 2)},
+        {"input_features": sounds.transpose(1, 2)} | decoder,
+        {"input_values": waves},
+        {"input_values": torch.randn(2, 64, mels)},
+        {"input_values": torch.randn(2, 64, mels), "decoder_input_values": torch.randn(2, 6, mels)},
+        {"inputs": torch.randn(2, TOKENS, 32)},
+        {"hidden_states": torch.randn(2, TOKENS, 32)},
+        text | {"pixel_values": images, "decoder_input_ids": ids},
+        {"pixel_values": torch.randn(2, getattr(model.config, "num_frames", 2), 3, size, size)},
+        {"pixel_values_videos": torch.randn(2, getattr(model.config, "num_frames", 2), 3, size, size)},
+        {"pixel_values": images, "prompt_pixel_values": images, "prompt_masks": images},
+        *_patches(model.config),
+        {
+            "past_values": torch.randn(
+                2, getattr(model.config, "context_length", 64) or 64, getattr(model.config, "num_input_channels", 7)
+            )
+        },
+        {"input_values": waves[:, None]},
+        {"input_features": sounds, "input_features_mask": torch.ones(2, 128, dtype=torch.long)},
+        text | {"bbox": torch.zeros(2, TOKENS, 4, dtype=torch.long)},
+        {"past_values": torch.randn(2, 64, 7)},
+        {"past_values": torch.randn(2, 512, 7)},
+    ]
+    if main == "input_ids" and hasattr(model, "vision_model"):
+        yield text | {"pixel_values": images}
+    yield from (inputs for inputs in every if main in inputs)
+    yield from (inputs for inputs in every if main not in inputs)
+
+
+def _patches(config: Any) -> Iterator[dict[str, Any]]:
+    """Images of 4 x 4 patches, one after the other, as vision towers of recent models take them."""
+    patch, frames = getattr(config, "patch_size", None), getattr(config, "temporal_patch_size", 1)
+    if not isinstance(patch, int):
+        return
+    grid = torch.tensor([[1, 4, 4], [1, 4, 4]])
+    patches = torch.randn(32, 3 * frames * patch * patch)
+    for name in ("hidden_states", "pixel_values"):
+        for grid_name in ("grid_thw", "image_grid_thw"):
+            yield {name: patches, grid_name: grid}
+
+
+def _image_size(config: Any) -> int:
+    for one in (
+        config,
+        *(value for value in vars(config).values() if isinstance(value, transformers.PretrainedConfig)),
+    ):
+        size = getattr(one, "image_size", None)
+        if isinstance(size, (list, tuple)):
+            size = size[0]
+        if isinstance(size, int):
+            return size
+    return IMAGE
+
+
+def run(model: Any, inputs: dict[str, Any], **options: Any) -> Any:
+    torch.manual_seed(3)
+    with torch.no_grad():
+        return model(**inputs, **options)
+
+
+def leaves(output: Any) -> Iterator[Tensor]:
+    """All tensors of an output in order."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from leaves(value)
+    elif isinstance(output, (list, tuple)):
+        for value in output:
+            yield from leaves(value)
+    elif hasattr(output, "__dict__"):
+        yield from leaves(vars(output))
+
+
+def equal(first: Any, second: Any) -> bool:
+    ours, theirs = list(leaves(first)), list(leaves(second))
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape
+        and torch.equal(
+            torch.nan_to_num(a) if a.is_floating_point() else a, torch.nan_to_num(b) if b.is_floating_point() else b
+        )
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def runnable(kind: str) -> tuple[Any, dict[str, Any], Any]:
+    """A model of this type, inputs that it takes, and its output.
+
+    Raises:
+        LookupError: with what kept it from being built, or from running.
+    """
+    problems = []
+    for style in STYLES:
+        try:
+            model = build(kind, style)
+        except Exception as error:
+            problems.append(f"not built: {type(error).__name__}: {str(error)[:120]}")
+            continue
+        for inputs in candidates(model):
+            try:
+                return model, inputs, run(model, inputs)
+            except Exception as error:
+                problems.append(f"not run: {'+'.join(inputs)}: {type(error).__name__}: {str(error)[:90]}")
+    raise LookupError(next((problem for problem in problems if "not run" in problem), problems[0]))
+
+
+def swept(kind: str) -> Outcome:
+    """What becomes of an architecture."""
+    try:
+        model, found, bare = runnable(kind)
+    except LookupError as error:
+        word, _, detail = str(error.args[0]).partition(": ")
+        return Outcome(word, " ".join(detail.split()))
+    again = run(model, found)
+    steady = equal(bare, again)
+    try:
+        with torch.no_grad(), attnviz.record(model, dense=True) as recording:
+            observed = run(model, found)
+    except AttnvizError as error:
+        return Outcome("refused", str(error))
+    except Exception as error:
+        import traceback
+
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return Outcome("CRASHED", f"{type(error).__name__}: {str(error)[:150]} at {place.filename}:{place.lineno}")
+    if steady and not equal(bare, observed):
+        return Outcome("CHANGED", "another output")
+    return judged(model, found, recording)
+
+
+def eager_maps(model: Any, inputs: dict[str, Any]) -> list[Tensor] | None:
+    """All attentions ``(batch, heads, queries, keys)`` that the eager path gives, if it gives any."""
+    try:
+        model.set_attn_implementation("eager")
+        output = run(model, inputs, output_attentions=True)
+        found_names = output.items()
+    except Exception:
+        return None
+    found = [tensor for name, value in found_names if "attention" in name for tensor in leaves(value)]
+    return [tensor for tensor in found if tensor.dim() == 4] or None
+
+
+def judged(model: Any, inputs: dict[str, Any], recording: Recording) -> Outcome:
+    """Whether the maps are those of the eager path, or have a fidelity."""
+    said = " ".join(recording.remarks)
+    expected = eager_maps(model, inputs) or []
+    wrong, unknown, compared = [], 0, 0
+    used: set[int] = set()
+    for maps in recording.maps:
+        cells = cell_maps(maps)
+        window = cells.window(maps.heads, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
+        alike = [
+            index
+            for index, tensor in enumerate(expected)
+            if len(tensor) > maps.item and tuple(tensor.shape[1:]) == window.weights.shape
+        ]
+        visible: NDArray[np.bool_] = np.broadcast_to(window.visible, window.weights.shape)
+        rows = visible.any(-1, keepdims=True)
+        off = {
+            index: float(np.max(np.abs(expected[index][maps.item].float().numpy() - window.weights) * rows, initial=0))
+            for index in alike
+        }
+        best = min(off, key=lambda index: off[index], default=None)
+        if best is not None and off[best] < TOLERANCE:
+            compared += 1
+            used.add(best)
+        elif maps.fidelity is None:
+            unknown += 1
+            if best is not None:
+                wrong.append(f"{maps!r} is {off[best]:.2g} from the eager one, fidelity unknown")
+        elif maps.fidelity > FIDELITY:
+            wrong.append(f"{maps!r} has fidelity {maps.fidelity:.2g}")
+    missing = len(expected) - len(used) if used else 0
+    counts = {"maps": len(recording.maps), "compared": compared}
+    if wrong:
+        return Outcome("DOUBTFUL", f"{len(wrong)}: {wrong[0]}; {said[:200]}", **counts)
+    if missing and "eft out" not in said:
+        return Outcome("LACKING", f"{missing} of {len(expected)} eager maps are not recorded; {said[:200]}", **counts)
+    layers = [repr(maps) for maps in recording.maps if maps.item == 0]
+    if unknown:
+        return Outcome(
+            "unknown", f"{unknown} of {len(recording.maps)} maps have no fidelity: {layers[0]}; {said[:200]}", **counts
+        )
+    word = "exact, some left out" if "eft out" in said else "exact"
+    return Outcome(word, f"{[maps.layer for maps in recording.maps if maps.item == 0]} {said[:200]}", **counts)
+
+
+def _late(number: int, frame: object) -> None:
+    raise TimeoutError(f"more than {SECONDS} s")
+
+
+def main(wanted: list[str]) -> None:
+    """Sweeps, a line for each."""
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    torch.set_num_threads(1)
+    kinds = sorted(MODELS)
+    if wanted and "/" in wanted[0]:
+        part, parts = map(int, wanted[0].split("/"))
+        kinds = kinds[part - 1 :: parts]
+    elif wanted:
+        kinds = wanted
+    signal.signal(signal.SIGALRM, _late)
+    totals: Counter[str] = Counter()
+    for kind in kinds:
+        signal.alarm(SECONDS)
+        try:
+            outcome = swept(kind)
+        except Exception as error:
+            outcome = Outcome("CRASHED", f"outside: {type(error).__name__}: {str(error)[:200]}")
+        signal.alarm(0)
+        totals[outcome.word] += 1
+        print(
+            f"{kind:32} {outcome.word:10} maps {outcome.maps} compared {outcome.compared} {outcome.detail}", flush=True
+        )
+        gc.collect()
+    print("totals", dict(totals))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
