@@ -223,14 +223,12 @@ class SoftmaxCall(AttentionCall):
         after: ``(batch, heads, queries, keys)``, its output.
         factors: what it may have been computed from, where the caller passed that along.
         product: the last product before it.
-        sums_to_one: whether it is a softmax; else each score was normalised by itself.
     """
 
     before: Tensor
     after: Tensor
     factors: FactoredCall | None = None
     product: Product | None = None
-    sums_to_one: bool = True
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -42,7 +42,6 @@ class CapturedCall:
         fidelity: one a text of the batch.
         held_as: as which maps.
         fields: one a text of the batch: what these maps are made of, and ``uneven`` where it is known.
-        sums_to_one: whether its weights are a softmax.
         marks: of its keys.
         note: what a reader of its maps must know.
         first_item: the number of its first text in the recording.
@@ -57,7 +56,6 @@ class CapturedCall:
     fidelity: list[float | None]
     held_as: type[LayerMaps]
     fields: list[dict[str, Any]]
-    sums_to_one: bool = True
     marks: KeyMarks | None = None
     note: str = ""
     first_item: int = 0

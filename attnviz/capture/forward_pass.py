@@ -1,11 +1,12 @@
 """ForwardPass: the attention calls of a model, refused where something is missing, else a recording."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
-from attnviz.base.errors import AttnvizError, known_names, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges
 from attnviz.capture.captured_call import CapturedCall, maps_of
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
@@ -14,39 +15,9 @@ from attnviz.capture.texts import TextCollector
 from attnviz.capture.windows import window_remarks
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import AttentionPart, refuse_missing
+from attnviz.text.selection import refuse_missing
 from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
-
-
-@dataclass(frozen=True)
-class OtherCall:
-    """What a module computed that is no map of queries and keys.
-
-    Attributes:
-        layer: the number of its block, ``None`` where that has none.
-        module: its path.
-        shape: of what it computed.
-        reason: what that is, if more is known.
-        is_attention: whether it attends in another way; else it is mentioned only where nothing else was found.
-    """
-
-    layer: int | None
-    module: str
-    shape: tuple[int, ...]
-    reason: str = ""
-    is_attention: bool = True
-
-    @property
-    def place(self) -> str:
-        """Its layer and module."""
-        name = self.module or "the model itself"
-        return name if self.layer is None else f"layer {self.layer} ({name})"
-
-    @property
-    def computes(self) -> str:
-        """What it computes."""
-        return f"{self.reason} {self.shape}".strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +30,7 @@ class ForwardPass:
         runs: the passes of the model.
         head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
         texts: the chosen calls.
-        others: what is no map of queries and keys.
-        parts: which attention of an encoder-decoder the model has.
+        other_softmaxes: chosen calls that are no softmax over queries x keys, and the shape that they compute.
         unreadable: the modules whose attention could not be read, and what it was computed on.
     """
 
@@ -69,8 +39,7 @@ class ForwardPass:
     runs: RunCounter
     head_counts: Mapping[CallSite, int]
     texts: TextCollector
-    others: Sequence[OtherCall]
-    parts: Collection[AttentionPart]
+    other_softmaxes: Mapping[CallSite, torch.Size]
     unreadable: Mapping[str, str]
 
     def recording(self) -> Recording:
@@ -94,13 +63,8 @@ class ForwardPass:
                 *self.texts.remarks(),
                 *self._left_out(),
                 *_ran_again(calls),
-<<<<<<< HEAD
                 *_notes(calls),
-=======
-                *_called_again(calls),
->>>>>>> 662776a (Find attention by the flow of data, and texts, heads and queries by what their axes are made of)
                 *_uneven(calls),
-                *_unsummed(calls),
                 *_pooled(maps),
                 *window_remarks(calls, self.runs.texts_of),
             ),
@@ -116,7 +80,7 @@ class ForwardPass:
 
     def _calls_of_maps(self) -> list[CapturedCall]:
         """The calls, without those of modules that also compute other softmaxes."""
-        others = {other.module for other in self._other_attention}
+        others = {site.module for site in self.other_softmaxes}
         return [call for call in self.texts.calls() if call.site.module not in others]
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
@@ -128,19 +92,14 @@ class ForwardPass:
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError where they are all there is, or were chosen by the number of their layer."""
-        chosen = self.options.selection.chosen_layers
-        others = [other for other in self._other_attention if chosen is None or other.layer in (None, *chosen)]
-        if not others or (calls and (chosen is None or set(chosen) <= {call.site.layer for call in calls})):
+        if not self.other_softmaxes or (calls and self.options.selection.chosen_layers is None):
             return
-        first = others[0]
+        first, shape = next(iter(self.other_softmaxes.items()))
+        layer = min(site.layer for site in self.head_counts if site.module == first.module)
         raise AttnvizError(
-            f"{first.place} is no softmax over queries x keys: it computes {first.computes}; "
+            f"layer {layer} ({first.module}) is no softmax over queries x keys: it computes {tuple(shape)}; "
             "layers with full attention work"
         )
-
-    @property
-    def _other_attention(self) -> list[OtherCall]:
-        return [other for other in self.others if other.is_attention]
 
     def _refuse_no_call(self) -> None:
         if self.head_counts:
@@ -151,17 +110,10 @@ class ForwardPass:
                 f"the attention of {self._name} cannot be read: {module or 'the model'} computes it on {reason}; "
                 "a forward pass of plain tensors works"
             )
-        if not self.runs.was_called:
-            raise AttnvizError(f"{self._name} was not called in the with block; call model(...) there")
-        if self.parts:
-            raise AttnvizError(
-                f"no {self.options.attention} attention in the forward pass of {self._name}; "
-                f"it has {known_names(sorted(self.parts))} attention"
-            )
-        seen = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
         raise AttnvizError(
-            f"no attention call in the forward pass of {self._name}{seen}; a softmax of products of queries and keys, "
-            "whose result multiplies values, or scaled_dot_product_attention works"
+            f"no attention call in the forward pass of {self._name}; a model with a softmax over queries x keys works"
+            if self.runs.was_called
+            else f"{self._name} was not called in the with block; call model(...) there"
         )
 
     def _refuse_absent(self) -> None:
@@ -184,13 +136,12 @@ class ForwardPass:
         return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
 
     def _other_softmaxes(self) -> tuple[str, ...]:
-        others = self._other_attention
-        if not others:
+        if not self.other_softmaxes:
             return ()
-        modules = len({other.module for other in others})
+        site, shape = next(iter(self.other_softmaxes.items()))
+        modules = len({site.module for site in self.other_softmaxes})
         count = f"{modules} modules compute" if modules > 1 else "one module computes"
-        first = others[0]
-        return (f"Left out: {count} no softmax over queries x keys, such as {first.module} with {first.computes}.",)
+        return (f"Left out: {count} no softmax over queries x keys, such as {site.module} with {tuple(shape)}.",)
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
@@ -209,19 +160,6 @@ def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     return tuple(_ran_as(again, [site for site in sites if site.again == again]) for again in _unique(sites))
 
 
-def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """A sentence where modules attend several times in a layer."""
-    modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
-    if not modules:
-        return ()
-    times = 1 + max(call.site.call for call in calls)
-    others = f" and {len(modules) - 1} other modules" if len(modules) > 1 else ""
-    return (
-        f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: heads go on counting from "
-        "call to call, which may be of other tokens.",
-    )
-
-
 def _unique(sites: Sequence[CallSite]) -> list[str]:
     return list(dict.fromkeys(site.again for site in sites))
 
@@ -234,7 +172,6 @@ def _ran_as(module: str, sites: Sequence[CallSite]) -> str:
     return f"{module} ran more than once in one pass: its further runs are layers {layers}."
 
 
-<<<<<<< HEAD
 def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     """What calls have to say, once for all layers of which it is true."""
     layers: dict[str, set[int]] = {}
@@ -242,14 +179,6 @@ def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
         if call.note:
             layers.setdefault(call.note, set()).add(call.site.layer)
     return tuple(f"In layer {number_ranges(sorted(found))} {note}." for note, found in layers.items())
-=======
-def _unsummed(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """A sentence where weights come from another function than a softmax."""
-    layers = sorted({call.site.layer for call in calls if not call.sums_to_one})
-    if not layers:
-        return ()
-    return (f"Weights of layer {number_ranges(layers)} are sigmoids of the scores: their rows do not sum to 1.",)
->>>>>>> 662776a (Find attention by the flow of data, and texts, heads and queries by what their axes are made of)
 
 
 def _uneven(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
