@@ -28,6 +28,7 @@ class Recording:
         seed: what the random numbers came from, if any were drawn.
         version: the version of attnviz that made it.
         remarks: sentences that a reader of the maps must see.
+        doubts: more of them, about numbers of a file that no attention has; found when it is read, and not saved.
     """
 
     maps: tuple[LayerMaps, ...]
@@ -37,6 +38,7 @@ class Recording:
     seed: int | None = None
     version: str = ""
     remarks: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.maps:

@@ -1,5 +1,6 @@
 """Recordings as safetensors files."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +47,11 @@ def load(path: str | Path) -> "Recording":
     Raises:
         AttnvizError: if the file is not a whole recording of a version that this one can read.
     """
+    from attnviz.maps.plausible import implausible
     from attnviz.maps.tensor_file import TensorFile
 
-    return _from_tensors(TensorFile(Path(path)))
+    recording = _from_tensors(TensorFile(Path(path)))
+    return replace(recording, doubts=implausible(recording.maps))
 
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
@@ -56,7 +59,7 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
     texts = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
-        "recording": {name: value for name, value in vars(recording).items() if name != "maps"},
+        "recording": {name: value for name, value in vars(recording).items() if name not in ("maps", "doubts")},
         "tokens": [{"text": tokens.text, "labels": tokens.labels} for tokens in texts],
         "maps": [],
     }

@@ -234,7 +234,8 @@ def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
     """What the recording itself has to say, that its weights are untrained first."""
     untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
-    return ((untrained,) if recording.untrained else ()) + recording.remarks + fidelity_remarks(recording)
+    first = ((untrained,) if recording.untrained else ()) + recording.doubts
+    return first + recording.remarks + fidelity_remarks(recording)
 
 
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ COLOR_SCALES = ("linear", "sqrt", "log", "lift")
 LIMITS = ("shared", "head")
 NUMBER_PATTERN = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
 MAX_PICTURE_INCHES = 60
+MAX_PICTURE_PIXELS = 150_000_000  # of a whole picture, which is held in memory four bytes a pixel, twice
 BYTE_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 MIN_PAGE_BYTES = 100_000
 
@@ -201,7 +202,19 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
     if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
         given = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
         raise AttnvizError(f"{given}; 2 to {MAX_PICTURE_INCHES} a side works")
+    refuse_pixels(width, height, dpi)
     return width, height
+
+
+def refuse_pixels(width: float, height: float, dpi: int) -> None:
+    """Raises AttnvizError where a picture of so many inches has more pixels than can be drawn."""
+    if width * height * dpi**2 > MAX_PICTURE_PIXELS:
+        fits = int((MAX_PICTURE_PIXELS / (width * height)) ** 0.5)
+        raise AttnvizError(
+            f"a picture of {width:.3g} x {height:.3g} inches at {option('dpi', dpi)} has "
+            f"{width * height * dpi**2 / 1e6:.0f} million pixels, more than {MAX_PICTURE_PIXELS // 10**6} million; "
+            f"{option('dpi', fits)} works"
+        )
 
 
 def parse_limits(text: str) -> str | tuple[float, float]:

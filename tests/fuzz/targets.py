@@ -1,5 +1,6 @@
 """The table of what is fuzzed."""
 
-from tests.fuzz import keys, options, texts
+from tests.fuzz import folders, keys, options, recordings, texts
 
-TARGETS = {target.name: target for target in (*options.TARGETS, texts.TARGET, *keys.TARGETS)}
+READ = (texts.TARGET, recordings.TARGET, folders.TARGET)
+TARGETS = {target.name: target for target in (*options.TARGETS, *READ, *keys.TARGETS)}

@@ -18,11 +18,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import attnviz.maps.tensor_file
+from attnviz.api import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
+from attnviz.render.formats import TERMINAL
+from attnviz.report.build import build_report
+from attnviz.report.options import ReportOptions
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
@@ -131,7 +135,33 @@ def test_recording_read_back_equals_the_one_written(
 ) -> None:
     path = tmp_path_factory.mktemp("files") / "run.safetensors"
     save(recording, path)
-    assert_same(recording, load(path))
+    assert_same(recording, replace(load(path), doubts=()))
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (2.0, ["Warning: weights from 2 to 2 are", "Rows of weights sum to 1 to 14 and not to 1"]),
+        (-1.0, ["Warning: weights from -1 to -1 are", "Rows of weights sum to -7 to 1 "]),
+        (0.0, ["Rows of weights sum to 0 to 1 and not to 1"]),
+        (1 / KEYS, []),
+    ],
+)
+def test_weights_that_no_attention_has_are_said(tmp_path: Path, weights: float, says: list[str]) -> None:
+    maps = replace(dense_maps(), weights=np.full((HEADS, QUERIES, KEYS), weights, np.float32))
+    save(Recording(maps=(maps,), model="m"), tmp_path / "run.safetensors")
+    read = load(tmp_path / "run.safetensors")
+    assert len(read.doubts) == len(says)
+    assert all(doubt.startswith(start) for doubt, start in zip(read.doubts, says, strict=True))
+    assert set(read.doubts) <= set(build_report(read, fit(ReportOptions(), TERMINAL)).remarks)
+
+
+def test_weights_of_damaged_factors_are_said(in_folder: Path) -> None:
+    path = in_folder / "run.safetensors"
+    assert main(["record", "Life is short", "--factored", "--causal", "-o", path.name]) == 0
+    assert load(path).doubts == ()
+    rewrite(path, maps__0__logsumexp=np.full((4, 3), -3, np.float32))
+    assert any(doubt.startswith("Rows of weights sum to") for doubt in load(path).doubts)
 
 
 def test_labels_of_any_script_come_back(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnviz.api import draw
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import declared_options
+from attnviz.maps.recording import Recording
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look, parse_size, refuse_uninspected
 from attnviz.text.selection import Selection
@@ -117,3 +119,11 @@ def test_the_inspector_refuses_what_it_would_not_look_at() -> None:
 def test_a_query_asks_for_the_style_text() -> None:
     assert Look(query="a").drawn_style == "text"
     assert Look().drawn_style == "heatmap"
+
+
+def test_a_picture_has_no_more_pixels_than_can_be_drawn(recording: Recording) -> None:
+    with pytest.raises(AttnvizError, match=r"dpi=2400 has 20736 million pixels, more than 150 million; dpi=204 works"):
+        parse_size("60x60", dpi=2400)
+    assert parse_size("60x60", dpi=204) == (60, 60)
+    with pytest.raises(AttnvizError, match=r"million pixels, more than 150 million; dpi=.* works"):
+        draw(recording, ".png", dpi=2400)

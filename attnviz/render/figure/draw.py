@@ -17,7 +17,7 @@ from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
 from attnviz.report.colors import colormap, import_matplotlib, ink_on
-from attnviz.report.look import Look
+from attnviz.report.look import Look, refuse_pixels
 from attnviz.report.panels import Panel
 from attnviz.report.report import Arcs, DrawnReport, ExactNumbers, HeadList, Report, ShadedText, Thumbnails
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MAX_MAP_CELLS = 8192  # a side, however many pixels a figure has
 MAX_SHAPES = 10_000  # cells of a figure drawn as shapes before a picture of them is smaller
 MIN_PICTURE_PIXELS = 1024  # of the picture of a map, so that a viewer which smooths pictures blurs no cell
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
@@ -58,6 +59,8 @@ def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[b
         return
     matplotlib = import_matplotlib()
     drawn = _figure(report, picture, vector=suffix != ".png")
+    if suffix == ".png":
+        refuse_pixels(drawn.get_figwidth(), drawn.get_figheight(), picture.look.dpi)
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # what is missing is said in the picture
         whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
@@ -73,7 +76,7 @@ def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[b
 
 def max_cells(look: Look) -> int:
     """The most rows or columns of one map: about as many as the figure has pixels for."""
-    return int(0.8 * (look.inches or PAGE_INCHES)[1] * look.dpi)
+    return min(int(0.8 * (look.inches or PAGE_INCHES)[1] * look.dpi), MAX_MAP_CELLS)
 
 
 def figure(report: Report) -> "Figure":

@@ -1,0 +1,49 @@
+"""Whether the weights that a file holds can be those of a softmax: what is said where they cannot."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.maps.layer_maps import CellMaps, LayerMaps
+
+SAMPLED_QUERIES = 8  # of each attention call: the first, the last, and some between
+ROUNDED_ROWS = 0.02  # how far the sum of a row may be from 1 where weights were computed in half precision
+ROUNDED_FACTORS = 0.3  # the same where queries and keys were rounded
+OUTSIDE = 1e-3  # beyond 0 or 1
+
+
+def implausible(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
+    """A sentence for weights outside 0 to 1, and one for rows that do not sum to one, each where there are any."""
+    rows = [row for each in maps if isinstance(each, CellMaps) for row in _rows(each)]
+    if not rows:
+        return ()
+    smallest, largest, least, most = np.array(rows).T
+    remarks = []
+    if smallest.min() < -OUTSIDE or largest.max() > 1 + OUTSIDE:
+        remarks.append(
+            f"Warning: weights from {smallest.min():.3g} to {largest.max():.3g} are in this file, and attention has "
+            "none outside 0 to 1."
+        )
+    if least.min() < 0 or most.max() > 0:
+        remarks.append(
+            f"Rows of weights sum to {1 + least.min():.3g} to {1 + most.max():.3g} and not to 1: these are not those "
+            "of a softmax over these keys alone."
+        )
+    return tuple(remarks)
+
+
+def _rows(maps: CellMaps) -> Iterator[Float64Array]:
+    """Of some rows: smallest and largest weight, and how far below and above 1 the sum is beyond what is rounded."""
+    factors = maps.cell_factors()
+    heads = maps.heads if factors is None else maps.heads[:1]
+    allowed = ROUNDED_FACTORS if getattr(maps, "rounding", 0) else ROUNDED_ROWS
+    count = len(maps.query_tokens)
+    for query in sorted(set(np.linspace(0, count - 1, min(SAMPLED_QUERIES, count)).astype(int).tolist())):
+        window = maps.window(heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
+        weights = window.weights[:, 0, window.visible[0]].astype(np.float64)
+        weights = weights[np.isfinite(weights).all(axis=1)]
+        if weights.size:
+            sums = weights.sum(axis=1) - 1
+            below, above = (float(change) if abs(change) > allowed else 0.0 for change in (sums.min(), sums.max()))
+            yield np.array([weights.min(), weights.max(), min(below, 0.0), max(above, 0.0)])
