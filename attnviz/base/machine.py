@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 MIN_FREE_MEMORY = 2**31  # bytes of an accelerator, for pooling there
 NO_MEMORY = r"can(?:no|')t allocate memory|out of memory|bad_alloc|failed to map segment"  # as libraries say it
-MIN_ADDRESS_SPACE = 2**30  # bytes, of a process that imports torch for the processor
+MIN_ADDRESS_SPACE = 750 * 2**20  # bytes, of a process that imports torch for the processor
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
