@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,9 +13,17 @@ from torch.nn import functional
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls import FactoredCall, Product, SoftmaxCall
 
-FUSED_COMMON = ("qkv_weight", "qkv_bias", "mask", "mask_type")  # what is read of the arguments of fused operators
-LAYER_NORM = ("norm_first", "eps", "norm_weight_1", "norm_bias_1")
-FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FUSED_COMMON)
+FUSED_COMMON = (
+    "qkv_weight",
+    "qkv_bias",
+    "proj_weight",
+    "proj_bias",
+    "mask",
+    "mask_type",
+)  # what is read of the arguments of fused operators
+LAYER_NORM = ("norm_first", "eps", "norm_weight_1", "norm_bias_1", "norm_weight_2", "norm_bias_2")
+FEED_FORWARD = ("use_gelu", "ffn_weight_1", "ffn_bias_1", "ffn_weight_2", "ffn_bias_2")
+FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FEED_FORWARD, *FUSED_COMMON)
 FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 
 
@@ -133,16 +142,47 @@ def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
     return arranged
 
 
-def fused_layer_call(given: dict[str, Any]) -> FactoredCall:
+def fused_layer_call(given: dict[str, Any], result: Tensor) -> FactoredCall:
     """The attention of a whole encoder layer in one kernel, its projections computed again."""
     source = given["src"]
     norm = (given["eps"], given["norm_weight_1"], given["norm_bias_1"]) if given["norm_first"] else None
-    return _fused_call((source,) * 3, given["num_heads"], given, norm)
+    call = _fused_call((source,) * 3, given["num_heads"], given, norm)
+    tokens = _padded(source)[0]
+
+    def carried_on(mixed: Tensor, rows: slice) -> Tensor:
+        return _rest_of_layer(given, tokens[:, rows], _projected(given, mixed))
+
+    return replace(call, output=_padded(result)[0], carried_on=carried_on)
 
 
-def fused_attention_call(given: dict[str, Any]) -> FactoredCall:
+def fused_attention_call(given: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
     """The attention of ``nn.MultiheadAttention`` in one kernel, its projections computed again."""
-    return _fused_call((given["query"], given["key"], given["value"]), given["num_head"], given, None)
+    call = _fused_call((given["query"], given["key"], given["value"]), given["num_head"], given, None)
+    return replace(call, output=_padded(result[0])[0], carried_on=lambda mixed, rows: _projected(given, mixed))
+
+
+def _projected(given: dict[str, Any], mixed: Tensor) -> Tensor:
+    """The mixed values of all heads after the kernel's projection, ``(batch, queries, width)``."""
+    return functional.linear(mixed.transpose(1, 2).flatten(2), given["proj_weight"], given["proj_bias"])
+
+
+def _rest_of_layer(given: dict[str, Any], tokens: Tensor, attended: Tensor) -> Tensor:
+    """What an encoder layer gives for these tokens and their attention."""
+
+    def normed(values: Tensor, number: int) -> Tensor:
+        weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
+        return functional.layer_norm(values, weight.shape, weight, bias, given["eps"])
+
+    def fed_forward(values: Tensor) -> Tensor:
+        inner = functional.linear(values, given["ffn_weight_1"], given["ffn_bias_1"])
+        inner = functional.gelu(inner) if given["use_gelu"] else functional.relu(inner)
+        return functional.linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+
+    total = tokens + attended
+    if given["norm_first"]:
+        return total + fed_forward(normed(total, 2))
+    total = normed(total, 1)
+    return normed(total + fed_forward(total), 2)
 
 
 def _fused_call(

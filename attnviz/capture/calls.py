@@ -5,7 +5,7 @@ A call is known either by its factors (queries, keys and a mask, as a kernel is 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -72,11 +72,14 @@ class AttentionCall(ABC):
     Attributes:
         values: ``(batch, key heads, keys, features)``, if known.
         output: ``(batch, heads, queries, features)``, the result of the model's own attention, if known.
+        carried_on: what the model's kernel did with the mixed values before it gave its output, if that is no longer
+            theirs: takes ``(batch, heads, queries, features)`` and the queries, gives ``(batch, queries, width)``.
         note: what a reader of its maps must know, as the rest of a sentence that begins with its layer.
     """
 
     values: Tensor | None = None
     output: Tensor | None = None
+    carried_on: Callable[[Tensor, slice], Tensor] | None = None
     note: str = ""
 
     @property
@@ -95,13 +98,21 @@ class AttentionCall(ABC):
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
         """The largest difference between weights @ values and the output, one a text of the batch.
 
-        Measured over at most 32 queries that see any key; ``None`` where values or output are not known.
+        Measured over at most 32 queries that see any key; ``None`` where values or output are not known. Where the
+        kernel carried them on, the weights of all heads are carried on as well and compared with what it gave.
         """
         batch, count, queries, _ = self.shape
         if self.values is None or self.output is None:
             return [None] * batch
         step = -(-queries // MAX_CHECKED_QUERIES)
-        weights = self.weights(heads, slice(None, None, step))
+        rows = slice(None, None, step)
+        if self.carried_on is not None:
+            weights = self.weights(range(count), rows)
+            mixed = self.carried_on((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
+            unseen = (weights.sum(-1) == 0).all(1)[..., None]
+            difference = (mixed - self.output[:, rows]).abs().masked_fill(unseen, 0)
+            return [float(worst) for worst in difference.flatten(1).amax(1)]
+        weights = self.weights(heads, rows)
         values = pick_heads(self.values, heads, count)
         real = self.output[:, list(heads), ::step].to(weights.dtype)
         difference = (weights @ values.to(weights.dtype) - real).abs()

@@ -239,14 +239,14 @@ class Observer:
         """An encoder layer in one kernel: its attention is computed again from its input and weights."""
         self.flush()
         given = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
-        self._report_fused(self.modules.running(cross=False), lambda: fused_layer_call(given), given)
+        self._report_fused(self.modules.running(cross=False), lambda: fused_layer_call(given, call.result), given)
 
     def on_fused_attention(self, call: TorchCall) -> None:
         """``nn.MultiheadAttention`` in one kernel."""
         self.flush()
         given = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
         caller = self.modules.running(cross=given["query"] is not given["key"])
-        self._report_fused(caller, lambda: fused_attention_call(given), given)
+        self._report_fused(caller, lambda: fused_attention_call(given, call.result), given)
 
     def _report_fused(self, caller: CallingModule | None, build: BuildCall, given: Keywords) -> None:
         """Reports a fused kernel; of nested tensors it takes, unlike others, those of texts one after the other."""

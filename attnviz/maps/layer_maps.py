@@ -130,7 +130,8 @@ class LayerMaps(ABC):
     def __repr__(self) -> str:
         shape = f"{len(self.query_tokens)} queries x {len(self.key_tokens)} keys"
         place = f"layer {self.layer} in {self.module!r}, {self.kind}-attention, text {self.item}"
-        return f"{type(self).__name__}({place}, heads {number_ranges(self.heads)}, {shape})"
+        checked = "" if self.fidelity is None else f", within {self.fidelity:.0e} of the model's own output"
+        return f"{type(self).__name__}({place}, heads {number_ranges(self.heads)}, {shape}{checked})"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

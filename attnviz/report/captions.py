@@ -250,4 +250,6 @@ def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
             "attention output; these maps are not all of what it computed.",
         )
     within = f"within {worst:.0e}" if worst else "exactly"
-    return (f"Checked: weights @ values equal the model's own attention output {within}.",)
+    unknown = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
+    but = f"; of layer {number_ranges(unknown)} that is not known" if unknown else ""
+    return (f"Checked: weights @ values equal the model's own attention output {within}{but}.",)

@@ -10,8 +10,8 @@ ATTENTION = "_native_multi_head_attention"
 
 
 def test_fused_arguments_have_the_names_of_the_operators_schema() -> None:
-    given = bind_fused(ATTENTION, FUSED_ATTENTION, ("q", "k", "v", 12, 3, "weight", "bias"), {"mask_type": 1})
-    assert [given[name] for name in FUSED_ATTENTION] == ["q", "k", "v", 3, "weight", "bias", None, 1]
+    given = bind_fused(ATTENTION, FUSED_ATTENTION, ("q", "k", "v", 12, 3, *"wbpc"), {"mask_type": 1})
+    assert [given[name] for name in FUSED_ATTENTION] == ["q", "k", "v", 3, *"wbpc", None, 1]
 
 
 def test_fused_arguments_are_the_same_by_place_and_by_name() -> None:

@@ -1,6 +1,7 @@
 """What maps can give is in their type: nothing else asks which kind they are."""
 
 import re
+from dataclasses import replace
 from inspect import isabstract
 from pathlib import Path
 from types import FunctionType
@@ -45,3 +46,4 @@ def test_maps_say_what_they_are_without_their_numbers() -> None:
     assert repr(dense_maps(3)) == (
         "DenseMaps(layer 3 in 'layers.3', cross-attention, text 0, heads 0-2, 5 queries x 7 keys)"
     )
+    assert repr(replace(dense_maps(3), fidelity=2.3e-7)).endswith("7 keys, within 2e-07 of the model's own output)")

@@ -129,3 +129,11 @@ def test_a_head_over_several_texts_is_counted_once_and_the_texts_are_said(record
 def test_heads_of_two_attention_calls_in_one_layer_are_told_apart_and_counted(recording: Recording) -> None:
     both = replace(recording, maps=(replace(dense(recording), kind="self"), dense(recording)))
     assert report_of(both).caption.startswith("Attention of 6 heads of layer 0 in a test, 5 queries (rows)")
+
+
+def test_worst_fidelity_is_said_and_of_which_layers_it_is_not_known(recording: Recording) -> None:
+    first, second = recording.maps
+    known = replace(recording, maps=(replace(first, fidelity=2e-7), second))
+    assert report_of(known).remarks[-1] == (
+        "Checked: weights @ values equal the model's own attention output within 2e-07; of layer 1 that is not known."
+    )
