@@ -4,7 +4,6 @@ Names, titles, remarks and error lines become one line of characters that only s
 strings are the same, with escapes for what would do something else.
 """
 
-import json
 import unicodedata
 
 JOINERS = ("\u200c", "\u200d")  # within a word or an emoji, where they change what is shown and do nothing else
@@ -43,6 +42,8 @@ def printable_json(text: str) -> str:
     """The JSON with an escape for each character that a terminal would obey or not show; it says the same."""
     if text.isprintable():
         return text
+    import json
+
     return "".join(
         character if _is_harmless(character) or character == "\n" else json.dumps(character)[1:-1] for character in text
     )
