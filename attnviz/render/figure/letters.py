@@ -65,7 +65,7 @@ def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.F
     assert found is not None
     assert found.origin is not None
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / name, max(size, 6))
+    return ImageFont.truetype(str(Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / name), max(size, 6))
 
 
 def wrap_text(text: str, room: float, size: int) -> list[str]:
