@@ -1,6 +1,5 @@
 """The arguments of torch's attention functions, by name, and the attention calls that they describe."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls import FactoredCall, Product, SoftmaxCall
+from attnviz.capture.calls import FactoredCall
 
 FUSED_COMMON = (
     "qkv_weight",
@@ -25,121 +24,6 @@ LAYER_NORM = ("norm_first", "eps", "norm_weight_1", "norm_bias_1", "norm_weight_
 FEED_FORWARD = ("use_gelu", "ffn_weight_1", "ffn_bias_1", "ffn_weight_2", "ffn_bias_2")
 FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FEED_FORWARD, *FUSED_COMMON)
 FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
-
-
-def by_heads(tensor: Tensor, heads: int | None) -> Tensor | None:
-    """The tensor as ``(batch, heads, tokens, ...)``; ``None`` where its axes do not allow that.
-
-    Two axes are one head of one text. Three are a batch of one head, unless the module has a number of heads that
-    divides the first axis: then batch and heads share it.
-    """
-    if tensor.dim() == 4:
-        return tensor
-    if tensor.dim() == 3:
-        return tensor[:, None] if is_single(tensor, heads) else tensor.reshape(-1, heads or 1, *tensor.shape[1:])
-    return tensor[None, None] if tensor.dim() == 2 else None
-
-
-def is_single(tensor: Tensor, heads: int | None) -> bool:
-    """Whether the tensor has no axis of heads."""
-    return tensor.dim() < 3 or (tensor.dim() == 3 and (heads is None or heads == 1 or tensor.shape[0] % heads != 0))
-
-
-def dot_product_call(
-    given: dict[str, Any], output: Tensor, logsumexp: Tensor | None, heads: int | None
-) -> FactoredCall | None:
-    """The call of ``scaled_dot_product_attention``, ``None`` where it has no axes of heads, queries and keys."""
-    queries, keys, values, real = (
-        by_heads(tensor, heads) for tensor in (given["query"], given["key"], given["value"], output)
-    )
-    mask = given["attn_mask"]
-    if queries is None or keys is None or queries.is_nested:
-        return None
-    queries, keys = queries.to(output.dtype), keys.to(output.dtype)  # as autocast rounds them before the kernel
-    if mask is not None:
-        mask = by_heads(mask, heads)
-        if mask is None:
-            return None
-    if heads is not None and queries.shape[1] != heads and queries.shape[1] * queries.shape[2] == heads:
-        queries = queries.reshape(len(queries), heads, 1, -1)
-        real = None if real is None else real.reshape(len(real), heads, 1, -1)
-        logsumexp = None
-        mask = mask if mask is None or mask.shape[1] == 1 else mask.reshape(len(mask), heads, 1, -1)
-    scale = given["scale"]
-    return FactoredCall(
-        queries=queries,
-        keys=keys,
-        values=values,
-        output=None if given["dropout_p"] > 0 else real,
-        scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
-        mask=mask,
-        causal=given["is_causal"],
-        logsumexp=logsumexp,
-    )
-
-
-def softmax_call(
-    before: Tensor,
-    after: Tensor,
-    values: Tensor | None,
-    output: Tensor | None,
-    heads: int | None,
-    product: tuple[Tensor, Tensor] | None = None,
-) -> SoftmaxCall | None:
-    """The call of a softmax, ``None`` where it has no axes of heads, queries and keys."""
-    scores, weights = by_heads(before, heads), by_heads(after, heads)
-    if scores is None or weights is None or (after.dim() == 4 and heads not in (None, after.shape[1])):
-        return None
-    return SoftmaxCall(
-        before=scores,
-        after=weights,
-        values=None if values is None else by_heads(values, heads),
-        output=None if output is None else by_heads(output, heads),
-        product=None if product is None else product_of(product, scores.shape, heads),
-    )
-
-
-def product_of(pair: tuple[Tensor, Tensor], shape: torch.Size, heads: int | None) -> Product | None:
-    """Queries and keys whose product has this shape; ``None`` where the product of the pair has another.
-
-    Args:
-        pair: ``(..., queries, features)`` and ``(..., features, keys)``.
-        shape: batch, heads, queries, keys.
-        heads: how many heads the module says it has.
-    """
-    queries, keys = by_heads(pair[0], heads), by_heads(pair[1].transpose(-1, -2), heads)
-    if queries is None or keys is None or len(keys) not in (1, shape[0]) or shape[1] % keys.shape[1]:
-        return None
-    if (*queries.shape[:3], keys.shape[2]) != tuple(shape) or queries.shape[3] != keys.shape[3]:
-        return None
-    return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
-
-
-def einsum_operands(equation: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Operands as ``(..., rows, features)`` and ``(..., features, columns)``, ``None`` unless one axis is summed."""
-    letters, _, result = equation.replace(" ", "").partition("->")
-    left, _, right = letters.partition(",")
-    summed = (set(left) | set(right)) - set(result)
-    if len(result) < 2 or "." in equation or len(summed) != 1 or not summed <= set(left) & set(right):
-        return None
-    if result[-2] not in left:
-        left, right, first, second = right, left, second, first
-    (features,) = summed
-    rows = _arranged(first, left, result[:-1] + features)
-    columns = _arranged(second, right, result[:-2] + features + result[-1])
-    return None if rows is None or columns is None else (rows, columns)
-
-
-def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
-    """The tensor with its axes in this order, size 1 where it has none of that name; ``None`` where it has others."""
-    if not set(letters) <= set(wanted) or len(set(letters)) != tensor.dim():
-        return None
-    present = [letter for letter in wanted if letter in letters]
-    missing = [axis for axis, letter in enumerate(wanted) if letter not in letters]
-    arranged = tensor.permute([letters.index(letter) for letter in present])
-    for axis in missing:
-        arranged = arranged.unsqueeze(axis)
-    return arranged
 
 
 def fused_layer_call(given: dict[str, Any], result: Tensor) -> FactoredCall:

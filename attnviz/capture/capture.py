@@ -10,7 +10,7 @@ from torch import nn
 
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.captured_call import CapturedCall, capture_call
-from attnviz.capture.forward_pass import ForwardPass
+from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.readable import apart_from_the_run
 from attnviz.capture.runs import RunCounter
@@ -20,6 +20,7 @@ from attnviz.capture.token_places import TokenPlaces
 from attnviz.capture.torch_functions import BuildCall, Observer, StopForward
 from attnviz.capture.windows import placed
 from attnviz.maps.recording import Recording
+from attnviz.text.selection import AttentionPart
 
 MAX_MAP_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # on which torch may lower the precision of what is computed
@@ -48,12 +49,20 @@ class Capture:
         self.head_counts: dict[CallSite, int] = {}
         self.calls: list[CapturedCall] = []
         self.map_shapes: dict[str, set[tuple[int, ...]]] = {}
-        self.other_softmaxes: dict[CallSite, torch.Size] = {}
+        self.others: dict[tuple[str, bool], OtherCall] = {}
+        self.parts: set[AttentionPart] = set()
 
     def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
         """Numbers a call, and keeps its maps where it was chosen."""
         with self.lock:
             self._on_attention(caller, build, shape, single)
+
+    def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
+        """Keeps what is no map of queries and keys, once a module."""
+        if self.options.attention in (None, caller.part):
+            layer = self.modules.block_of(caller.name, type(caller.module)).number
+            other = OtherCall(layer, caller.name, tuple(shape), reason, is_attention)
+            self.others.setdefault((caller.name, is_attention), other)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """Keeps what an attention call was computed on that nobody can read."""
@@ -82,6 +91,7 @@ class Capture:
 
     def _on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
         self.runs.note_attention()
+        self.parts.add(caller.part)
         if self.failure is not None or self.options.attention not in (None, caller.part):
             return
         site = self.numbering.number(caller, single)
@@ -108,7 +118,8 @@ class Capture:
                 self.runs,
                 self.head_counts,
                 self.texts,
-                self.other_softmaxes,
+                list(self.others.values()),
+                self.parts,
                 self.unreadable,
             ).recording()
 
@@ -122,7 +133,7 @@ class Capture:
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         if call is None or self._has_many_shapes(site, call):
-            self.other_softmaxes[site] = shape
+            self.others[site.module, True] = OtherCall(site.layer, site.module, tuple(shape))
             return
         first = self._first_head(site)
         end = self.head_counts[site] = first + call.shape[1]

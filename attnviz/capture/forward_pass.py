@@ -1,12 +1,11 @@
 """ForwardPass: the attention calls of a model, refused where something is missing, else a recording."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
-from attnviz.base.errors import AttnvizError, number_ranges
+from attnviz.base.errors import AttnvizError, known_names, number_ranges
 from attnviz.capture.captured_call import CapturedCall, maps_of
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
@@ -15,9 +14,39 @@ from attnviz.capture.texts import TextCollector
 from attnviz.capture.windows import window_remarks
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
-from attnviz.text.selection import refuse_missing
+from attnviz.text.selection import AttentionPart, refuse_missing
 from attnviz.text.tokens import Tokens
 from attnviz.version import __version__
+
+
+@dataclass(frozen=True)
+class OtherCall:
+    """What a module computed that is no map of queries and keys.
+
+    Attributes:
+        layer: the number of its block, ``None`` where that has none.
+        module: its path.
+        shape: of what it computed.
+        reason: what that is, if more is known.
+        is_attention: whether it attends in another way; else it is mentioned only where nothing else was found.
+    """
+
+    layer: int | None
+    module: str
+    shape: tuple[int, ...]
+    reason: str = ""
+    is_attention: bool = True
+
+    @property
+    def place(self) -> str:
+        """Its layer and module."""
+        name = self.module or "the model itself"
+        return name if self.layer is None else f"layer {self.layer} ({name})"
+
+    @property
+    def computes(self) -> str:
+        """What it computes."""
+        return f"{self.reason} {self.shape}".strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +59,8 @@ class ForwardPass:
         runs: the passes of the model.
         head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
         texts: the chosen calls.
-        other_softmaxes: chosen calls that are no softmax over queries x keys, and the shape that they compute.
+        others: what is no map of queries and keys.
+        parts: which attention of an encoder-decoder the model has.
         unreadable: the modules whose attention could not be read, and what it was computed on.
     """
 
@@ -39,7 +69,8 @@ class ForwardPass:
     runs: RunCounter
     head_counts: Mapping[CallSite, int]
     texts: TextCollector
-    other_softmaxes: Mapping[CallSite, torch.Size]
+    others: Sequence[OtherCall]
+    parts: Collection[AttentionPart]
     unreadable: Mapping[str, str]
 
     def recording(self) -> Recording:
@@ -64,6 +95,7 @@ class ForwardPass:
                 *self._left_out(),
                 *_ran_again(calls),
                 *_notes(calls),
+                *_called_again(calls),
                 *_uneven(calls),
                 *_pooled(maps),
                 *window_remarks(calls, self.runs.texts_of),
@@ -80,7 +112,7 @@ class ForwardPass:
 
     def _calls_of_maps(self) -> list[CapturedCall]:
         """The calls, without those of modules that also compute other softmaxes."""
-        others = {site.module for site in self.other_softmaxes}
+        others = {other.module for other in self._other_attention}
         return [call for call in self.texts.calls() if call.site.module not in others]
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
@@ -92,14 +124,19 @@ class ForwardPass:
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError where they are all there is, or were chosen by the number of their layer."""
-        if not self.other_softmaxes or (calls and self.options.selection.chosen_layers is None):
+        chosen = self.options.selection.chosen_layers
+        others = [other for other in self._other_attention if chosen is None or other.layer in (None, *chosen)]
+        if not others or (calls and (chosen is None or set(chosen) <= {call.site.layer for call in calls})):
             return
-        first, shape = next(iter(self.other_softmaxes.items()))
-        layer = min(site.layer for site in self.head_counts if site.module == first.module)
+        first = others[0]
         raise AttnvizError(
-            f"layer {layer} ({first.module}) is no softmax over queries x keys: it computes {tuple(shape)}; "
+            f"{first.place} is no softmax over queries x keys: it computes {first.computes}; "
             "layers with full attention work"
         )
+
+    @property
+    def _other_attention(self) -> list[OtherCall]:
+        return [other for other in self.others if other.is_attention]
 
     def _refuse_no_call(self) -> None:
         if self.head_counts:
@@ -110,10 +147,17 @@ class ForwardPass:
                 f"the attention of {self._name} cannot be read: {module or 'the model'} computes it on {reason}; "
                 "a forward pass of plain tensors works"
             )
+        if not self.runs.was_called:
+            raise AttnvizError(f"{self._name} was not called in the with block; call model(...) there")
+        if self.parts:
+            raise AttnvizError(
+                f"no {self.options.attention} attention in the forward pass of {self._name}; "
+                f"it has {known_names(sorted(self.parts))} attention"
+            )
+        seen = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
         raise AttnvizError(
-            f"no attention call in the forward pass of {self._name}; a model with a softmax over queries x keys works"
-            if self.runs.was_called
-            else f"{self._name} was not called in the with block; call model(...) there"
+            f"no attention call in the forward pass of {self._name}{seen}; a softmax of products of queries and keys, "
+            "whose result multiplies values, or scaled_dot_product_attention works"
         )
 
     def _refuse_absent(self) -> None:
@@ -136,12 +180,13 @@ class ForwardPass:
         return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
 
     def _other_softmaxes(self) -> tuple[str, ...]:
-        if not self.other_softmaxes:
+        others = self._other_attention
+        if not others:
             return ()
-        site, shape = next(iter(self.other_softmaxes.items()))
-        modules = len({site.module for site in self.other_softmaxes})
+        modules = len({other.module for other in others})
         count = f"{modules} modules compute" if modules > 1 else "one module computes"
-        return (f"Left out: {count} no softmax over queries x keys, such as {site.module} with {tuple(shape)}.",)
+        first = others[0]
+        return (f"Left out: {count} no softmax over queries x keys, such as {first.module} with {first.computes}.",)
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
@@ -158,6 +203,19 @@ def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     """A sentence for each module that ran more than once in the pass."""
     sites = [call.site for call in calls if call.site.again]
     return tuple(_ran_as(again, [site for site in sites if site.again == again]) for again in _unique(sites))
+
+
+def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
+    """A sentence where modules attend several times in a layer."""
+    modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
+    if not modules:
+        return ()
+    times = 1 + max(call.site.call for call in calls)
+    others = f" and {len(modules) - 1} other modules" if len(modules) > 1 else ""
+    return (
+        f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: heads go on counting from "
+        "call to call, which may be of other tokens.",
+    )
 
 
 def _unique(sites: Sequence[CallSite]) -> list[str]:

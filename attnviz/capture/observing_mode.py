@@ -90,7 +90,7 @@ class ObservingMode(TorchFunctionMode):
         if _is_overridden(query) or _is_overridden(key):
             return TorchCall(func, args, kwargs, func(*args, **kwargs))
         for observer in self.observers:
-            observer.cross = query is not key
+            observer.cross = observer.is_elsewhere(query, key)
         self.inside_multi_head = True
         try:
             with self:

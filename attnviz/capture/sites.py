@@ -17,7 +17,6 @@ from attnviz.maps.layer_maps import Kind
 from attnviz.text.selection import AttentionPart
 
 CROSS_NAME = re.compile(r"cross|enc(oder)?_?(dec)?_?att|multihead_attn", re.IGNORECASE)
-ATTENTION_NAME = re.compile(r"att|mha|mixer|head", re.IGNORECASE)
 SINGLE_HEAD_NAME = re.compile(r"(.*head[^.]*)\.(\d+)$", re.IGNORECASE)
 NUMBERED_NAME = re.compile(r"(.*?)(\d+)$")
 PASSIVE_MODULES = (nn.Softmax, nn.Dropout)  # called by the module that attends
@@ -38,12 +37,6 @@ class CallingModule:
     module: nn.Module
     name: str
     cross: bool
-
-    @property
-    def is_attention_like(self) -> bool:
-        """Whether its name or class says that it attends."""
-        path = ".".join(self.name.split(".")[-2:])
-        return bool(ATTENTION_NAME.search(path) or ATTENTION_NAME.search(type(self.module).__name__))
 
     @property
     def part(self) -> AttentionPart:
@@ -229,10 +222,10 @@ class LayerNumbering:
         alone = SINGLE_HEAD_NAME.match(caller.name) if single else None
         path = caller.name if alone is None else alone[1]
         block = self.modules.block_of(path, type(caller.module))
-        again = next((prefix for prefix in prefixes(path) if self.started[prefix] > 1), "")
+        again = next((prefix for prefix in prefixes(block.path) if self.started[prefix] > 1), "")
         reads_again = block.path.startswith(f"{again}.") and not self.modules.is_numbered(again) if again else False
         run = self.started[again] - 1 if reads_again else 0
-        times = tuple(self.started[prefix] for prefix in prefixes(caller.name))
+        times = tuple(self.started[prefix] for prefix in prefixes(block.path))
         call = self.calls[caller.name, times]
         self.calls[caller.name, times] += 1
         return CallSite(

@@ -1,12 +1,12 @@
 """Finds the attention calls among the functions of torch that a thread has called.
 
-The arguments of scaled dot-product attention and of torch's fused layers hold all of a call; of attention written by
-hand its softmax does, once a matrix product has used the weights.
+The arguments of scaled dot-product attention and of torch's fused layers hold all of a call. Attention written by hand
+is found in the flow of data from one function to the next.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -17,15 +17,13 @@ from attnviz.capture.arguments import (
     FUSED_LAYER,
     bind_dot_product,
     bind_fused,
-    dot_product_call,
-    einsum_operands,
     fused_attention_call,
     fused_layer_call,
-    is_single,
-    softmax_call,
 )
-from attnviz.capture.calls import AttentionCall, SoftmaxCall
-from attnviz.capture.overwriting import intact
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.dataflow import DECIDING, Candidate, DataFlow, Scores, Use
+from attnviz.capture.layout import layout_of_use
+from attnviz.capture.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
 from attnviz.capture.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.sites import CallingModule, ModuleIndex
 from attnviz.capture.token_places import TokenPlaces
@@ -33,9 +31,8 @@ from attnviz.capture.windows import Windows, windows_of
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
-Operands = tuple[Tensor, Tensor]
 BuildCall = Callable[[], AttentionCall | None]
-MIN_AXES = 2  # of queries and keys
+MIN_AXES = 2  # of queries and features
 
 
 class StopForward(BaseException):
@@ -61,6 +58,16 @@ class AttentionListener(Protocol):
             build: computes the call, ``None`` where it is no softmax over queries x keys; used for chosen layers alone.
             shape: of the queries or the weights, for messages.
             single: whether it has no axis of heads.
+        """
+
+    def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
+        """Receives what is no map of queries and keys.
+
+        Args:
+            caller: the module that computed it.
+            shape: what it computed.
+            reason: what it is.
+            is_attention: whether it attends in another way.
         """
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
@@ -96,33 +103,6 @@ class TorchCall:
         return getattr(self.func, "__name__", "").partition(".")[0]
 
 
-@dataclass(eq=False)
-class PendingSoftmax:
-    """A softmax that may turn out to be attention.
-
-    Attributes:
-        caller: the module that computed it.
-        before: its input.
-        after: its output.
-        product: the operands of the last product before it.
-        unreadable: why its tensors cannot be read, ``None`` where they can.
-        copies: tensors that hold its output, also after dropout or in another number type.
-        dropped: whether dropout changed the output, so that values and result do not belong to ``after``.
-    """
-
-    caller: CallingModule
-    before: Tensor
-    after: Tensor
-    product: Operands | None
-    unreadable: str | None = None
-    copies: list[Tensor] = field(default_factory=list)
-    dropped: bool = False
-
-    def is_in(self, tensor: object) -> bool:
-        """Whether the tensor holds these weights, with or without their last key."""
-        return isinstance(tensor, Tensor) and any(_same_memory(tensor, copy) for copy in (self.after, *self.copies))
-
-
 class Observer:
     """Follows the functions that a thread calls, and reports every attention call of the modules in the index.
 
@@ -134,8 +114,7 @@ class Observer:
     def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
         self.modules = modules
         self.listener = listener
-        self.pending: PendingSoftmax | None = None
-        self.product: Operands | None = None
+        self.flow = DataFlow(modules.modules[""], self._running, self._on_use)
         self.cross: bool | None = None
         self.places = TokenPlaces()
         self.windows: Windows | None = None
@@ -148,104 +127,91 @@ class Observer:
             with apart_from_the_run():
                 yield
         except Exception as error:
-            self.pending = self.product = None
             self.listener.on_failure(error)
 
     def see(self, call: TorchCall) -> None:
         """Looks at a call."""
         handler = HANDLERS.get(call.name)
-        if handler is None and self.pending is None and not self.places.follows(call.name):
-            return
-        with self.looking():
-            if handler is not None:
-                handler(self, call)
-            else:
-                if self.places.follows(call.name):
+        if torch.compiler.is_compiling() and handler is None and call.name not in DECIDING:
+            return  # what surrounds attention stays compiled
+        if handler is not None or self.places.follows(call.name):
+            with self.looking():
+                if handler is not None:
+                    handler(self, call)
+                else:
                     self.places.follow(call.func, call.args, call.kwargs, call.result)
-                self._follow(call)
+        try:
+            with torch._C.DisableTorchFunction():
+                self.flow.see(call.name, call.args, call.kwargs, call.result, call.overwritten)
+        except StopForward:
+            raise
+        except Exception:  # tensors of a kind that cannot be followed: what is made of them is not known
+            return
 
-    def holders(self) -> list[PendingSoftmax]:
+    def holders(self) -> list[Candidate]:
         """What holds tensors of the run that may still be written over."""
-        return [] if self.pending is None else [self.pending]
+        return list(self.flow.unused())
 
     def flush(self) -> None:
-        """Reports a pending softmax as attention if its module looks like attention."""
-        pending, self.pending = self.pending, None
-        if pending is not None and pending.caller.is_attention_like and pending.after.dim() > MIN_AXES:
-            self._report_softmax(pending, pending.after.shape[-1], None, None)
+        """Reports what was normalised and multiplied nothing that was seen."""
+        for candidate in self.flow.unused():
+            if not candidate.is_over_features and candidate.normaliser == "softmax":
+                reason = f"a {candidate.normaliser} whose result multiplies no values that were seen"
+                self.listener.on_other(candidate.caller, candidate.shape, reason, True)
+        self.flow.open.clear()
 
-    def _follow(self, call: TorchCall) -> None:
-        """Remembers the tensor that a function computed from the pending weights."""
-        pending, result = self.pending, call.result
-        if pending is None or not call.args or not isinstance(result, Tensor) or not pending.is_in(call.args[0]):
+    def _running(self) -> CallingModule | None:
+        return self.modules.running(self.cross)
+
+    def _on_use(self, use: Use) -> None:
+        """Reports a product that sums over what was normalised, as attention or as what it is."""
+        with self.looking():
+            self._report_use(use)
+
+    def _report_use(self, use: Use) -> None:
+        use = replace(use, candidate=replace(use.candidate))  # the flow lets go of its tensors once it is told
+        candidate = use.candidate
+        caller = self._kind_by_flow(candidate)
+        if use.refusal is not None:
+            attends = candidate.scores is not None or not candidate.is_over_features
+            self.listener.on_other(caller, candidate.shape, use.refusal, attends)
             return
-        if result.shape[:-1] == pending.after.shape[:-1] and not pending.is_in(result):
-            pending.copies.append(result)
-            pending.dropped |= "dropout" in call.name
+        if self._is_unreadable(caller, candidate.before, candidate.after, use.product.right, use.result):
+            return
+        layout = layout_of_use(use, self.modules.head_count(caller))
+        if layout is None:
+            self.listener.on_other(caller, candidate.shape, "", True)
+            return
+        self._find_windows_of(candidate.scores)
+        self._report(caller, lambda: use_call(use, layout), candidate.shape, layout.is_single)
+
+    def _kind_by_flow(self, candidate: Candidate) -> CallingModule:
+        elsewhere = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
+        return self.modules.describe(candidate.caller.module, True) if elsewhere else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
         """``scaled_dot_product_attention``."""
-        self.flush()
         given, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
-        caller = self.modules.running(self.cross)
+        queries = given["query"]
+        nodes = [self.flow.node(given[name]) for name in ("query", "key")]
+        cross = True if self.cross is None and comes_from_elsewhere(*nodes) else self.cross
+        caller = self.modules.running(cross)
         if caller is None or self._is_unreadable(caller, *given.values()):
             return
-        heads = self.modules.head_count(caller)
-        queries = given["query"]
         self._find_windows(queries, given["key"])
-        self._report(
-            caller,
-            lambda: dot_product_call(given, output, logsumexp, heads),
-            queries.shape,
-            is_single(queries, heads),
-        )
-
-    def on_softmax(self, call: TorchCall) -> None:
-        """A softmax over the last axis, which a product may show to be attention."""
-        before = call.args[0] if call.args else call.kwargs["input"]
-        axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
-        if not isinstance(axis, int) or before.dim() < MIN_AXES or axis % before.dim() != before.dim() - 1:
-            return
-        self.flush()
-        caller = self.modules.running(self.cross)
-        if caller is not None and before.is_floating_point():
-            unreadable = why_unreadable(before, call.result)
-            held = before if call.overwritten is None else call.overwritten
-            self.pending = PendingSoftmax(caller, held, call.result, self.product, unreadable, [call.result])
-        self.product = None
-
-    def on_product(self, call: TorchCall) -> None:
-        """A matrix product: of weights with values, where a softmax came before it."""
-        pending = self.pending
-        given = (*call.args, *(value for name, value in call.kwargs.items() if name != "out"))
-        operands = [value for value in given if isinstance(value, Tensor)][-2:]
-        if len(operands) < 2:
-            return
-        weights, values = operands
-        readable = why_unreadable(weights, values, call.result) is None
-        self.product = multiplied(call.name, weights, values, call.args) if readable else None
-        if pending is None:
-            return
-        if pending.is_in(weights):
-            plain = call.name != "einsum" and values.dim() == weights.dim()
-            if plain or pending.caller.is_attention_like or call.name == "einsum":
-                self.pending = None
-                known = (values, call.result) if plain and readable and not pending.dropped else (None, None)
-                self._report_softmax(pending, weights.shape[-1] if plain else pending.after.shape[-1], *known)
-        elif pending.is_in(values):
-            self.flush()
+        layouts = kernel_layouts(self.flow, given, self.modules.head_count(caller))
+        single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)
+        self._report(caller, lambda: kernel_call(given, output, logsumexp, layouts), queries.shape, single)
 
     def on_fused_layer(self, call: TorchCall) -> None:
         """An encoder layer in one kernel: its attention is computed again from its input and weights."""
-        self.flush()
         given = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
         self._report_fused(self.modules.running(cross=False), lambda: fused_layer_call(given, call.result), given)
 
     def on_fused_attention(self, call: TorchCall) -> None:
         """``nn.MultiheadAttention`` in one kernel."""
-        self.flush()
         given = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
-        caller = self.modules.running(cross=given["query"] is not given["key"])
+        caller = self.modules.running(cross=self.is_elsewhere(given["query"], given["key"]))
         self._report_fused(caller, lambda: fused_attention_call(given, call.result), given)
 
     def _report_fused(self, caller: CallingModule | None, build: BuildCall, given: Keywords) -> None:
@@ -254,19 +220,20 @@ class Observer:
         if caller is not None and not self._is_unreadable(caller, *plain):
             self._report(caller, build, given["qkv_weight"].shape)
 
-    def _report_softmax(self, pending: PendingSoftmax, keys: int, values: Tensor | None, output: Tensor | None) -> None:
-        if pending.unreadable is not None:
-            self.listener.on_unreadable(pending.caller, pending.unreadable)
-            return
-        heads = self.modules.head_count(pending.caller)
-        before, after, product = pending.before, pending.after, pending.product
-        self._find_windows(*(product or (None, None)), transposed=True)
-        self._report(
-            pending.caller,
-            lambda: _intact_call(before, after, keys, values, output, heads, product),
-            after.shape,
-            is_single(after, heads),
-        )
+    def is_elsewhere(self, queries: Tensor, keys: Tensor) -> bool:
+        """Whether keys are of another text than queries, of which both are known before they are projected."""
+        if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
+            return False
+        from_queries, from_keys = (self.flow.node(each).roots for each in (queries, keys))
+        return not from_queries & from_keys
+
+    def _find_windows_of(self, scores: Scores | None) -> None:
+        """Finds the windows of a call written by hand, whose keys are the second operand of the product before it."""
+        product = None if scores is None else scores.product
+        if product is None or not product.left_letters.endswith(product.summed):
+            return self._find_windows(None, None)
+        transposed = not product.right_letters.endswith(product.summed)
+        return self._find_windows(product.left, product.right, transposed=transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
         """Finds the windows of a call; a model whose first call has none is no longer followed."""
@@ -292,43 +259,6 @@ class Observer:
 
 HANDLERS: dict[str, Callable[[Observer, TorchCall], None]] = {
     "scaled_dot_product_attention": Observer.on_dot_product,
-    "softmax": Observer.on_softmax,
-    "special_softmax": Observer.on_softmax,
-    "matmul": Observer.on_product,
-    "bmm": Observer.on_product,
-    "baddbmm": Observer.on_product,
-    "einsum": Observer.on_product,
     "_transformer_encoder_layer_fwd": Observer.on_fused_layer,
     "_native_multi_head_attention": Observer.on_fused_attention,
 }
-
-
-def _intact_call(
-    before: Tensor,
-    after: Tensor,
-    keys: int,
-    values: Tensor | None,
-    output: Tensor | None,
-    heads: int | None,
-    product: Operands | None,
-) -> SoftmaxCall | None:
-    """The call of a softmax whose input or output may have been overwritten, of its first keys."""
-    before, after, note = intact(before, after)
-    call = softmax_call(before[..., :keys], after[..., :keys], values, output, heads, product)
-    return call if call is None or not note else replace(call, note=note)
-
-
-def multiplied(name: str, first: Tensor, second: Tensor, args: Arguments) -> Operands | None:
-    """Operands as ``(..., rows, features)`` and ``(..., features, columns)``, ``None`` where they have other axes."""
-    if name == "einsum":
-        return einsum_operands(args[0], first, second) if isinstance(args[0], str) else None
-    return (first, second) if first.dim() == second.dim() >= MIN_AXES else None
-
-
-def _same_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors begin at the same place and have the same rows."""
-    if a is b:
-        return True
-    if why_unreadable(a, b) is not None or not a.dim():
-        return False
-    return a.data_ptr() == b.data_ptr() != 0 and a.numel() // max(a.shape[-1], 1) == b.numel() // max(b.shape[-1], 1)

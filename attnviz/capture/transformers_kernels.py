@@ -96,14 +96,10 @@ def _observed_call(
 @contextmanager
 def _collected(observer: Observer) -> Iterator[list[VisibleCall]]:
     """The calls that the observer sees in the block, which are not reported yet."""
-    with observer.looking():
-        observer.flush()
     visible = _VisibleCalls(observer.listener)
     observer.listener = visible
     try:
         yield visible.calls
-        with observer.looking():
-            observer.flush()
     finally:
         observer.listener = visible.listener
 
@@ -127,6 +123,9 @@ class _VisibleCalls:
 
     def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
         self.calls.append((caller, build, shape, single))
+
+    def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
+        """What the kernel computes on its way is not told."""
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """The whole call is reported where its own tensors cannot be read."""

@@ -140,8 +140,8 @@ def one_head_hidden(scores: Tensor) -> Tensor:
 
 
 def with_a_second_product(scores: Tensor) -> Tensor:
-    _, keys = factors()
-    return scores + (keys[:, :, :1] @ keys.transpose(-1, -2))
+    queries, keys = factors()
+    return scores + (queries.flip(2) @ keys.transpose(-1, -2))
 
 
 @pytest.mark.parametrize("change", [capped, one_cell_more, one_head_hidden, with_a_second_product])

@@ -1,0 +1,180 @@
+"""The attention call that a kernel was given, or that a product of normalised scores and values is."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnviz.capture.axes import FEATURES, Axes, label_of
+from attnviz.capture.calls import FactoredCall, Product, SoftmaxCall
+from attnviz.capture.dataflow import DataFlow, Node, Scores, Use
+from attnviz.capture.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries
+from attnviz.capture.overwriting import intact
+
+WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
+SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
+EXACT_DTYPES = (torch.float32, torch.float64)
+
+
+def kernel_call(
+    given: dict[str, Any], output: Tensor, logsumexp: Tensor | None, layouts: tuple[Layout, Layout]
+) -> FactoredCall | None:
+    """The call of ``scaled_dot_product_attention``; ``None`` where its keys and queries do not agree.
+
+    Args:
+        given: its arguments by name.
+        output: what it gave.
+        logsumexp: of each row, where the kernel gives it.
+        layouts: of queries and keys.
+    """
+    query_layout, key_layout = layouts
+    queries = fold(given["query"].to(output.dtype), query_layout, ("queries", "features"))  # as autocast rounds it
+    keys = fold(given["key"].to(output.dtype), key_layout, ("keys", "features"))
+    batch, heads = queries.shape[:2]
+    if len(keys) not in (1, batch) or heads % keys.shape[1]:
+        return None
+    values, mask = given["value"], given["attn_mask"]
+    scale, wide = given["scale"], _features(output)
+    return FactoredCall(
+        queries=queries,
+        keys=keys.expand(batch, *keys.shape[1:]),
+        values=fold_values(values, (*key_layout[:-1], _features(values)), batch, heads),
+        output=None if given["dropout_p"] > 0 else fold(output, (*query_layout[:-1], wide), ("queries", "features")),
+        scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
+        mask=None if mask is None else folded_mask(mask, given["query"].shape[:-1], query_layout[:-1]),
+        causal=given["is_causal"],
+        logsumexp=None
+        if logsumexp is None
+        else fold(logsumexp[..., None], (*query_layout[:-1], ()), ("queries", "features"))[..., 0],
+    )
+
+
+def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
+    """A mask, broadcast to ``(..., queries, keys)``, as one that is broadcast to ``(batch, heads, queries, keys)``.
+
+    Args:
+        mask: the mask.
+        shape: of the queries without their features.
+        layout: what these axes are.
+    """
+    mask = mask[(None,) * (len(shape) + 1 - mask.dim())]
+    given = {role for size, axis in zip(mask.shape, layout, strict=False) if size > 1 for _, role in axis}
+    whole = [size if any(role in given for _, role in axis) else 1 for size, axis in zip(shape, layout, strict=True)]
+    axes = [
+        tuple((each if size > 1 else 1, role) for each, role in axis) for size, axis in zip(whole, layout, strict=True)
+    ]
+    return fold(mask.expand(*whole, mask.shape[-1]), (*axes, ((mask.shape[-1], "keys"),)), ("queries", "keys"))
+
+
+def use_call(use: Use, layout: UseLayout) -> SoftmaxCall | None:
+    """The call that a use is; ``None`` where several functions together turn out to be no softmax.
+
+    Args:
+        use: the product of weights and values.
+        layout: what their axes are.
+    """
+    candidate, product = use.candidate, use.product
+    if candidate.before is None or candidate.after is None:
+        return None
+    before, after = (fold(each, layout.weights, ("queries", "keys")) for each in (candidate.before, candidate.after))
+    note = SIGMOIDS if candidate.normaliser == "sigmoid" else ""
+    if candidate.literal and not note:
+        before, after, note = intact(before, after)
+    elif not candidate.literal:
+        before = before.masked_fill(after == 0, -math.inf)
+        if not _is_softmax(before, after):
+            return None
+    operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
+    before, after = _multiplied_part(
+        before, after, product.left.shape[product.left_letters.index(product.summed)], operand
+    )
+    values = output = None
+    if operand is not None and _is_same(operand, after) and layout.values is not None and layout.output is not None:
+        values = fold_values(product.right, layout.values, *after.shape[:2])
+        output = fold(use.result, layout.output, ("queries", "features"))
+    return SoftmaxCall(
+        before=before,
+        after=after,
+        values=values,
+        output=output if output is not None and output.shape[:3] == after.shape[:3] else None,
+        product=None if candidate.scores is None else _factors(candidate.scores, layout.scores, before.shape),
+        note=note,
+    )
+
+
+def _features(tensor: Tensor) -> Roles:
+    return ((tensor.shape[-1], "features"),)
+
+
+def _multiplied_part(before: Tensor, after: Tensor, keys: int, operand: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The keys that have values: the first ones, or the last ones where these are what was multiplied."""
+    if keys == after.shape[-1]:
+        return before, after
+    last = operand is not None and not _is_same(operand, after[..., :keys]) and _is_same(operand, after[..., -keys:])
+    part = slice(-keys, None) if last else slice(keys)
+    return before[..., part], after[..., part]
+
+
+def _is_same(operand: Tensor, after: Tensor) -> bool:
+    """Whether weights were multiplied as they were, but for their number type."""
+    return operand.shape == after.shape and torch.equal(operand, after.to(operand.dtype))
+
+
+def _is_softmax(before: Tensor, after: Tensor) -> bool:
+    exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
+    expected = before.float().softmax(-1).nan_to_num()
+    return bool(((expected - after.float()).abs() <= (WEIGHT_TOLERANCE if exact else HALF_WEIGHT_TOLERANCE)).all())
+
+
+def _factors(scores: Scores, roles: dict[int, Roles], shape: torch.Size) -> Product | None:
+    """Queries and keys as ``(batch, heads, tokens, features)``, if their product has this shape."""
+    product = scores.product
+    if product is None:
+        return None
+    by_letter: dict[str, Roles] = dict.fromkeys(product.summed, ((0, "features"),))
+    for letter, axis in zip(product.letters, scores.axes, strict=True):
+        by_letter[letter] = tuple(role for part in axis for role in roles.get(part.label, ((part.size, "queries"),)))
+    queries = _operand(product.left, product.left_letters, by_letter, "queries")
+    keys = _operand(product.right, product.right_letters, by_letter, "keys")
+    if queries is None or keys is None or not _agree(queries, keys, shape):
+        return None
+    return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
+
+
+def _operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
+    """An operand of the product of queries and keys, folded; ``None`` where its axes are not those of the scores."""
+    layout: list[Roles] = []
+    for letter, size in zip(letters, tensor.shape, strict=True):
+        roles = by_letter.get(letter, ())
+        if roles == ((0, "features"),):
+            roles = ((size, "features"),)
+        if size > 1 and math.prod(each for each, _ in roles) != size:
+            return None
+        layout.append(roles if size > 1 else ())
+    if any(role not in ("batch", "heads", "features", tokens) for axis in layout for _, role in axis):
+        return None
+    return fold(tensor, tuple(layout), (tokens, "features"))
+
+
+def _agree(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
+    batch, heads, rows, columns = shape
+    fits = len(keys) in (1, batch) and heads % keys.shape[1] == 0 and queries.shape[3] == keys.shape[3]
+    return fits and tuple(queries.shape[:3]) == (batch, heads, rows) and keys.shape[2] == columns
+
+
+def kernel_layouts(flow: DataFlow, given: dict[str, Any], heads: int | None) -> tuple[Layout, Layout]:
+    """The layouts of the queries and keys of ``scaled_dot_product_attention``."""
+    queries, keys = (flow.node(given[name]).axes for name in ("query", "key"))
+    return layout_of_queries(queries, keys, heads)
+
+
+def comes_from_elsewhere(queries: Node, keys: Node) -> bool:
+    """Whether keys are projected from inputs that the queries were not computed from."""
+    projected = all(_ends_in_features(node.axes) for node in (queries, keys))
+    return projected and bool(queries.roots and keys.roots) and not queries.roots & keys.roots
+
+
+def _ends_in_features(axes: Axes) -> bool:
+    return bool(axes[-1]) and all(label_of(part.label) == FEATURES for part in axes[-1])

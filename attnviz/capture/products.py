@@ -1,0 +1,163 @@
+"""Products of two tensors as sums over letters, whichever of torch's functions computes them."""
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+BATCH_LETTERS = string.ascii_uppercase  # of axes in front of a matrix
+NAMED_LETTERS = string.ascii_lowercase
+LAST_TWO = (
+    "matmul",
+    "bmm",
+    "mm",
+    "mv",
+    "baddbmm",
+    "addmm",
+    "addmv",
+    "dot",
+    "inner_matmul",
+    "__matmul__",
+    "__rmatmul__",
+)
+
+
+class Contraction(NamedTuple):
+    """A product of two tensors, summed over the letters that the result lacks.
+
+    Attributes:
+        left: the first operand.
+        right: the second.
+        left_letters: one for each axis of the first.
+        right_letters: one for each axis of the second.
+        letters: one for each axis of the result.
+    """
+
+    left: Tensor
+    right: Tensor
+    left_letters: str
+    right_letters: str
+    letters: str
+
+    @property
+    def summed(self) -> str:
+        """The letters of both operands that the result lacks."""
+        both = set(self.left_letters) & set(self.right_letters)
+        return "".join(letter for letter in self.left_letters if letter in both - set(self.letters))
+
+    def swapped(self) -> "Contraction":
+        """The same with its operands exchanged."""
+        return Contraction(self.right, self.left, self.right_letters, self.left_letters, self.letters)
+
+
+def contraction(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+    """The product that a function of torch computes, ``None`` where it is none of two tensors."""
+    parse = PRODUCTS.get(name)
+    return None if parse is None else parse(args, kwargs)
+
+
+def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: bool) -> Contraction:
+    """The product of two tensors that were multiplied by broadcasting, and summed over axes."""
+    count = max(left.dim(), right.dim())
+    letters = NAMED_LETTERS[:count]
+    summed = {letters[axis % count] for axis in axes}
+    result = letters if keepdim else "".join(letter for letter in letters if letter not in summed)
+    kept = result.translate(
+        {ord(letter): letter.upper() for letter in summed}
+    )  # an axis of size 1 is none of the sum's
+    return Contraction(left, right, letters[count - left.dim() :], letters[count - right.dim() :], kept)
+
+
+def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    given = (*args, *(value for name, value in kwargs.items() if name != "out"))
+    return [value for value in given if isinstance(value, Tensor)]
+
+
+def _of_last_two(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+    tensors = _tensors(args, kwargs)
+    return _matmul(*tensors[-2:]) if len(tensors) > 1 else None
+
+
+def _matmul(left: Tensor, right: Tensor) -> Contraction:
+    """``matmul``: rows and columns last, where an operand has them."""
+    front = BATCH_LETTERS[: max(left.dim(), right.dim(), 2) - 2]
+    rows, columns = left.dim() > 1, right.dim() > 1
+    left_front = front[len(front) - max(left.dim() - 2, 0) :]
+    right_front = front[len(front) - max(right.dim() - 2, 0) :]
+    result = front[len(front) - max(len(left_front), len(right_front)) :] + "i" * rows + "k" * columns
+    return Contraction(left, right, left_front + "i" * rows + "j", right_front + "j" + "k" * columns, result)
+
+
+def _reversed_matmul(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+    tensors = _tensors(args, kwargs)
+    return _matmul(tensors[1], tensors[0]) if len(tensors) > 1 else None
+
+
+def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+    given = dict(zip(("input", "weight"), args, strict=False)) | kwargs
+    features, weight = given["input"], given["weight"]
+    front = BATCH_LETTERS[: features.dim() - 1]
+    return Contraction(
+        features, weight, front + "j", ("k" if weight.dim() > 1 else "") + "j", front + "k"[: weight.dim() - 1]
+    )
+
+
+def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+    if not args or not isinstance(args[0], str):
+        return None
+    operands = list(args[1]) if len(args) == 2 and isinstance(args[1], list | tuple) else list(args[1:])
+    if len(operands) != 2:
+        return None
+    given, arrow, result = args[0].replace(" ", "").partition("->")
+    left, _, right = given.partition(",")
+    free = [letter for letter in BATCH_LETTERS if letter not in args[0]]
+    left, right = (_without_dots(part, operand, free) for part, operand in zip((left, right), operands, strict=True))
+    dots = max(
+        (
+            len(operand.dim() * "x") - len(part.replace("...", ""))
+            for part, operand in zip(given.split(","), operands, strict=True)
+            if "..." in part
+        ),
+        default=0,
+    )
+    front = "".join(free[-dots:]) if dots else ""
+    if not arrow:
+        once = sorted(letter for letter in set(left + right) - set(front) if (left + right).count(letter) == 1)
+        result = ("..." if dots else "") + "".join(once)
+    result = result.replace("...", front)
+    valid = len(left) == operands[0].dim() and len(right) == operands[1].dim()
+    return Contraction(operands[0], operands[1], left, right, result) if valid else None
+
+
+def _without_dots(letters: str, operand: Tensor, free: list[str]) -> str:
+    """Letters with those of leading axes, aligned at the last one, in place of dots."""
+    count = operand.dim() - len(letters.replace("...", ""))
+    return letters.replace("...", "".join(free[-count:]) if count > 0 else "")
+
+
+def _tensordot(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
+    tensors = _tensors(args, kwargs)
+    dims = kwargs.get("dims", args[2] if len(args) > 2 else 2)
+    if len(tensors) < 2 or isinstance(dims, Tensor):
+        return None
+    left, right = tensors[:2]
+    first, second = dims if not isinstance(dims, int) else (range(left.dim() - dims, left.dim()), range(dims))
+    first, second = ([each] if isinstance(each, int) else list(each) for each in (first, second))
+    names = iter(NAMED_LETTERS)
+    left_letters = [next(names) for _ in range(left.dim())]
+    right_letters = [next(names) for _ in range(right.dim())]
+    for one, other in zip(first, second, strict=True):
+        right_letters[other] = left_letters[one]
+    summed = {left_letters[axis] for axis in first}
+    result = "".join(letter for letter in left_letters + right_letters if letter not in summed)
+    return Contraction(left, right, "".join(left_letters), "".join(right_letters), result)
+
+
+PRODUCTS: dict[str, Callable[[Sequence[Any], dict[str, Any]], Contraction | None]] = {
+    **dict.fromkeys(("matmul", "bmm", "mm", "mv", "baddbmm", "addmm", "addmv", "__matmul__"), _of_last_two),
+    "__rmatmul__": _reversed_matmul,
+    "linear": _linear,
+    "einsum": _einsum,
+    "tensordot": _tensordot,
+}
