@@ -4,6 +4,7 @@ import gc
 import io
 import os
 import sys
+import warnings
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
@@ -20,7 +21,9 @@ def run() -> NoReturn:
     with suppress(KeyboardInterrupt):  # while the command line itself is being imported, or output waits for its reader
         prepare_process()
         from attnviz.cli.commands import main
+        from attnviz.cli.output import say_warning
 
+        warnings.showwarning = say_warning
         code = main()
         finish_output()
     os._exit(code)

@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from attnviz.__main__ import show_bug
+from attnviz.cli.output import say_warning
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 
@@ -73,3 +75,20 @@ def test_bug_is_shown_without_what_a_terminal_would_obey(capsys: pytest.CaptureF
     bug = ValueError("\x1b[31mred\nline")
     show_bug(ValueError, bug, None)
     assert capsys.readouterr().err == "ValueError: \\x1b[31mred\nline\n"
+
+
+def test_a_title_or_a_models_name_commands_neither_a_terminal_nor_a_file(tmp_path: Path) -> None:
+    title = "$(printf '\\033]0;pwn\\007\\302\\233\\342\\200\\256')"
+    for output in ("", "-o x.png", "-o x.svg", "-o x.pdf", "--json"):
+        result = run(f'attnviz show Life --title "{title}" {output}', tmp_path)
+        assert result.returncode == 0
+        assert not set("\x1b\x07\x9b\u202e") & set(result.stdout + result.stderr)
+    ElementTree.parse(tmp_path / "x.svg")
+    result = run(f'attnviz show Life --model "./{title}"', tmp_path)
+    assert result.returncode == 1
+    assert not set("\x1b\x07\x9b\u202e") & set(result.stderr)
+
+
+def test_a_warning_of_a_library_is_a_remark(capfd: pytest.CaptureFixture[str]) -> None:
+    say_warning(UserWarning("Glyph 27 (\x1b) missing\nfrom font"), UserWarning, "file.py", 3)
+    assert capfd.readouterr().err == "attnviz: Glyph 27 (\\x1b) missing from font\n"

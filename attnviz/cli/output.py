@@ -134,3 +134,8 @@ def remark(line: str) -> None:
 
     with suppress(OSError):
         print(f"attnviz: {message_line(line)}", file=sys.stderr)
+
+
+def say_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Says what a library warns of as a remark: its words may quote what a terminal would obey."""
+    remark(str(message))

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
-from attnviz.text.tokens import Tokens, tokens_of_encoding, tokens_of_pieces
+from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -38,6 +38,7 @@ def tokenize_text(
     """
     if chat:
         text = _render_chat(tokenizer, text)
+    refuse_long(text)
     encoded = _encode(tokenizer, text, pair, special=not chat, target=target)
     if not encoded["input_ids"]:
         raise AttnvizError("no tokens in the text; give one with at least one word")

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -23,7 +24,7 @@ SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
 MAX_LABEL_CHARACTERS = 200  # of a label, whose middle is left out; the text has the token whole
-MAX_TOKENS = 4_000_000  # of a text: beyond it their labels alone take gigabytes
+MAX_TOKENS = 2_000_000  # of a text, or of the texts of a batch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,15 +130,12 @@ def tokenize(text: str, tokenizer: str = "word", among: str | None = None) -> To
         AttnvizError: if the text has no tokens, or the tokenizer is not known or cannot be read.
     """
     refuse_surrogates(text)
-    if len(text) > MAX_TOKENS and tokenizer in ("char", "byte"):
-        raise AttnvizError(f"the text has {len(text)} characters, more than the {MAX_TOKENS} tokens that are read")
+    refuse_long(text if among is None else among, tokenizer)
     encoder = _encoder(text if among is None else among, tokenizer)
     encoding = encoder.encode(text)
     if not encoding.ids:
         shown = "an empty text" if not text else "only white space" if not text.strip() else repr(text[:40])
         raise AttnvizError(f"no tokens in {shown} for the {tokenizer} tokenizer; give a text with at least one word")
-    if len(encoding.ids) > MAX_TOKENS:
-        raise AttnvizError(f"the text has {len(encoding.ids)} tokens, more than the {MAX_TOKENS} that are read")
     return tokens_of_encoding(text, encoding)
 
 
@@ -185,6 +183,22 @@ def visible_label(piece: str) -> str:
     shown = "".join(_visible_character(piece, index) for index in range(len(piece)))
     starts_combining = bool(piece) and unicodedata.category(piece[0]).startswith("M")
     return DOTTED_CIRCLE + shown if starts_combining else shown
+
+
+def refuse_long(text: str, tokenizer: str | None = None) -> None:
+    """Raises AttnvizError for a text of more tokens than are read, before they are made: each takes 400 bytes.
+
+    Those of a model's own tokenizer are not counted, but taken to have four characters.
+    """
+    if len(text) <= MAX_TOKENS:
+        return
+    if tokenizer not in TOKENIZERS:
+        if len(text) > 4 * MAX_TOKENS:
+            raise AttnvizError(f"the text has {len(text)} characters, and at most {4 * MAX_TOKENS} are read")
+        return
+    pieces = re.finditer(r"\w+|[^\w\s]" if tokenizer == "word" else r"(?s:.)", text)
+    if sum(1 for _ in islice(pieces, MAX_TOKENS + 1)) > MAX_TOKENS:
+        raise AttnvizError(f"the text has more than {MAX_TOKENS} tokens, the most that are read; a part of it works")
 
 
 def readable_label(label: str) -> str:

@@ -159,3 +159,18 @@ def word_tokenizer(folder: Path, truncate: int = 0, pad: int = 0) -> str:
     path = folder / "tokenizer.json"
     tokenizer.save(str(path))
     return str(path)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "piece", "count"), [("word", "a ", 2_000_001), ("byte", "é", 2_000_001), ("x.json", "a", 8_000_001)]
+)
+def test_a_text_of_too_many_tokens_is_refused_before_they_are_made(tokenizer: str, piece: str, count: int) -> None:
+    with pytest.raises(AttnvizError, match=r"the text has (more than 2000000 tokens|8000001 characters)"):
+        tokenize(piece * count, tokenizer)
+
+
+def test_a_long_token_has_a_short_label_and_its_whole_place() -> None:
+    tokens = tokenize("a" * 100_000 + " b" + "\u0301" * 5000)
+    assert [len(label) for label in tokens.labels] == [199, 199]
+    assert tokens.offsets.tolist() == [[0, 100_000], [100_001, 105_002]]
+    assert tokens.labels[0] == "a" * 99 + "…" + "a" * 99
