@@ -66,6 +66,11 @@ def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
     return [(cell_maps(head.maps), head.head) for head in heads]
 
 
+def heads_with_cells(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
+    """The same for those heads of which single cells are known."""
+    return [(head.maps, head.head) for head in heads if isinstance(head.maps, CellMaps)]
+
+
 def _selected(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
     refuse_missing(selection.chosen_layers, recording.layers, "layer")
     layers = selection.chosen_layers or recording.layers

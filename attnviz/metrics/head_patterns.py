@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.maps.heads import ChosenHead
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.heads import ChosenHead, heads_with_cells
 from attnviz.metrics.metrics import measure_heads
 from attnviz.metrics.patterns import MEASURED, MIXED, Pattern, find_patterns
 
@@ -40,7 +39,7 @@ def patterns_of(heads: Sequence[ChosenHead]) -> tuple[list[HeadPattern], int]:
 
     Nothing where single cells are not known, or all of them are too many to look at.
     """
-    maps = [(head.maps, head.head) for head in heads if isinstance(head.maps, CellMaps)]
+    maps = heads_with_cells(heads)
     cells = sum(len(one.query_tokens) * len(one.key_tokens) for one, _ in maps)
     every = max(1, -(-cells // MAX_MEASURED_CELLS))
     if len(maps) < len(heads) or every > MAX_LEFT_OUT:
