@@ -81,6 +81,8 @@ def forked(arguments: tuple[str, ...], before: Callable[[], object] = lambda: No
         sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
         before()
         code = main(arguments)
+    except KeyboardInterrupt:  # before the command line began
+        code = 130
     except Exception:
         traceback.print_exc()
     finally:
