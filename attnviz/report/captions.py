@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.printable import printable_line
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
@@ -33,6 +34,19 @@ def text_title(recording: Recording) -> str:
     first = sorted(texts)[:MAX_TITLE_CHARACTERS]
     words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
     return start_of(words, MAX_TITLE_CHARACTERS) or recording.model
+
+
+def source_line(report: DrawnReport) -> str:
+    """The model of a picture, and its text where the title is another: what a picture alone must say of itself."""
+    source = report.about.get("recording") or report.about.get("recording_a")
+    if not source:
+        return ""
+    text = " ".join(str(source["text"]).split())
+    model = str(source["model"])
+    named = f"untrained {re.sub('^(an?|the) ', '', model)}" if source["untrained"] else model
+    shown = text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
+    titled = not shown or report.title in (shown, model) or report.look.title is None
+    return printable_line(f"Model: {named}." + ("" if titled else f" Text: {shown}"))
 
 
 def report_title(recording: Recording, look: Look) -> str:

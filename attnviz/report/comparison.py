@@ -26,7 +26,8 @@ from attnviz.report.panels import CHANGE, PERCENT, Panel
 from attnviz.report.report import ExactNumbers, Heatmaps, Summary, Thumbnails
 from attnviz.report.scales import scale_remarks, share_scales
 
-ALONE = "Each thumbnail is B − A: A and B of {} heads fit no page; --heads {} shows those of one."
+MAX_NAMED_CHANGE = 16  # characters of a change that fits over a panel
+ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; --heads {} shows those of one."
 MEASURES = (
     "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
     "the less entropy, the more focused the head."
@@ -51,6 +52,13 @@ class _Comparison:
     change: str
     pairs: list[_HeadPair]
     options: ReportOptions
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What the two recordings are called over their panels."""
+        if len(self.change) > MAX_NAMED_CHANGE:
+            return "before", "after"
+        return f"without {self.change}", f"with {self.change}"
 
     @property
     def about(self) -> dict[str, Any]:
@@ -98,7 +106,9 @@ def _ranked(pairs: list[_HeadPair], options: ReportOptions) -> list[_HeadPair]:
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
     """A, B and B − A side by side, a row a head."""
     options = share_page(comparison.options, 3 * len(comparison.pairs))
-    panels = share_scales((panel for pair in comparison.pairs for panel in _triple(pair, options)), options.look)
+    panels = share_scales(
+        (panel for pair in comparison.pairs for panel in _triple(pair, options, comparison.sides)), options.look
+    )
     return Heatmaps(
         title=report_title(comparison.a, options.look),
         panels=panels,
@@ -114,7 +124,7 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
     """B − A alone of many heads."""
     options = share_page(comparison.options, len(comparison.pairs))
-    panels = share_scales((_difference(pair, options) for pair in comparison.pairs), options.look)
+    panels = share_scales((_difference(pair, options, comparison.sides) for pair in comparison.pairs), options.look)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
         panels=panels,
@@ -143,11 +153,12 @@ def _cells(pair: _HeadPair, table: str | None) -> HeadCells:
     return head_cells({"_a": pair.a, "_b": pair.b}, table, change)
 
 
-def _triple(pair: _HeadPair, options: ReportOptions) -> list[Panel]:
-    [panel_a] = head_panels(pair.a, [PERCENT], options, f"{pair.a.name} A")
-    [panel_b] = head_panels(pair.b, [PERCENT], options, f"{pair.a.name} B")
+def _triple(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
+    """The head in both recordings, and what changed between them."""
+    [panel_a] = head_panels(pair.a, [PERCENT], options, f"{pair.a.name} {sides[0]}")
+    [panel_b] = head_panels(pair.b, [PERCENT], options, f"{pair.a.name} {sides[1]}")
     difference = Panel(
-        title=f"{pair.a.name} B − A",
+        title=f"{pair.a.name} change",
         values=panel_b.values - panel_a.values,
         visible=panel_a.visible | panel_b.visible,
         rows=panel_a.rows,
@@ -159,15 +170,19 @@ def _triple(pair: _HeadPair, options: ReportOptions) -> list[Panel]:
     return [panel_a, panel_b, difference]
 
 
-def _difference(pair: _HeadPair, options: ReportOptions) -> Panel:
-    """B − A alone, as a thumbnail."""
-    return replace(_triple(pair, options)[-1], title=pair.a.name, group=f"layer {pair.a.maps.layer}")
+def _difference(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> Panel:
+    """What changed alone, as a thumbnail."""
+    return replace(_triple(pair, options, sides)[-1], title=pair.a.name, group=f"layer {pair.a.maps.layer}")
 
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:
     a, b, options = comparison.a, comparison.b, comparison.options
     said = (
-        *([f"A is before, B after {comparison.change}."] if options.medium.one_page else []),  # a figure has no caption
+        *(
+            [f"Before is A, after {comparison.change} is B."]
+            if options.medium.one_page and comparison.sides[0] == "before"
+            else []
+        ),
         *first,
         MEASURES,
         *_dropout_remarks(a, b),
@@ -181,7 +196,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
 
 
 def _summary(comparison: _Comparison) -> Summary:
-    header = ("head", "total variation", "max", "divergence", "max", "entropy A", "entropy B")
+    header = ("head", "variation", "largest", "divergence", "largest", "entropy before", "after")
     rows = [
         (
             one.head,

@@ -103,6 +103,9 @@ class Look:
     ] = None
     annotate: Annotated[bool, Option("Write the numbers into a figure's cells.")] = False
     font_size: Annotated[float | None, Option("Of a figure's tokens, in points.", within(3, 144, "points work"))] = None
+    bare: Annotated[
+        bool, Option("Leave a figure without title, model and notes, as a paper's caption has them.", inspector=False)
+    ] = False
     transparent: Annotated[bool, Option("Leave a figure without a background.")] = False
     max_size: Annotated[str, Option("Of a page, as 50MB: longer maps are pooled to fit.", inspector=False)] = "50MB"
     width: int = 80
@@ -164,6 +167,7 @@ class LookOptions(TypedDict, total=False):
     mark: str | None
     annotate: bool
     font_size: float | None
+    bare: bool
     transparent: bool
     max_size: str
     width: int

@@ -94,7 +94,7 @@ def test_panels_are_a_and_b_and_their_difference(recording: Recording, other: Re
     options = ReportOptions(selection=Selection.parse(heads="1.2"))
     report = drawn(comparison_report(recording, other, "--causal", options))
     a, b, difference = report.panels
-    assert [panel.title for panel in report.panels] == ["1.2 A", "1.2 B", "1.2 B − A"]
+    assert [panel.title for panel in report.panels] == ["1.2 without --causal", "1.2 with --causal", "1.2 change"]
     assert np.array_equal(a.values, dense(recording, 1).weights[2])
     assert np.array_equal(b.values, dense(other, 1).weights[2])
     assert np.array_equal(difference.values, b.values - a.values)
@@ -145,5 +145,11 @@ def test_refuses_recordings_with_other_layers(recording: Recording) -> None:
 
 
 def test_a_picture_says_what_its_a_and_b_are(recording: Recording) -> None:
-    drawn = comparison_report(recording, recording, "--causal", ReportOptions(medium=Medium(one_page=True)))
-    assert drawn.remarks[0] == "A is before, B after --causal."
+    long = "--with-model another-model"
+    picture, other = (
+        drawn(comparison_report(recording, recording, change, ReportOptions(medium=Medium(one_page=True))))
+        for change in ("--causal", long)
+    )
+    assert picture.panels[0].title.endswith("without --causal")
+    assert other.panels[0].title.endswith("before")
+    assert other.remarks[0] == f"Before is A, after {long} is B."

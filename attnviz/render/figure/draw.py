@@ -50,8 +50,10 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     write_picture(report, picture_of(report), suffix, file)
 
 
-def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes]) -> None:
-    """Writes a picture of a report, in the way of its kind."""
+def write_picture(
+    report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
+) -> None:
+    """Writes a picture of a report, in the way of its kind; an SVG's letters are text, or shapes (``path``)."""
     if isinstance(report, Thumbnails) and suffix == ".png":
         from attnviz.render.figure.thumbnails import draw_thumbnails
 
@@ -61,7 +63,7 @@ def write_picture(report: DrawnReport, picture: Picture, suffix: str, file: IO[b
     drawn = _figure(report, picture, vector=suffix != ".png")
     if suffix == ".png":
         refuse_pixels(drawn.get_figwidth(), drawn.get_figheight(), picture.look.dpi)
-    with matplotlib.rc_context(MATPLOTLIB_SETTINGS), warnings.catch_warnings():
+    with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "svg.fonttype": letters}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # what is missing is said in the picture
         whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
         drawn.savefig(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from attnviz.report.captions import source_line
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 from attnviz.report.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary
@@ -13,6 +14,7 @@ class Picture:
 
     Attributes:
         title: over it; nothing where something else says it.
+        source: the model, under the title.
         caption: the picture in one sentence, for its metadata.
         remarks: under it.
         panels: in the order in which they are drawn.
@@ -23,6 +25,7 @@ class Picture:
     """
 
     title: str
+    source: str = ""
     caption: str
     remarks: tuple[str, ...]
     panels: tuple[Panel, ...]
@@ -41,10 +44,12 @@ def picture_of(report: DrawnReport) -> Picture:
             numbers = report.look.annotate
         case _:
             numbers = False
+    bare = report.look.bare
     return Picture(
-        title=report.title,
-        caption=report.caption,
-        remarks=report.remarks,
+        title="" if bare else report.title,
+        source="" if bare else source_line(report),
+        caption=" ".join((report.title, report.caption, *report.remarks)) if bare else report.caption,
+        remarks=() if bare else report.remarks,
         panels=report.panels,
         look=report.look,
         across=report.across,

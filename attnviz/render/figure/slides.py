@@ -1,7 +1,7 @@
 """A Report as slides: a title slide, then one for each head or few, with the picture, its caption and the remarks.
 
-The pictures have 300 dots an inch: the vector form that decks take is SVG, whose text would be set in another font
-wherever a reader lacks the one that it was measured in.
+A picture is an SVG whose letters are shapes, sharp at any size and without a font, and a PNG of 300 dots an
+inch for programs that show no SVG.
 """
 
 import io
@@ -20,7 +20,7 @@ from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.terminal.lines import fit, wrap
-from attnviz.report.captions import part_caption, part_title
+from attnviz.report.captions import part_caption, part_title, source_line
 from attnviz.report.look import SLIDES, Look
 from attnviz.report.report import DrawnReport, ExactNumbers, HeadList, Report, Summary, Thumbnails
 
@@ -45,6 +45,11 @@ MAX_SLIDES = 200
 MAX_TEXT_CHARACTERS = 240  # of the text on the title slide
 MAX_SLIDE_INCHES = 56  # the limit of the format
 MAX_PROPERTY_CHARACTERS = 255  # of a property of the document
+DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
+RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+IMAGE_RELATION = f"{RELATIONS}/image"
+SVG_DRAWING = "http://schemas.microsoft.com/office/drawing/2016/SVG/main"
+SVG_EXTENSION = "{96DAC541-7B7A-43D3-8B79-37D633B846F1}"
 TITLE_ONLY = 5  # of the layouts in python-pptx's own template
 
 
@@ -72,8 +77,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         raise AttnvizError(f"{len(parts)} slides are too many; {chooses} chooses and {shares} shares them")
     deck = _new_deck(report)
     _add_title_slide(deck, report)
-    for part in parts:
-        _add_picture_slide(deck, part)
+    for number, part in enumerate(parts):
+        _add_picture_slide(deck, part, (source_line(part), *part.remarks) if number == 0 else (source_line(part),))
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
     whole = io.BytesIO()
@@ -148,24 +153,25 @@ def _origin_lines(report: DrawnReport) -> list[str]:
     return [*shown, f"Model: {origin['model']}"] if origin else []
 
 
-def _add_picture_slide(deck: "Presentation", part: DrawnReport) -> None:
-    """A head or a few, the remarks under them; what is said of them is the alternative text and in the notes."""
+def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str, ...]) -> None:
+    """A head or a few, a foot under them; what is said of them is the alternative text and in the notes."""
     from pptx.util import Inches
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
     slide = _add_slide(deck, part, part_title(part), SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
-    remarks = _fitted(" ".join(part.remarks), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
+    remarks = _fitted(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
-    picture = slide.shapes.add_picture(_picture(part, size), *box)
+    picture = slide.shapes.add_picture(_picture(part, size, ".png"), *box)
+    _add_vector(slide, picture, _picture(part, size, ".svg").getvalue())
     said = part_caption(part)
     picture.name = printable_line(part_title(part))
     described: Any = picture._element.nvPicPr
     described.cNvPr.set("descr", printable_line(said))
     if remarks.lines:
-        _add_text(slide, part, [" ".join(part.remarks)], SlideBox(MARGIN, height - room, inner, room), REMARK_POINTS)
+        _add_text(slide, part, [" ".join(foot)], SlideBox(MARGIN, height - room, inner, room), REMARK_POINTS)
     _add_notes(slide, [said, part.caption, *part.remarks])
 
 
@@ -198,16 +204,30 @@ def _fill_cell(cell: Any, text: str) -> None:
     cell.text_frame.paragraphs[0].font.size = Pt(TABLE_POINTS)
 
 
-def _picture(part: DrawnReport, size: tuple[float, float]) -> IO[bytes]:
+def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
+    """Has an SVG shown in place of a picture where a program can: by an extension of the format of Office 2016."""
+    from pptx.opc.package import Part
+    from pptx.opc.packuri import PackURI
+    from pptx.oxml import parse_xml
+
+    package = slide.part.package
+    name = PackURI(f"/ppt/media/vector{slide.part.partname.idx}.svg")
+    relation = slide.part.relate_to(Part(name, "image/svg+xml", package, svg), IMAGE_RELATION)
+    blip = picture._element.blipFill.find(f"{{{DRAWING}}}blip")
+    vector = f'<v:svgBlip xmlns:v="{SVG_DRAWING}" xmlns:r="{RELATIONS}" r:embed="{relation}"/>'
+    blip.append(parse_xml(f'<a:extLst xmlns:a="{DRAWING}"><a:ext uri="{SVG_EXTENSION}">{vector}</a:ext></a:extLst>'))
+
+
+def _picture(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
     """The panels alone: what is said of them stands on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = max(part.look.dpi, MIN_DPI)
     smaller = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
     font = None if part.look.font_size is None else max(part.look.font_size / smaller, MIN_FONT_POINTS)
     look = replace(part.look, frame=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
-    alone: Picture = replace(picture_of(part), title="", remarks=(), panels=panels, look=look, summary=None)
+    alone: Picture = replace(picture_of(part), title="", source="", remarks=(), panels=panels, look=look, summary=None)
     file = io.BytesIO()
-    write_picture(part, alone, ".png", file)
+    write_picture(part, alone, suffix, file, letters="path")
     return file
 
 

@@ -9,6 +9,7 @@ from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 
 TITLE_POINTS = (22.0, 20.0, 18.0, 16.0)  # points
 REMARK_POINTS = 10.0
+SOURCE_POINTS = 12.0  # of the model under the title
 MAX_SUMMARY_ROWS = 8  # rows
 
 
@@ -42,8 +43,11 @@ def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> Te
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
     texts = ruler.clamp(picture.title, points, width, 2, bold=True)
     line = points * LINE_HEIGHT / POINTS_PER_INCH
-    lines = (TextLine(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts))
-    return TextBlock(tuple(lines), len(texts) * line + LABEL_PADDING * scale)
+    title = [TextLine(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts)]
+    below, small = len(texts) * line, SOURCE_POINTS * scale
+    sources = ruler.clamp(picture.source, small, width, 1)
+    lines = (*title, *(TextLine(0, -below, text, small) for text in sources))
+    return TextBlock(lines, below + len(sources) * small * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale)
 
 
 def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most: float) -> TextBlock:

@@ -170,7 +170,8 @@ def _fitted(picture: Picture, page: tuple[int, int] | None) -> SheetPlan:
     margin, said = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     left = margin + round(max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups) + 20 * unit)
     right = margin + round(LEGEND_PIXELS * unit)
-    top = margin + round(TITLE_PIXELS * 1.6 * unit)
+    below = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
+    top = margin + round((TITLE_PIXELS * 1.6 + below) * unit) if picture.title or below else margin
     width = page[0] if page else PAGE_PIXELS[0]
     foot = _foot(said, width, margin, unit)
     room = (page[1] - top - foot if page else PAGE_PIXELS[1], width - left - right)
@@ -213,6 +214,9 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
     yield from _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, frame.unit)
     yield from _title(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
     size = round(SMALL_TEXT_PIXELS * frame.unit)
+    if picture.source:
+        [source, *_] = wrap_text(picture.source, plan.page[0] - 2 * margin, size)
+        yield Mark(margin, margin + (TITLE_PIXELS + 1.35 * SMALL_TEXT_PIXELS) * frame.unit, source, size, faint=True)
     remarks = wrap_text(plan.said, plan.page[0] - 2 * margin, size)
     for number, line in enumerate(remarks):
         y = plan.page[1] - margin - (len(remarks) - 1 - number) * SMALL_TEXT_PIXELS * 1.35 * frame.unit

@@ -175,7 +175,7 @@ def test_a_fixed_size_is_kept_and_its_content_is_in_the_middle() -> None:
 
 def test_triples_stay_whole_and_stand_side_by_side_where_that_makes_them_larger() -> None:
     report = compared(4, size="13.333x7.5")
-    assert [panel.title for panel in report.panels[:3]] == ["3.0 A", "3.0 B", "3.0 B − A"]
+    assert [panel.title for panel in report.panels[:3]] == ["3.0 without --causal", "3.0 with --causal", "3.0 change"]
     boxes = [axes.get_window_extent() for axes in figure(report).axes[:12]]
     rows = sorted({round(box.y0) for box in boxes}, reverse=True)
     assert [rows.index(round(box.y0)) for box in boxes] == [0] * 6 + [1] * 6
@@ -290,3 +290,13 @@ def test_real_text_is_drawn_with_its_own_labels() -> None:
     tokens = tokenize("Life is short")
     drawn = figure(report_of(recorded(1, list(tokens.labels), list(tokens.labels))))
     assert [text.get_text() for text in drawn.axes[0].get_xticklabels()] == ["Life", "is", "short"]
+
+
+def test_figure_names_its_model_and_bare_leaves_all_words_to_the_caption(recording: Recording) -> None:
+    named, bare = (
+        [text.get_text() for text in shown_texts(figure(report_of(recording, look=Look(bare=bare))))]
+        for bare in (False, True)
+    )
+    assert f"Model: {recording.model}." in named
+    assert not {f"Model: {recording.model}.", recording.maps[0].query_tokens.text} & set(bare)
+    assert len(bare) < len(named)

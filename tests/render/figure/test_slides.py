@@ -1,6 +1,7 @@
 """Decks: a title, a slide for each head, everything said in words too, and nothing that changes from run to run."""
 
 import io
+import re
 import shutil
 import subprocess
 import zipfile
@@ -133,7 +134,9 @@ def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
     )
     report = comparison_report(recording, causal_recording, "--causal", options)
     [_, *heads, last] = slides(draw(report, ".pptx"))
-    assert [slide.shapes.title.text for slide in heads] == ["0.0 A, 0.0 B, 0.0 B − A", "0.1 A, 0.1 B, 0.1 B − A"]
+    assert [slide.shapes.title.text for slide in heads] == [
+        f"0.{head} without --causal, 0.{head} with --causal, 0.{head} change" for head in (0, 1)
+    ]
     [table] = [shape.table for shape in last.shapes if shape.has_table]
     assert report.summary is not None
     assert tuple(cell.text for cell in table.rows[2].cells) == report.summary.rows[1]
@@ -216,3 +219,15 @@ def test_a_style_is_a_picture_on_each_slide_and_said_in_words(recording: Recordi
 def test_several_texts_on_a_slide_are_named_by_their_heads(recording: Recording) -> None:
     [_, both] = slides(deck(recording, heads="1.2,0.1", style="text", per_slide=2))
     assert both.shapes.title.text == "Heads 1.2, 0.1"
+
+
+def test_picture_is_drawn_as_shapes_wherever_a_program_shows_svg(recording: Recording) -> None:
+    with zipfile.ZipFile(io.BytesIO(deck(recording, heads="0.0"))) as parts:
+        [vector] = [name for name in parts.namelist() if name.endswith(".svg")]
+        shapes = parts.read(vector).decode()
+        slide = parts.read("ppt/slides/slide2.xml").decode()
+        relations = parts.read("ppt/slides/_rels/slide2.xml.rels").decode()
+    [relation] = re.findall(r'svgBlip[^>]* r:embed="(\w+)"', slide)
+    assert re.search(rf'Id="{relation}"[^>]*{Path(vector).name}|{Path(vector).name}"[^>]*Id="{relation}"', relations)
+    assert "<text" not in shapes
+    assert "<path" in shapes

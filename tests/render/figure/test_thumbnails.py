@@ -178,7 +178,7 @@ def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
     block = ((2,), slice(0, 4), slice(0, 6))
     wanted = cells(b, 1).window(*block).weights - cells(a, 1).window(*block).weights
     assert np.array_equal(report.panels[9].values, wanted[0])
-    assert report.remarks[1].startswith("Each thumbnail is B − A")
+    assert report.remarks[0].startswith("Each thumbnail is what changed, B − A")
     sheet = sheet_of(report)
     ends = [mark.x + text_width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
     assert max(ends) <= sheet.pixels.shape[1]
