@@ -45,6 +45,18 @@ class Product(NamedTuple):
     keys: Tensor
 
 
+class Dropout(NamedTuple):
+    """What dropout made of weights.
+
+    Attributes:
+        weights: ``(batch, heads, queries, keys)``, 0 where they were dropped.
+        factor: what it multiplied the others by.
+    """
+
+    weights: Tensor
+    factor: float
+
+
 class PositionBias(NamedTuple):
     """What positions add to the scores of a call.
 
@@ -95,6 +107,10 @@ class AttentionCall(ABC):
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries, ``(batch, heads, queries, keys)``."""
 
+    def multiplied(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """The weights by which the values are summed: after dropout, where that is known."""
+        return self.weights(heads, queries)
+
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
         """The largest difference between weights @ values and the output, one a text of the batch.
 
@@ -112,7 +128,7 @@ class AttentionCall(ABC):
             unseen = (weights.sum(-1) == 0).all(1)[..., None]
             difference = (mixed - self.output[:, rows]).abs().masked_fill(unseen, 0)
             return [float(worst) for worst in difference.flatten(1).amax(1)]
-        weights = self.weights(heads, rows)
+        weights = self.multiplied(heads, rows)
         values = pick_heads(self.values, heads, count)
         real = self.output[:, list(heads), ::step].to(weights.dtype)
         difference = (weights @ values.to(weights.dtype) - real).abs()
@@ -234,12 +250,14 @@ class SoftmaxCall(AttentionCall):
         after: ``(batch, heads, queries, keys)``, its output.
         factors: what it may have been computed from, where the caller passed that along.
         product: the last product before it.
+        dropout: what dropout made of its output before that multiplied the values.
     """
 
     before: Tensor
     after: Tensor
     factors: FactoredCall | None = None
     product: Product | None = None
+    dropout: Dropout | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -262,6 +280,13 @@ class SoftmaxCall(AttentionCall):
         """The weights of these heads and queries."""
         hidden = hidden_cells(self.before[:, list(heads), queries])
         return self.after[:, list(heads), queries].masked_fill(hidden, 0)
+
+    def multiplied(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """The weights by which the values are summed."""
+        weights = self.weights(heads, queries)
+        if self.dropout is None:
+            return weights
+        return weights * (self.dropout.weights[:, list(heads), queries] != 0) * self.dropout.factor
 
 
 def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:

@@ -459,7 +459,8 @@ class DataFlow:
             return None
         axes = [dims] if isinstance(dims, int) else list(dims)
         keep = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
-        return elementwise_sum(*factors, axes, keep)
+        product = elementwise_sum(*factors, axes, keep)
+        return product if product is not None and _has_own_axes(product) else None
 
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
@@ -542,6 +543,15 @@ def _completes(powers: Steps, divisor: Steps) -> bool:
     """Whether powers are divided by their own sum."""
     same = powers.before is divisor.before and divisor.axis is not None
     return same and (powers.stage, divisor.stage) == ("powers", "sum")
+
+
+def _has_own_axes(product: Contraction) -> bool:
+    """Whether each operand has an axis that the other lacks: else the sum is one of masked or scaled numbers."""
+    left, right = (
+        {letter for letter, size in zip(letters, tensor.shape, strict=True) if size > 1}
+        for letters, tensor in ((product.left_letters, product.left), (product.right_letters, product.right))
+    )
+    return bool(left - right and right - left)
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnviz.capture.after_softmax import CHANGED, dropout_factor
 from attnviz.capture.axes import FEATURES, Axes, label_of
-from attnviz.capture.calls import FactoredCall, Product, SoftmaxCall
+from attnviz.capture.calls import Dropout, FactoredCall, Product, SoftmaxCall
 from attnviz.capture.dataflow import DataFlow, Node, Scores, Use
 from attnviz.capture.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries
 from attnviz.capture.overwriting import intact
@@ -90,8 +91,10 @@ def use_call(use: Use, layout: UseLayout) -> SoftmaxCall | None:
     before, after = _multiplied_part(
         before, after, product.left.shape[product.left_letters.index(product.summed)], operand
     )
+    is_same = _is_same(operand, after) if operand is not None else _has_same_numbers(product.left, candidate.after)
+    dropout = None if is_same or operand is None else dropout_factor(after, operand)
     values = output = None
-    if operand is not None and _is_same(operand, after) and layout.values is not None and layout.output is not None:
+    if operand is not None and layout.values is not None and layout.output is not None:
         values = fold_values(product.right, layout.values, *after.shape[:2])
         output = fold(use.result, layout.output, ("queries", "features"))
     return SoftmaxCall(
@@ -100,7 +103,8 @@ def use_call(use: Use, layout: UseLayout) -> SoftmaxCall | None:
         values=values,
         output=output if output is not None and output.shape[:3] == after.shape[:3] else None,
         product=None if candidate.scores is None else _factors(candidate.scores, layout.scores, before.shape),
-        note=note,
+        dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
+        note=note or ("" if is_same or dropout is not None else CHANGED),
     )
 
 
@@ -120,6 +124,14 @@ def _multiplied_part(before: Tensor, after: Tensor, keys: int, operand: Tensor |
 def _is_same(operand: Tensor, after: Tensor) -> bool:
     """Whether weights were multiplied as they were, but for their number type."""
     return operand.shape == after.shape and torch.equal(operand, after.to(operand.dtype))
+
+
+def _has_same_numbers(operand: Tensor, after: Tensor) -> bool:
+    """Whether weights whose axes are no longer known may be those of the softmax in another order."""
+    if operand.numel() != after.numel():
+        return False
+    one, other = (each.float() for each in (operand, after))
+    return all(torch.allclose(of(one), of(other), rtol=1e-3) for of in (torch.sum, torch.amax, torch.amin, torch.norm))
 
 
 def _is_softmax(before: Tensor, after: Tensor) -> bool:

@@ -1,0 +1,27 @@
+"""What a model does to its weights between the softmax and the values: nothing, dropout, or something that is said."""
+
+import torch
+from torch import Tensor
+
+RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of what dropout multiplies weights by
+EXACT_DTYPES = (torch.float32, torch.float64)
+CHANGED = "the weights are changed between the softmax and the values; the maps are those of the softmax"
+
+
+def dropout_factor(after: Tensor, operand: Tensor) -> float | None:
+    """What dropout multiplied the weights by that it kept; ``None`` where something else happened to them.
+
+    Args:
+        after: the weights, ``(batch, heads, queries, keys)``.
+        operand: what multiplied the values, of the same shape.
+    """
+    if operand.shape != after.shape or after.dtype != operand.dtype:
+        return None
+    place = int(operand.argmax())
+    largest = float(after.flatten()[place])
+    factor = float(operand.flatten()[place]) / largest if largest > 0 else 0.0
+    if not factor > 1:
+        return None
+    tolerance = RATIO_TOLERANCE if after.dtype in EXACT_DTYPES else HALF_RATIO_TOLERANCE
+    difference = (operand - after * factor).abs_().masked_fill_(operand == 0, 0)
+    return factor if bool((difference <= tolerance * operand).all()) else None
