@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.maps.heads import head_name
 from attnviz.render.page.encoding import PRECISIONS, base85
 from attnviz.render.page.packed_factors import page_factors
@@ -53,6 +53,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
+    if report.look.color_scale not in (None, *PAGE_STEPS):
+        given, works = option("color_scale", report.look.color_scale), known_names(PAGE_STEPS)
+        raise AttnvizError(f"a page has no colours of {given}; {works} works")
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     file.write(_opening(report, plan, heads).encode())
@@ -136,7 +139,7 @@ def _about_start(report: ExactNumbers) -> dict[str, Any]:
     return {
         "view": report.view,
         "query": report.query,
-        "steps": PAGE_STEPS.get(look.color_scale or ""),
+        "steps": PAGE_STEPS[look.color_scale or "sqrt"],
         "limits": "head" if look.color_limits == "head" else "page",
         "fixed": list(look.color_limits) if not isinstance(look.color_limits, str) else None,
     }

@@ -379,3 +379,10 @@ def test_refuses_a_report_without_cells(recording: Recording) -> None:
     report = build_report(recording, ReportOptions())
     with pytest.raises(AttnvizError, match=r"no heads to show in a \.html page"):
         draw(report, ".html")
+
+
+def test_page_begins_in_square_roots_and_refuses_colours_that_it_has_not(recording: Recording) -> None:
+    options = ReportOptions(medium=NUMBERS, look=Look(color_scale="lift"))
+    with pytest.raises(AttnvizError, match="linear, sqrt or log works"):
+        draw(build_report(recording, options), ".html")
+    assert page_of(recording).data["steps"] == "root"
