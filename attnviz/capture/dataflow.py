@@ -55,6 +55,7 @@ FILLED = (
     "randn_like",
 )
 DECIDING = frozenset({*SOFTMAXES, *PRODUCTS, "log_softmax", "exp", "sum"})  # of which attention is made
+Stage = Literal["maximum", "shifted", "powers", "sum", "log", "logsumexp"]
 Normaliser = Literal["softmax", "sigmoid"]
 
 
@@ -165,12 +166,13 @@ class Steps:
 
     Attributes:
         before: what it is a softmax of.
-        stage: what of it was computed: its powers, their sum, its logarithm, or the logarithm of the sum.
-        masked: whether powers were hidden afterwards.
+        stage: what of it was computed: the largest score of each row, what remains without that, powers, their sum, the
+            logarithm of it all, or that of the sum.
+        axis: the axis of the sum.
     """
 
     before: Tensor
-    stage: Literal["powers", "sum", "log", "logsumexp"]
+    stage: Stage
     axis: int | None = None
 
 
@@ -330,7 +332,7 @@ class DataFlow:
     def _found(
         self, before: Tensor, after: Tensor, axis: int, node: Node, normaliser: Normaliser, literal: bool
     ) -> None:
-        caller = self.running()
+        caller, axis = self.running(), axis % before.dim()
         axes = tuple(self._marked(each) for each in node.axes)
         result = Node(axes, node.roots, paired=node.paired)
         self._keep(after, result)
@@ -373,12 +375,11 @@ class DataFlow:
         """A product: of a projection, of scores, or of weights and values."""
         left, right = self.node(product.left), self.node(product.right)
         uses = list(self._uses(product, left, right, result))
+        self._keep(result, self._product_node(name, product, left, right, result, uses))
         for use in uses:
             use.candidate.used = True
             self.on_use(use)
             self._close(use.candidate)
-        node = self._product_node(name, product, left, right, result, uses)
-        self._keep(result, node)
 
     def _uses(self, product: Contraction, left: Node, right: Node, result: Tensor) -> Iterator[Use]:
         for one, other, each in ((left, right, product), (right, left, product.swapped())):
@@ -515,24 +516,28 @@ class DataFlow:
         match name:
             case "exp" | "exp_" if first is not None and first.stage == "log" and first.axis is not None:
                 return self._found(first.before, result, first.axis, self.node(first.before), "softmax", literal=False)
+            case "amax" | "max" if nodes[0].scores is not None:
+                node.steps = Steps(inputs[0], "maximum")
             case "exp" if result.is_floating_point() and nodes[0].scores is not None:
-                node.steps = Steps(inputs[0], "powers")
-            case "log_softmax" | "_log_softmax" | "special_log_softmax":
-                node.steps = Steps(inputs[0], "log", _axis_of(name, args, kwargs))
-            case "logsumexp":
-                node.steps = Steps(inputs[0], "logsumexp", _axis_of(name, args, kwargs))
+                shifted = first is not None and first.stage == "shifted"
+                node.steps = Steps(first.before if shifted and first is not None else inputs[0], "powers")
+            case "log_softmax" | "_log_softmax" | "special_log_softmax" | "logsumexp":
+                stage: Stage = "logsumexp" if name == "logsumexp" else "log"
+                node.steps = Steps(inputs[0], stage, _axis_of(name, args, kwargs))
             case "sum" if first is not None and first.stage == "powers":
                 node.steps = replace(first, stage="sum", axis=_axis_of(name, args, kwargs))
             case "sub" | "__sub__" if len(nodes) == 2 and nodes[1].steps is not None:
                 other = nodes[1].steps
-                if other.stage == "logsumexp" and other.before is inputs[0]:
-                    node.steps = replace(other, stage="log")
+                if other.stage in ("logsumexp", "maximum") and other.before is inputs[0]:
+                    node.steps = replace(other, stage="log" if other.stage == "logsumexp" else "shifted")
             case "div" | "div_" | "__truediv__" | "true_divide" | "divide" if len(nodes) == 2:
                 divisor = nodes[1].steps
                 if first is not None and divisor is not None and _completes(first, divisor):
                     axis = (divisor.axis or 0) % inputs[0].dim()
                     return self._found(first.before, result, axis, nodes[0], "softmax", literal=False)
-            case _ if first is not None and result.shape == inputs[0].shape and first.stage in ("powers", "sum"):
+            case _ if (
+                first is not None and result.shape == inputs[0].shape and first.stage in ("maximum", "powers", "sum")
+            ):
                 node.steps = first
             case "unsqueeze" | "view" | "reshape" | "__getitem__" | "expand" | "expand_as":
                 node.steps = first

@@ -66,7 +66,15 @@ def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: b
     kept = result.translate(
         {ord(letter): letter.upper() for letter in summed}
     )  # an axis of size 1 is none of the sum's
-    return Contraction(left, right, letters[count - left.dim() :], letters[count - right.dim() :], kept)
+    return Contraction(left, right, _own_letters(letters, left, right), _own_letters(letters, right, left), kept)
+
+
+def _own_letters(letters: str, tensor: Tensor, other: Tensor) -> str:
+    """The letters of a tensor's axes, of which those that are broadcast have none in common with the other one."""
+    count = len(letters)
+    sizes = (1,) * (count - other.dim()) + tuple(other.shape)
+    own = zip(letters[count - tensor.dim() :], tensor.shape, sizes[count - tensor.dim() :], strict=True)
+    return "".join(chr(ord("α") + at) if size == 1 < wide else letter for at, (letter, size, wide) in enumerate(own))
 
 
 def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:

@@ -1,0 +1,207 @@
+"""What is attention is decided by what scores are made of and what weights multiply, and heads by their origin."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
+
+BATCH, TOKENS, WIDTH, COUNT = 2, 5, 12, 4
+
+
+class Written(nn.Module):
+    """Projections, and attention written as a function of them; no name says how many heads there are."""
+
+    def __init__(self, write: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.write = write
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.write(*self.qkv(x).chunk(3, -1))
+
+
+def split(part: Tensor) -> Tensor:
+    """``(batch, tokens, heads, features)``."""
+    return part.reshape(*part.shape[:-1], COUNT, -1)
+
+
+def folded(part: Tensor) -> Tensor:
+    return split(part).transpose(1, 2).flatten(0, 1)
+
+
+def heads_first(part: Tensor) -> Tensor:
+    return split(part).permute(2, 0, 1, 3).flatten(0, 1)
+
+
+def by_folded_heads(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return torch.bmm(torch.bmm(folded(queries), folded(keys).transpose(1, 2)).softmax(-1), folded(values))
+
+
+def by_heads_first(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return torch.bmm(torch.bmm(heads_first(queries), heads_first(keys).mT).softmax(-1), heads_first(values))
+
+
+def by_einsum(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    weights = torch.einsum("bqhd,bkhd->bqhk", split(queries), split(keys)).softmax(-1)
+    return torch.einsum("bqhk,bkhd->bqhd", weights, split(values))
+
+
+def by_keys_before_heads(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    weights = torch.einsum("bqhd,bkhd->bqkh", split(queries), split(keys)).softmax(2)
+    return torch.einsum("bqkh,bkhd->bqhd", weights, split(values))
+
+
+def by_five_axes(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    parts = [split(part).transpose(1, 2).reshape(BATCH, 2, 2, TOKENS, -1) for part in (queries, keys, values)]
+    mixed: Tensor = (parts[0] @ parts[1].mT).softmax(-1) @ parts[2]
+    return mixed
+
+
+def by_broadcasting(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    parts = [split(part).transpose(1, 2) for part in (queries, keys, values)]
+    weights = (parts[0].unsqueeze(-2) * parts[1].unsqueeze(-3)).sum(-1).softmax(-1)
+    return (weights.unsqueeze(-1) * parts[2].unsqueeze(-3)).sum(-2)
+
+
+def of_heads(normalise: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def write(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        parts = [split(part).transpose(1, 2) for part in (queries, keys, values)]
+        return normalise(parts[0] @ parts[1].mT) @ parts[2]
+
+    return write
+
+
+def powers_by_their_sum(scores: Tensor) -> Tensor:
+    powers = (scores - scores.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+WAYS = {
+    "folded": by_folded_heads,
+    "heads first": by_heads_first,
+    "einsum": by_einsum,
+    "softmax over the axis before the last": by_keys_before_heads,
+    "five axes": by_five_axes,
+    "broadcasting": by_broadcasting,
+    "exp / sum": of_heads(powers_by_their_sum),
+    "log_softmax": of_heads(lambda scores: scores.log_softmax(-1).exp()),
+    "logsumexp": of_heads(lambda scores: (scores - scores.logsumexp(-1, keepdim=True)).exp()),
+    "aten": of_heads(lambda scores: torch.ops.aten._softmax(scores, -1, False)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@torch.no_grad()
+def test_texts_heads_and_queries_are_told_apart_however_attention_is_written(way: str) -> None:
+    torch.manual_seed(0)
+    written, x = Written(WAYS[way]), torch.randn(BATCH, TOKENS, WIDTH)
+    model = nn.Sequential(written)
+    with attnviz.record(model) as recording:
+        model(x)
+    queries, keys, _ = (split(part).transpose(1, 2).double() for part in written.qkv(x).chunk(3, -1))
+    expected = (queries @ keys.mT).softmax(-1)
+    assert [maps.item for maps in recording.maps] == [0, 1]
+    scores = queries @ keys.mT
+    for maps in recording.maps:
+        assert isinstance(maps, DenseMaps)
+        np.testing.assert_allclose(maps.weights, expected[maps.item], atol=1e-6)
+        np.testing.assert_allclose(maps.scores, scores[maps.item], atol=1e-5)
+        assert maps.fidelity is not None
+        assert maps.fidelity < 1e-5
+
+
+def linear_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return split(queries).softmax(-1).transpose(1, 2) @ (
+        split(keys).permute(0, 2, 3, 1).softmax(-1) @ split(values).transpose(1, 2)
+    )
+
+
+def over_channels(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    parts = [split(part).permute(0, 2, 3, 1) for part in (queries, keys, values)]
+    return (parts[0] @ parts[1].mT).softmax(-1) @ parts[2]
+
+
+def gate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    experts = torch.stack([queries, keys, values], dim=-2)
+    return (queries[..., :3].softmax(-1).unsqueeze(-2) @ experts).squeeze(-2)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (linear_attention, "no product of queries and keys gave"),
+        (over_channels, "attention over channels"),
+        (gate, "no attention call .* computes a softmax over features"),
+        (lambda queries, keys, values: queries.softmax(-1), "no attention call in the forward pass"),
+    ],
+)
+@torch.no_grad()
+def test_what_is_no_map_of_tokens_is_refused_and_named(other: Callable[..., Tensor], says: str) -> None:
+    attention = nn.Sequential(Written(other))
+    with pytest.raises(AttnvizError, match=says), attnviz.record(attention):
+        attention(torch.randn(BATCH, TOKENS, WIDTH))
+
+
+@torch.no_grad()
+def test_sigmoids_that_multiply_values_are_recorded_and_said() -> None:
+    written, x = Written(of_heads(torch.sigmoid)), torch.randn(1, TOKENS, WIDTH)
+    model = nn.Sequential(written)
+    with attnviz.record(model) as recording:
+        model(x)
+    queries, keys, _ = (split(part).transpose(1, 2) for part in written.qkv(x).chunk(3, -1))
+    [maps] = recording.maps
+    assert isinstance(maps, DenseMaps)
+    np.testing.assert_allclose(maps.weights, (queries @ keys.mT).sigmoid()[0], atol=1e-6)
+    assert recording.remarks == ("In layer 0 the weights are sigmoids of the scores, and their rows do not sum to 1.",)
+
+
+class Two(nn.Module):
+    """Attention of one text to another, in a module whose name does not say so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries, self.keys = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        weights: Tensor = (self.queries(x) @ self.keys(y).mT / math.sqrt(WIDTH)).softmax(-1)
+        return weights @ y
+
+
+class Layers(nn.Module):
+    """Two layers that look at the same other text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Two(), Two()])
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x, y)
+        return x
+
+
+@torch.no_grad()
+def test_keys_of_another_input_make_attention_cross_and_keys_of_the_same_self() -> None:
+    model, x = Layers(), torch.randn(1, TOKENS, WIDTH)
+    for other, kind in ((torch.randn(1, TOKENS, WIDTH), "cross"), (x, "self")):
+        with attnviz.record(model) as recording:
+            model(x, other)
+        assert [maps.kind for maps in recording.maps] == [kind, kind]
+
+
+@torch.no_grad()
+def test_copies_of_the_same_tokens_are_self_attention_with_their_labels() -> None:
+    attention, norm = nn.MultiheadAttention(WIDTH, COUNT, batch_first=True), nn.LayerNorm(WIDTH)
+    x = torch.randn(1, TOKENS, WIDTH)
+    with attnviz.record(attention, tokens=list("abcde")) as recording:
+        attention(norm(x), norm(x), norm(x), need_weights=False)
+    [maps] = recording.maps
+    assert maps.kind == "self"
+    assert maps.key_tokens.labels == maps.query_tokens.labels == tuple("abcde")
