@@ -136,6 +136,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "--table", "all"), "unknown table 'all'"),
         (("show", "Life", "-o", "x.gif"), "unknown suffix '.gif'; .txt"),
         (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
+        (("heads", "Life", "-o", "x.svg"), "no head has a pattern to draw here; a longer text works"),
         (("show", "Life", "-o", "folder.png"), "'folder.png' is a folder"),
         (("compare", "Life"), "nothing to compare; --causal"),
         (("compare", "Life", "--with", "Life is"), "A has 1 tokens and B has 2"),

@@ -94,6 +94,8 @@ def figure(report: Report) -> "Figure":
 def _drawn(report: Report) -> DrawnReport:
     if isinstance(report, HeadList | ExactNumbers):
         raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
+    if not report.panels:  # an atlas of one token: no head does anything with it
+        raise AttnvizError("no head has a pattern to draw here; a longer text works, or the list in the terminal")
     return report
 
 
