@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of
+from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_unseen
 from attnviz.render.formats import draw as draw_report
 from attnviz.report.look import Look, LookOptions, on_terminal
 from attnviz.report.options import ReportOptions, TableOptions
@@ -54,6 +54,7 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
     from attnviz.report.build import build_report
 
     chosen = report_options(options)
+    refuse_unseen(options, TERMINAL)
     fitted = fit(replace(chosen, look=on_terminal(chosen.look)), TERMINAL)
     print(draw_report(build_report(recording, fitted), TERMINAL).decode(), end="")
 
@@ -131,4 +132,5 @@ def fit(options: ReportOptions, suffix: str) -> ReportOptions:
 def _report(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
     from attnviz.report.build import build_report
 
+    refuse_unseen(options, suffix)
     return build_report(recording, fit(report_options(options), suffix))

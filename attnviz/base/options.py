@@ -20,6 +20,8 @@ class Option:
         check: refuses a value that is none, given the option's name and the value; not called with ``None``.
         panel: of the help, where it is not that of the other options declared with it.
         inspector: whether the full-screen inspector draws by it.
+        media: the kinds of media that show it, where not all do.
+        needs: another option, without which it means nothing.
         brief: what the short help says of it; only what most people need has this.
         names: gives the names that it takes, each with its meaning, where the check does not know them: for the help
             and for completion, so that they are imported when they are asked for.
@@ -29,6 +31,8 @@ class Option:
     check: Check | None = None
     panel: str | None = None
     inspector: bool = True
+    media: tuple[str, ...] = ()
+    needs: str = ""
     brief: str = ""
     names: Callable[[], Mapping[str, str]] | None = None
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.options import declared_options
 from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Brief, Command, Program
 from attnviz.cli.options import (
@@ -50,6 +51,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 command = partial(app.command, cls=Command)
+OF_SINGLE_HEADS = ("per_slide", "style", "query", "pool", "mark", "annotate", "max_size")  # which an atlas has not
+ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
 
 
 @command()
@@ -87,11 +90,12 @@ def show(
 @command()
 @spread_options
 def heads(
+    *,
     input: Input,
     settings: ModelSettings,
     selection: Selection,
     rank: Rank,
-    look: Look,
+    look: Annotated[Look, ATLAS_LOOK],
     output: Output,
     all: All = False,
     batch: Batch = None,

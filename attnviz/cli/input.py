@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from attnviz.base.errors import AttnvizError
-from attnviz.cli.options import Input
+from attnviz.cli.options import Input, is_recording
 from attnviz.cli.output import remark
 
 Given = str | Path  # a text, or where a recording is saved
@@ -93,4 +93,4 @@ def is_piped() -> bool:
 
 def as_given(argument: str) -> Given:
     """The path, where the argument is that of a recording, else the text; what is piped or read is always text."""
-    return Path(argument) if argument.endswith(".safetensors") else argument
+    return Path(argument) if is_recording(argument) else argument

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, get_args
 from typer import Argument, Context
 from typer import Option as TyperOption
 
-from attnviz.base.errors import flag
+from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.base.options import Declared, Option, declared_options
 from attnviz.cli.completion import completer
 from attnviz.cli.defaults import without_unused
@@ -77,7 +77,7 @@ class Output:
     format: Annotated[
         str | None, Option("Write this format, as svg, whatever the file is called.", names=_suffixes)
     ] = None
-    force: Annotated[bool, Option("Replace the file where it exists.")] = False
+    force: Annotated[bool, Option("Replace the file where it exists.", needs="output")] = False
     open: Annotated[
         bool, Option("Open the written file.", brief="Open the written file, as a page in the browser.")
     ] = False
@@ -148,6 +148,7 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def spread(parsed: Context, brief: bool = False, **values: Any) -> None:
         values = without_unused(parsed, values)
+        refuse_ignored(given_names(parsed, values), declared, values)
         built = {
             name: group.make(**{each.name: values.pop(each.name) for each in group.parameters})
             for name, group in groups.items()
@@ -159,9 +160,51 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
     spread.__name__, spread.__doc__ = command.__name__, command.__doc__
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    in_groups = (group.declared for group in groups.values())
-    spread.declared = dict(ChainMap(singles, *in_groups))  # type: ignore[attr-defined]
+    declared = dict(ChainMap(singles, *(group.declared for group in groups.values())))
+    spread.declared = declared  # type: ignore[attr-defined]
     return spread
+
+
+def given_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
+    """The options that were typed, as against defaults."""
+    return [name for name in values if (source := parsed.get_parameter_source(name)) and source.name == "COMMANDLINE"]
+
+
+def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: Mapping[str, Any]) -> None:
+    """Raises AttnvizError where an option was typed that the input, the medium or the other options make nothing of."""
+    for name in given:
+        needed = declared[name].option.needs
+        if needed and values.get(needed) is None:
+            raise AttnvizError(f"{option(name)} means nothing without {written(needed)}; leave it out")
+    if (recording := _recording_alone(values)) is not None:
+        settings = declared_options(ModelSettings)
+        if unused := next((name for name in given if name in settings), None):
+            raise AttnvizError(
+                f"{option(unused)} means nothing to a recording, and {recording} holds what was computed; "
+                "leave it out, or record anew with it"
+            )
+    if "output" in values:
+        from attnviz.render.formats import TERMINAL, refuse_unseen
+
+        refuse_unseen(given, Output(*(values[each] for each in declared_options(Output))).suffix or TERMINAL)
+
+
+def _recording_alone(values: Mapping[str, Any]) -> str | None:
+    """The recording that is all that a command is given; ``None`` where there is a text too, or nothing."""
+    texts = [values.get(name) for name in ("file", "sample", "batch", "with_model")]
+    recordings = [value for name in ("text", "second", "other") if (value := values.get(name)) is not None]
+    alone = not any(texts) and values.get("text") is not None and all(map(is_recording, recordings))
+    return recordings[0] if alone else None
+
+
+def is_recording(argument: str) -> bool:
+    """Whether an argument is where a recording is saved."""
+    return argument.endswith(".safetensors")
+
+
+def written(name: str) -> str:
+    """An option as a command line writes it."""
+    return NAMES.get(name, (flag(name),))[-1]
 
 
 class OptionGroup(NamedTuple):
@@ -182,15 +225,15 @@ def _group(annotation: Any) -> OptionGroup:
 
 
 def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspect.Parameter:
-    option = declared.option
+    said = declared.option
     info = (
-        Argument(help=option.help, metavar=name.upper(), rich_help_panel="Input")
+        Argument(help=said.help, metavar=name.upper(), rich_help_panel="Input")
         if name in ARGUMENTS
         else TyperOption(
             *_names(name, declared),
-            help=option.help,
-            rich_help_panel=option.panel or panel,
-            autocompletion=completer(name, option),
+            help=said.help,
+            rich_help_panel=said.panel or panel,
+            autocompletion=completer(name, said),
         )
     )
     return inspect.Parameter(

@@ -1,20 +1,27 @@
 """A Report to a file: the table of formats, one row each, every renderer imported when it is used."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names, option
-from attnviz.report.look import STYLES
+from attnviz.base.options import declared_options
+from attnviz.report.look import STYLES, Look
 from attnviz.report.options import Medium
 
 if TYPE_CHECKING:
-    from attnviz.report.look import Look
     from attnviz.report.report import Report
 
 TERMINAL, JSON, PAGE = ".txt", ".json", ".html"
+KINDS = {
+    "terminal": "the terminal",
+    "figure": "a figure",
+    "page": "a page",
+    "slides": "slides",
+    "data": "a file of numbers",
+}
 THUMBNAIL_CELLS = 128  # of one head among many, in a figure or on a slide
 
 
@@ -24,6 +31,7 @@ class Format:
 
     Attributes:
         suffix: of such files.
+        kind: of medium, as options say where they are seen.
         module: whose ``write(report, suffix, file)`` writes them.
         max_cells: the most rows or columns of one map, or what gives it for a look; ``None`` where the file takes the
             exact numbers of every head instead of maps.
@@ -35,6 +43,7 @@ class Format:
     """
 
     suffix: str
+    kind: str
     module: str
     max_cells: "int | Callable[[Look], int] | None" = None
     thumbnail_cells: "int | Callable[[Look], int]" = THUMBNAIL_CELLS
@@ -43,7 +52,7 @@ class Format:
     marks: bool = False
     lists_heads: bool = False
 
-    def medium(self, look: "Look") -> Medium:
+    def medium(self, look: Look) -> Medium:
         """What a report with this look has to know about such a file."""
         return Medium(
             draws_maps=self.max_cells is not None,
@@ -62,29 +71,29 @@ def _fits_screen(report: "Report") -> bool:
     return len(report_lines(report)) < (report.look.height or 0)
 
 
-def _for_look(cells: "int | Callable[[Look], int]", look: "Look") -> int:
+def _for_look(cells: "int | Callable[[Look], int]", look: Look) -> int:
     return cells if isinstance(cells, int) else cells(look)
 
 
-def _terminal_cells(look: "Look") -> int:
+def _terminal_cells(look: Look) -> int:
     from attnviz.render.terminal.draw import max_cells
 
     return max_cells(look)
 
 
-def _terminal_thumbnail(look: "Look") -> int:
+def _terminal_thumbnail(look: Look) -> int:
     from attnviz.render.terminal.thumbnails import thumbnail_cells
 
     return thumbnail_cells(look)
 
 
-def _figure_cells(look: "Look") -> int:
+def _figure_cells(look: Look) -> int:
     from attnviz.render.figure.draw import max_cells
 
     return max_cells(look)
 
 
-def _slide_cells(look: "Look") -> int:
+def _slide_cells(look: Look) -> int:
     from attnviz.render.figure.slides import max_cells
 
     return max_cells(look)
@@ -93,6 +102,7 @@ def _slide_cells(look: "Look") -> int:
 def _figure(suffix: str) -> Format:
     return Format(
         suffix=suffix,
+        kind="figure",
         module="attnviz.render.figure.draw",
         max_cells=_figure_cells,
         styles=STYLES,
@@ -106,6 +116,7 @@ FORMATS = {
     for row in (
         Format(
             suffix=TERMINAL,
+            kind="terminal",
             module="attnviz.render.terminal.draw",
             max_cells=_terminal_cells,
             thumbnail_cells=_terminal_thumbnail,
@@ -116,17 +127,18 @@ FORMATS = {
         _figure(".png"),
         _figure(".svg"),
         _figure(".pdf"),
-        Format(suffix=PAGE, module="attnviz.render.page.draw", styles=STYLES),
+        Format(suffix=PAGE, kind="page", module="attnviz.render.page.draw", styles=STYLES),
         Format(
             suffix=".pptx",
+            kind="slides",
             module="attnviz.render.figure.slides",
             max_cells=_slide_cells,
             styles=STYLES,
             marks=True,
         ),
-        Format(suffix=".csv", module="attnviz.render.data", lists_heads=True),
-        Format(suffix=JSON, module="attnviz.render.data", lists_heads=True),
-        Format(suffix=".npz", module="attnviz.render.data"),
+        Format(suffix=".csv", kind="data", module="attnviz.render.data", lists_heads=True),
+        Format(suffix=JSON, kind="data", module="attnviz.render.data", lists_heads=True),
+        Format(suffix=".npz", kind="data", module="attnviz.render.data"),
     )
 }
 
@@ -151,7 +163,7 @@ def draw(report: "Report", suffix: str) -> bytes:
         return file.getvalue()
 
 
-def medium_of(suffix: str, look: "Look") -> Medium:
+def medium_of(suffix: str, look: Look) -> Medium:
     """What a report with this look has to know about such a file.
 
     Raises:
@@ -167,6 +179,17 @@ def medium_of(suffix: str, look: "Look") -> Medium:
             f"{option('mark')} labels axes, and {suffix} has none of ours; -o map.png or the terminal works"
         )
     return chosen.medium(look)
+
+
+def refuse_unseen(names: Iterable[str], suffix: str) -> None:
+    """Raises AttnvizError where an option of the look was chosen that such files do not show, naming what does."""
+    kind, looks = FORMATS[suffix].kind if suffix in FORMATS else "", declared_options(Look)
+    for name in names:
+        media = looks[name].option.media if name in looks else ()
+        if kind and media and kind not in media:
+            shows = next(row.suffix for row in FORMATS.values() if row.kind in media)
+            remedy = "the terminal" if shows == TERMINAL else f"-o picture{shows}"
+            raise AttnvizError(f"{option(name)} is not seen in {KINDS[kind]}; {remedy} shows it, or leave it out")
 
 
 def format_of(suffix: str) -> Format:

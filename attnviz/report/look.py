@@ -15,6 +15,8 @@ POOLS = ("mean", "max")
 COLOR_SCALES = ("linear", "sqrt", "log", "lift")
 LIMITS = ("shared", "head")
 NUMBER_PATTERN = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
+FIGURES = ("figure", "slides")  # kinds of media
+PICTURES = ("terminal", *FIGURES, "page")
 MAX_PICTURE_INCHES = 60
 MAX_PICTURE_PIXELS = 150_000_000  # of a whole picture, which is held in memory four bytes a pixel, twice
 BYTE_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -55,15 +57,23 @@ class Look:
         AttnvizError: for a size, limits, a colormap, a mark or anything else that is none.
     """
 
-    ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.")] = False
+    ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.", media=("terminal",))] = False
     theme: Annotated[
         str | None,
-        Option("light or dark; else figures are light, and a page as its reader's system.", OneOf(THEMES)),
+        Option(
+            "light or dark; else figures are light, and a page as its reader's system.",
+            OneOf(THEMES),
+            media=(*FIGURES, "page"),
+        ),
     ] = None
-    size: Annotated[str | None, Option("Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.")] = None
-    dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400))] = 200
-    per_slide: Annotated[int, Option("Heads on one slide, for .pptx.", within(1, 64), inspector=False)] = 1
-    title: Annotated[str | None, Option("Heading, instead of the text.")] = None
+    size: Annotated[
+        str | None, Option("Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.", media=FIGURES)
+    ] = None
+    dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400), media=("figure",))] = 200
+    per_slide: Annotated[
+        int, Option("Heads on one slide, for .pptx.", within(1, 64), inspector=False, media=("slides",))
+    ] = 1
+    title: Annotated[str | None, Option("Heading, instead of the text.", media=PICTURES)] = None
     style: Annotated[
         str | None,
         Option(
@@ -86,28 +96,50 @@ class Look:
         Option(
             "Of weights: linear, sqrt, log, or lift (times what uniform attention would give); else what suits.",
             OneOf(COLOR_SCALES),
+            media=PICTURES,
         ),
     ] = None
-    limits: Annotated[str, Option("Of the colours: shared by all heads, each head its own, or as 0:0.5.")] = "shared"
+    limits: Annotated[
+        str, Option("Of the colours: shared by all heads, each head its own, or as 0:0.5.", media=PICTURES)
+    ] = "shared"
     cmap: Annotated[
         str | None,
-        Option("Colormap: viridis, magma, cividis, Blues or any of matplotlib's.", _check_colormap, names=_colormaps),
+        Option(
+            "Colormap: viridis, magma, cividis, Blues or any of matplotlib's.",
+            _check_colormap,
+            names=_colormaps,
+            media=PICTURES,
+        ),
     ] = None
     pool: Annotated[
         str,
-        Option("What a cell of several tokens shows of their weights: mean or max.", OneOf(POOLS), inspector=False),
+        Option(
+            "What a cell of several tokens shows of their weights: mean or max.",
+            OneOf(POOLS),
+            inspector=False,
+            media=("terminal", *FIGURES),
+        ),
     ] = "mean"
     mark: Annotated[
         str | None,
         Option("Label the axes by lines, paragraphs or what this pattern matches.", _check_mark, inspector=False),
     ] = None
-    annotate: Annotated[bool, Option("Write the numbers into a figure's cells.")] = False
-    font_size: Annotated[float | None, Option("Of a figure's tokens, in points.", within(3, 144, "points work"))] = None
+    annotate: Annotated[bool, Option("Write the numbers into a figure's cells.", media=FIGURES)] = False
+    font_size: Annotated[
+        float | None, Option("Of a figure's tokens, in points.", within(3, 144, "points work"), media=FIGURES)
+    ] = None
     bare: Annotated[
-        bool, Option("Leave a figure without title, model and notes, as a paper's caption has them.", inspector=False)
+        bool,
+        Option(
+            "Leave a figure without title, model and notes, as a paper's caption has them.",
+            inspector=False,
+            media=FIGURES,
+        ),
     ] = False
-    transparent: Annotated[bool, Option("Leave a figure without a background.")] = False
-    max_size: Annotated[str, Option("Of a page, as 50MB: longer maps are pooled to fit.", inspector=False)] = "50MB"
+    transparent: Annotated[bool, Option("Leave a figure without a background.", media=FIGURES)] = False
+    max_size: Annotated[
+        str, Option("Of a page, as 50MB: longer maps are pooled to fit.", inspector=False, media=("page",))
+    ] = "50MB"
     width: int = 80
     height: int | None = None
     colors: int = 0

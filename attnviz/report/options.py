@@ -75,7 +75,7 @@ class Reduction:
     reduce: Annotated[
         str | None, Option("Combine all heads into one map: mean, max or rollout.", names=_reductions)
     ] = None
-    residual: Annotated[float, Option("The residual's share of a row, in rollout.")] = 0.5
+    residual: Annotated[float, Option("The residual's share of a row, in rollout.", needs="reduce")] = 0.5
 
 
 class TableOptions(TypedDict, total=False):

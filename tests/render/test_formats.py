@@ -10,7 +10,7 @@ from attnviz.report.look import STYLES, Look
 
 
 def test_a_file_and_a_row_add_a_format(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Format(suffix=".md", module="tests.render.markdown", max_cells=3)
+    row = Format(suffix=".md", kind="figure", module="tests.render.markdown", max_cells=3)
     monkeypatch.setitem(FORMATS, row.suffix, row)
     written = attnviz.draw(recording, ".md", heads="1.2", title="Hello").decode()
     assert written == "# Hello\n## head 1.2"
