@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.base.options import declared_options, refuse_alone
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_unseen
 from attnviz.render.formats import draw as draw_report
 from attnviz.report.look import Look, LookOptions, on_terminal
-from attnviz.report.options import ReportOptions, TableOptions
+from attnviz.report.options import Rank, Reduction, ReportOptions, TableOptions
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
     from attnviz.report.build import build_report
 
     chosen = report_options(options)
-    refuse_unseen(options, TERMINAL)
+    _refuse_ignored(options, TERMINAL)
     fitted = fit(replace(chosen, look=on_terminal(chosen.look)), TERMINAL)
     print(draw_report(build_report(recording, fitted), TERMINAL).decode(), end="")
 
@@ -107,7 +108,7 @@ def report_options(options: DrawOptions) -> ReportOptions:
     known = tuple(DrawOptions.__annotations__)
     unknown = [name for name in given if name not in known]
     if unknown:
-        raise AttnvizError(f"unknown option {unknown[0]!r}; {known_names(known)} works")
+        raise AttnvizError(f"unknown option {unknown[0]!r}; {nearest(unknown[0], known)}{known_names(known)} works")
 
     def take(names: Iterable[str]) -> dict[str, Any]:
         return {name: given[name] for name in names if name in given}
@@ -132,5 +133,12 @@ def fit(options: ReportOptions, suffix: str) -> ReportOptions:
 def _report(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
     from attnviz.report.build import build_report
 
-    refuse_unseen(options, suffix)
+    _refuse_ignored(options, suffix)
     return build_report(recording, fit(report_options(options), suffix))
+
+
+def _refuse_ignored(options: DrawOptions, suffix: str) -> None:
+    """Raises AttnvizError where an option was given that the other options or the files make nothing of."""
+    declared = declared_options(Rank) | declared_options(Reduction)
+    refuse_alone(options, declared, {name for name, value in options.items() if value is not None})
+    refuse_unseen(options, suffix)

@@ -41,6 +41,12 @@ def test_command_line_writes_exactly_the_bytes_that_draw_gives(
     suffix: str, options: dict[str, Any], causal_recording: Recording, in_folder: Path
 ) -> None:
     causal_recording.save("run.safetensors")
+    looks, kind = declared_options(Look), FORMATS[suffix].kind
+    options = {
+        name: value
+        for name, value in options.items()
+        if name not in looks or kind in (looks[name].option.media or (kind,))
+    }
     assert main(["show", "run.safetensors", "-o", f"out{suffix}", *arguments(options)]) == 0
     assert Path(f"out{suffix}").read_bytes() == attnviz.draw(causal_recording, suffix, **options)
 
@@ -241,7 +247,7 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
     ("suffix", "options", "message"),
     [
         (".gif", {}, r"unknown suffix '\.gif'"),
-        (".svg", {"colour": "red"}, r"unknown option 'colour'; layers, heads, .*theme"),
+        (".svg", {"colour": "red"}, r"unknown option 'colour'; did you mean colors\? layers, heads, .*theme"),
         (".svg", {"heads": "0.9"}, "no head in layer 0: 9"),
         (".svg", {"theme": "pink"}, "unknown theme 'pink'"),
         (".svg", {"size": "1x1"}, "2 to 60 a side works"),

@@ -54,6 +54,15 @@ def known_names(names: Iterable[object]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+def nearest(given: str, names: Iterable[object]) -> str:
+    """The name that was probably meant, as a question before the list of names; "" where none is near."""
+    from difflib import get_close_matches
+
+    known = {str(name).lower(): str(name) for name in names}
+    close = get_close_matches(given.lower(), known, n=1, cutoff=0.6)
+    return f"did you mean {known[close[0]]}? " if close else ""
+
+
 def number_ranges(numbers: Iterable[int]) -> str:
     """The numbers with runs joined, as a selection writes them: ``0-3, 7``."""
     runs: list[list[int]] = []

@@ -1,12 +1,12 @@
 """An option: what a field or parameter says of itself for the command line, the Python API and the checks alike."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, known_names, nearest, option
 
 Check = Callable[[str, Any], object]
 
@@ -21,7 +21,7 @@ class Option:
         panel: of the help, where it is not that of the other options declared with it.
         inspector: whether the full-screen inspector draws by it.
         media: the kinds of media that show it, where not all do.
-        needs: another option, without which it means nothing.
+        needs: another option, without which it means nothing, and a value of that.
         brief: what the short help says of it; only what most people need has this.
         names: gives the names that it takes, each with its meaning, where the check does not know them: for the help
             and for completion, so that they are imported when they are asked for.
@@ -32,7 +32,7 @@ class Option:
     panel: str | None = None
     inspector: bool = True
     media: tuple[str, ...] = ()
-    needs: str = ""
+    needs: tuple[str, str] | None = None
     brief: str = ""
     names: Callable[[], Mapping[str, str]] | None = None
 
@@ -67,6 +67,14 @@ def declared_options(group: Callable[..., object]) -> dict[str, Declared]:
     }
 
 
+def refuse_alone(given: Iterable[str], declared: Mapping[str, Declared], present: Container[str]) -> None:
+    """Raises AttnvizError where an option was given and another one, without which it means nothing, is not present."""
+    for name in given:
+        needs = declared[name].option.needs if name in declared else None
+        if needs is not None and needs[0] not in present:
+            raise AttnvizError(f"{option(name)} means nothing on its own; {option(*needs)} beside it works")
+
+
 def check_options(values: object) -> None:
     """Raises AttnvizError where a field of ``values`` holds what its option refuses."""
     for name, declared in declared_options(type(values)).items():  # type: ignore[arg-type]
@@ -85,7 +93,8 @@ class OneOf:
     def __call__(self, name: str, value: object) -> None:
         """Raises AttnvizError where the value is none of the known names."""
         if value not in self.known:
-            raise AttnvizError(f"unknown {self.named(name)} {value!r}; {known_names(self.known)} works")
+            meant = nearest(str(value), self.known)
+            raise AttnvizError(f"unknown {self.named(name)} {value!r}; {meant}{known_names(self.known)} works")
 
 
 def listed(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:

@@ -15,6 +15,7 @@ from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import declared_options
 from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Brief, Command, Program
+from attnviz.cli.meant import usage_line
 from attnviz.cli.options import (
     Batch,
     Half,
@@ -104,7 +105,7 @@ def heads(
     from attnviz.cli.input import read_texts
     from attnviz.cli.recordings import record
 
-    refuse_output(output)
+    refuse_output(output, "atlas")
     recordings = tuple(record(text, settings, selection) for text in read_texts(input, settings.tokenizer, batch))
     from attnviz.report.head_atlas import heads_report
 
@@ -308,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(with_origin(error.worded(flag)))
         return 1
     except typer.TyperException as error:
-        remark(f"{error.format_message()} (attnviz --help lists what works)")
+        remark(usage_line(error, typer.main.get_command(app)))
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from attnviz.base.errors import flag
 from attnviz.base.options import Declared
+from attnviz.cli.meant import refuse_repeated
 
 HELP = "Help"
 GUIDE = """\
@@ -50,7 +51,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class Command(TyperCommand):
-    """A command whose help is written as here."""
+    """A command whose help is written as here, and which takes each option once."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses an option that is given twice, and reads the others."""
+        refuse_repeated(self, args)
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes all of the help: with every option, and the names that options take."""

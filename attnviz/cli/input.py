@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 from attnviz.base.errors import AttnvizError
-from attnviz.cli.options import Input, is_recording
+from attnviz.cli.meant import is_recording, refuse_path
+from attnviz.cli.options import Input
 from attnviz.cli.output import remark
 
+GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
 Given = str | Path  # a text, or where a recording is saved
 
 
@@ -17,7 +19,7 @@ def read_input(input: Input, tokenizer: str) -> Given:
     from attnviz.base.reading import read_stream, read_text
     from attnviz.text.samples import read_sample, samples
 
-    given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
+    given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
     if len(given) > 1:
         raise AttnvizError(f"{' and '.join(given)} both give a text; one of them works")
     if len(input.file or ()) > 1:
@@ -53,7 +55,7 @@ def read_batch(path: Path, input: Input) -> list[str]:
     """The texts of a file, one a line; blank lines are left out."""
     from attnviz.base.reading import read_text
 
-    given = [name for name in ("text", "file", "sample") if getattr(input, name) is not None]
+    given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
     if given:
         raise AttnvizError(f"{given[0]} and --batch both give a text; one of them works")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
@@ -92,5 +94,12 @@ def is_piped() -> bool:
 
 
 def as_given(argument: str) -> Given:
-    """The path, where the argument is that of a recording, else the text; what is piped or read is always text."""
-    return Path(argument) if is_recording(argument) else argument
+    """The path, where the argument is that of a recording, else the text; what is piped or read is always text.
+
+    Raises:
+        AttnvizError: where the argument is another file, or a folder.
+    """
+    if is_recording(argument):
+        return Path(argument)
+    refuse_path(argument)
+    return argument

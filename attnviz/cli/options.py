@@ -12,10 +12,11 @@ from typer import Argument, Context
 from typer import Option as TyperOption
 
 from attnviz.base.errors import AttnvizError, flag, option
-from attnviz.base.options import Declared, Option, declared_options
+from attnviz.base.options import Declared, Option, declared_options, refuse_alone
 from attnviz.cli.completion import completer
 from attnviz.cli.defaults import without_unused
 from attnviz.cli.help import Brief
+from attnviz.cli.meant import is_recording
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look
 from attnviz.report.options import Rank, Reduction
@@ -77,7 +78,7 @@ class Output:
     format: Annotated[
         str | None, Option("Write this format, as svg, whatever the file is called.", names=_suffixes)
     ] = None
-    force: Annotated[bool, Option("Replace the file where it exists.", needs="output")] = False
+    force: Annotated[bool, Option("Replace the file where it exists.", needs=("output", "picture.png"))] = False
     open: Annotated[
         bool, Option("Open the written file.", brief="Open the written file, as a page in the browser.")
     ] = False
@@ -126,6 +127,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Output: (Output, "Output"),
 }
 ARGUMENTS = ("text", "second")  # given without a name before them
+ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # meant by them as well
 NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # where the parameter is called otherwise
 
 
@@ -172,10 +174,7 @@ def given_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
 
 def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: Mapping[str, Any]) -> None:
     """Raises AttnvizError where an option was typed that the input, the medium or the other options make nothing of."""
-    for name in given:
-        needed = declared[name].option.needs
-        if needed and values.get(needed) is None:
-            raise AttnvizError(f"{option(name)} means nothing without {written(needed)}; leave it out")
+    refuse_alone(given, declared, {name for name in values if values[name] is not None})
     if (recording := _recording_alone(values)) is not None:
         settings = declared_options(ModelSettings)
         if unused := next((name for name in given if name in settings), None):
@@ -195,16 +194,6 @@ def _recording_alone(values: Mapping[str, Any]) -> str | None:
     recordings = [value for name in ("text", "second", "other") if (value := values.get(name)) is not None]
     alone = not any(texts) and values.get("text") is not None and all(map(is_recording, recordings))
     return recordings[0] if alone else None
-
-
-def is_recording(argument: str) -> bool:
-    """Whether an argument is where a recording is saved."""
-    return argument.endswith(".safetensors")
-
-
-def written(name: str) -> str:
-    """An option as a command line writes it."""
-    return NAMES.get(name, (flag(name),))[-1]
 
 
 class OptionGroup(NamedTuple):
@@ -245,4 +234,5 @@ def _names(name: str, declared: Declared) -> tuple[str, ...]:
     """How the option is written, where typer would not write it so."""
     if declared.type == bool | None:
         return (f"{flag(name)}/{flag(name, False)}",)
-    return NAMES.get(name, (flag(name),) if declared.default is False else ())
+    names = NAMES.get(name, (flag(name),) if declared.default is False else ())
+    return names or ((flag(name), flag(ALIASES[name])) if name in ALIASES else ())

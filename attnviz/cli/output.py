@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
+from attnviz.cli.meant import refuse_suffix
 from attnviz.cli.options import STANDARD_OUTPUT, Output
 
 if TYPE_CHECKING:
@@ -17,8 +18,18 @@ if TYPE_CHECKING:
 BINARY = (".png", ".pdf", ".pptx", ".npz")  # which a terminal cannot show
 
 
-def refuse_output(output: Output) -> None:
-    """Raises AttnvizError where the output cannot be written, before any work is done."""
+def refuse_output(output: Output, writes: str = "picture") -> None:
+    """Raises AttnvizError where the output cannot be written, before any work is done.
+
+    Args:
+        output: where it is to go.
+        writes: what it is, a ``picture``, or an ``atlas`` of heads.
+    """
+    from attnviz.render.formats import FORMATS
+
+    suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
+    if output.file is not None and output.format is None:
+        refuse_suffix(output.file, suffixes, writes)
     medium(output)
     _refuse_place(output)
 
@@ -32,11 +43,13 @@ def medium(output: Output) -> str:
 
 def explained_suffix(output: Output) -> str:
     """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
-    from attnviz.explain.formats import format_of
+    from attnviz.explain.formats import FORMATS, format_of
     from attnviz.render.formats import TERMINAL
 
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
+    if output.file is not None and output.format is None:
+        refuse_suffix(output.file, list(FORMATS), "notes")
     suffix = format_of(_suffix(output) or TERMINAL).suffix
     _refuse_place(output)
     return suffix

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from attnviz.models.computation import Computation
     from attnviz.models.settings import ModelSettings
 
+NOTHING_TO_COMPARE = (
+    "nothing to compare; --causal, --scale, --temperature, --seed, --dropout, --with TEXT or --with-model MODEL works"
+)
 CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
@@ -68,7 +71,7 @@ def record_both(
 
     if settings.model != ModelSettings.model:
         if other is None:
-            raise AttnvizError("nothing to compare; --with-model MODEL or --with TEXT says what changes")
+            raise AttnvizError(NOTHING_TO_COMPARE)
         source = open_source(settings)
         return source.record(text, selection), source.record(other, selection), "another text"
     refuse_little_memory()
@@ -77,9 +80,7 @@ def record_both(
     plain = {name: getattr(ModelSettings, name) for name in CHANGES}
     changed = [name for name in CHANGES if getattr(settings, name) != plain[name]]
     if not changed and other is None:
-        raise AttnvizError(
-            "nothing to compare; --causal, --scale, --temperature, --seed, --dropout or --with TEXT works"
-        )
+        raise AttnvizError(NOTHING_TO_COMPARE)
     refuse_unused(settings)
     before = SeededSource(replace(settings, **plain))
     after = SeededSource(settings, like=None if "seed" in changed else before)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, known_names, option, overflow
+from attnviz.base.errors import AttnvizError, known_names, nearest, option, overflow
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
 from attnviz.explain.outputs import explain_join, explain_output, explain_sum
@@ -49,7 +49,7 @@ def explain(
     """
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
-        raise AttnvizError(f"unknown step {step!r}; {known_names(STEPS)} works")
+        raise AttnvizError(f"unknown step {step!r}; {nearest(step, STEPS)}{known_names(STEPS)} works")
     if step == COMPOSITION and not computation.parts:
         works = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(f"{option('step', COMPOSITION)} needs heads before this one; {works} has them")

@@ -11,7 +11,7 @@ from typing import Literal, final
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import AttnvizError, known_names, number_ranges, option
+from attnviz.base.errors import AttnvizError, known_names, nearest, number_ranges, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.layer_maps import CellMaps, Window
@@ -35,7 +35,9 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
             self-attention in layers that follow one another, or is too long.
     """
     if method not in REDUCTIONS:
-        raise AttnvizError(f"unknown {option('reduce')} {method!r}; {known_names(REDUCTIONS)} works")
+        raise AttnvizError(
+            f"unknown {option('reduce')} {method!r}; {nearest(method, REDUCTIONS)}{known_names(REDUCTIONS)} works"
+        )
     if not 0 <= residual < 1:
         raise AttnvizError(f"{option('residual')} {residual:g} is out of range; from 0 to below 1 works")
     _refuse_unlike(heads)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names, nearest
 from attnviz.maps.layer_maps import CellMaps, is_long
 from attnviz.metrics.query_grid import NEAR
 from attnviz.metrics.row_blocks import Columns, Rows, blocks_of_rows, where
@@ -244,7 +244,7 @@ def find_metric(name: str) -> Metric:
         AttnvizError: if there is none, listing those there are.
     """
     if name not in METRICS:
-        raise AttnvizError(f"unknown metric {name!r}; {known_names(METRICS)} works")
+        raise AttnvizError(f"unknown metric {name!r}; {nearest(name, METRICS)}{known_names(METRICS)} works")
     return METRICS[name]
 
 

@@ -102,7 +102,8 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
+        seeded = self.model == ModelSettings.model
+        if seeded and None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
             near = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
             raise AttnvizError(
                 f"{option('embed_dim', self.embed_dim)} is not divisible by {option('num_heads', self.num_heads)}; "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, known_names, nearest, option
 from attnviz.base.options import declared_options
 from attnviz.report.look import STYLES, Look
 from attnviz.report.options import Medium
@@ -40,6 +40,7 @@ class Format:
         one_page: whether all maps share one picture.
         marks: whether landmarks can label the axes.
         lists_heads: whether ``attnviz heads`` writes a row a head there, and not the atlas.
+        has_atlas: whether it writes there at all.
     """
 
     suffix: str
@@ -51,6 +52,7 @@ class Format:
     one_page: bool = False
     marks: bool = False
     lists_heads: bool = False
+    has_atlas: bool = True
 
     def medium(self, look: Look) -> Medium:
         """What a report with this look has to know about such a file."""
@@ -138,7 +140,7 @@ FORMATS = {
         ),
         Format(suffix=".csv", kind="data", module="attnviz.render.data", lists_heads=True),
         Format(suffix=JSON, kind="data", module="attnviz.render.data", lists_heads=True),
-        Format(suffix=".npz", kind="data", module="attnviz.render.data"),
+        Format(suffix=".npz", kind="data", module="attnviz.render.data", has_atlas=False),
     )
 }
 
@@ -199,5 +201,5 @@ def format_of(suffix: str) -> Format:
         AttnvizError: if no renderer makes them.
     """
     if suffix not in FORMATS:
-        raise AttnvizError(f"unknown suffix {suffix!r}; {known_names(FORMATS)} works")
+        raise AttnvizError(f"unknown suffix {suffix!r}; {nearest(suffix, FORMATS)}{known_names(FORMATS)} works")
     return FORMATS[suffix]

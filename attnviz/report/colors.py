@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnviz.base.arrays import ByteArray, Float64Array
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, nearest
 
 Rgb = tuple[int, int, int]
 Steps = Literal["linear", "sqrt", "log"]
@@ -174,6 +174,9 @@ def import_matplotlib() -> Any:
 def _matplotlib_colormap(name: str) -> ByteArray:
     matplotlib = import_matplotlib()
     if name not in matplotlib.colormaps:
-        raise AttnvizError(f"unknown colormap {name!r}; viridis, magma, cividis, Blues or any of matplotlib's works")
+        meant = nearest(name, matplotlib.colormaps)
+        raise AttnvizError(
+            f"unknown colormap {name!r}; {meant}viridis, magma, cividis, Blues or any of matplotlib's works"
+        )
     colors = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
     return np.asarray(np.rint(colors * 255), dtype=np.uint8)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, known_names, nearest
 from attnviz.base.options import Option, listed
 from attnviz.report.look import Look
 from attnviz.text.selection import Grouping, Selection
@@ -59,7 +59,7 @@ class Rank:
             names=_metrics,
         ),
     ] = None
-    top: Annotated[int | None, Option("Keep this many heads.")] = None
+    top: Annotated[int | None, Option("Keep this many heads.", needs=("sort", "previous"))] = None
 
 
 def _reductions() -> dict[str, str]:
@@ -75,7 +75,7 @@ class Reduction:
     reduce: Annotated[
         str | None, Option("Combine all heads into one map: mean, max or rollout.", names=_reductions)
     ] = None
-    residual: Annotated[float, Option("The residual's share of a row, in rollout.", needs="reduce")] = 0.5
+    residual: Annotated[float, Option("The residual's share of a row, in rollout.", needs=("reduce", "rollout"))] = 0.5
 
 
 class TableOptions(TypedDict, total=False):
@@ -111,7 +111,9 @@ class ReportOptions(Reduction, Rank):
 
     def __post_init__(self) -> None:
         if self.table is not None and self.table not in TABLES:
-            raise AttnvizError(f"unknown table {self.table!r}; {', '.join(TABLES)} work")
+            raise AttnvizError(
+                f"unknown table {self.table!r}; {nearest(self.table, TABLES)}{known_names(TABLES)} works"
+            )
 
 
 def with_cells(options: ReportOptions, max_cells: int) -> ReportOptions:

@@ -4,7 +4,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, known_names, nearest
 
 IN_WHEEL = Path(__file__).parents[1] / "sample_texts"
 IN_CHECKOUT = Path(__file__).parents[2] / "sample_texts"
@@ -24,5 +24,5 @@ def read_sample(name: str) -> str:
         AttnvizError: if there is none of that name.
     """
     if name not in samples():
-        raise AttnvizError(f"no sample {name!r}; there are {known_names(samples())}")
+        raise AttnvizError(f"no sample {name!r}; {nearest(name, samples())}there are {known_names(samples())}")
     return samples()[name].read_text(encoding="utf-8").strip()

@@ -124,7 +124,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "--file", "."), "'.' is a folder"),
         (("show", "--file", "binary.bin"), "'binary.bin' is binary"),
         (("show", "--file", "latin.txt"), "'latin.txt' is not UTF-8 text"),
-        (("show", "Life", "--file", "latin.txt"), "text and file both give a text"),
+        (("show", "Life", "--file", "latin.txt"), "TEXT and --file both give a text"),
         (("show", "--sample", "lief"), "no sample 'lief'; there are life"),
         (("show", "Life", "--tokenizer", "words"), "unknown tokenizer 'words'; word, char, byte"),
         (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),

@@ -1,0 +1,156 @@
+"""What was meant by a command line that cannot be read as it stands: the line that says so."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from attnviz.base.errors import AttnvizError, known_names, nearest
+
+EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
+NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
+JOINED = ("layers", "heads")  # options that take several of what they name
+RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
+
+
+def usage_line(error: typer.TyperException, program: Any) -> str:
+    """What is wrong with a command line, what was probably meant, and where the help is.
+
+    Args:
+        error: of the parser.
+        program: with all of its commands.
+    """
+    context = getattr(error, "ctx", None)
+    path = "attnviz" if context is None else context.command_path
+    return f"{_said(error, context, path, program)} ({path} --help lists what works)"
+
+
+def _said(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
+    message = error.format_message().rstrip(".")
+    if context is None:
+        return message
+    if (extra := EXTRA.fullmatch(message)) is not None:
+        return _unquoted(context, path, extra[1])
+    if (number := _no_number(error)) is not None:
+        return number
+    unknown = getattr(error, "option_name", None)
+    if unknown is not None and message.startswith("No such option"):
+        return _unknown_option(context, path, unknown, program)
+    return message
+
+
+def _no_number(error: typer.TyperException) -> str | None:
+    """The line for what should be a number, and is none."""
+    cause, parameter = error.__cause__, getattr(error, "param", None)
+    found: Any = getattr(cause, "errors", lambda: [{}])()[0]
+    kind = NUMBERS.get(found.get("type", ""))
+    if kind is None or parameter is None:
+        return None
+    example = parameter.default if isinstance(parameter.default, int | float) else 1
+    return f"{parameter.opts[0]} {found['input']!r} is no {kind}; {parameter.opts[0]} {example:g} works"
+
+
+def refuse_repeated(command: Any, arguments: list[str]) -> None:
+    """Raises AttnvizError where an option stands twice in a command line, of which only the last would count."""
+    single = {name: each for each in command.params if not each.multiple for name in _names(each)}
+    typed = [argument.partition("=")[0] for argument in arguments]
+    places = [place for place, name in enumerate(typed) if name in single]
+    for place in places:
+        parameter = single[typed[place]]
+        before = next((each for each in places if each < place and single[typed[each]] is parameter), None)
+        if before is None or parameter.is_flag:
+            continue
+        values = [_value(arguments, each) for each in (before, place)]
+        remedy = ",".join(values) if parameter.name in JOINED else values[1]
+        raise AttnvizError(f"{typed[place]} is given twice, {' and '.join(values)}; {typed[place]} {remedy} works")
+
+
+def _value(arguments: list[str], place: int) -> str:
+    """What follows an option, after a space or an equals sign."""
+    _, sign, value = arguments[place].partition("=")
+    return value if sign else "".join(arguments[place + 1 : place + 2])
+
+
+def _unquoted(context: Any, path: str, extra: str) -> str:
+    """The line for words that no argument takes: most often a text without quotes."""
+    given = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
+    if not given:
+        return f"{path} takes no {extra!r}; {path} alone works"
+    if is_file(given[0]) or any(map(is_recording, given)):
+        return f"{path} takes no {extra!r} beside {' and '.join(given)}"
+    words = " ".join([*given, extra])
+    return f'{path} takes one text, and these are several; quote the text: {path} "{words}"'
+
+
+def _unknown_option(context: Any, path: str, unknown: str, program: Any) -> str:
+    """The line for an option that the command does not take: the nearest one, or the command that takes it."""
+    takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
+    if takers:
+        return f"{path} takes no {unknown}; attnviz {known_names(takers)} does"
+    meant = nearest(unknown, _options(context.command)).strip()
+    return f"no option {unknown} in {path}{'; ' if meant else ''}{meant}"
+
+
+def _options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from _names(parameter)
+
+
+def _names(parameter: Any) -> tuple[str, ...]:
+    """How an option is written; nothing for an argument."""
+    return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
+
+
+def is_recording(argument: str) -> bool:
+    """Whether an argument is where a recording is saved."""
+    return argument.endswith(RECORDING)
+
+
+def is_file(argument: str) -> bool:
+    """Whether an argument is a file or folder that is here."""
+    try:
+        return bool(argument) and Path(argument).exists()
+    except (OSError, ValueError):  # longer than any path
+        return False
+
+
+def refuse_path(argument: str) -> None:
+    """Raises AttnvizError where a text is a file or folder that is here, or looks like one, saying how it is read."""
+    suffix = Path(argument).suffix.lower() if " " not in argument else ""
+    if suffix in ARRAYS:
+        raise AttnvizError(
+            f"{argument!r} holds numbers, which other programs read; attnviz record writes what attnviz show draws: "
+            f"a file that ends in {RECORDING}"
+        )
+    if not is_file(argument):
+        return
+    path = Path(argument)
+    if not path.is_dir():
+        raise AttnvizError(f"{argument!r} is a file here; --file {argument} reads it")
+    if (path / "config.json").is_file():
+        raise AttnvizError(f"{argument!r} is the folder of a model; --model {argument} beside a text runs it")
+    raise AttnvizError(f"{argument!r} is a folder here; --file takes a file in it, and --model the folder of a model")
+
+
+def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
+    """Raises AttnvizError where a path does not end as a file that a command writes, saying how it could.
+
+    Args:
+        path: after -o.
+        suffixes: of what the command writes, that of the terminal among them.
+        writes: what is written, as ``picture``.
+    """
+    suffix = path.suffix.lower()
+    if suffix in suffixes:
+        return
+    known = known_names([name for name in suffixes if name])
+    example = next(name for name in suffixes if name != ".txt")
+    if path.is_dir() or str(path).endswith(("/", "\\")):
+        raise AttnvizError(f"{str(path)!r} is a folder; -o {path / writes}{example} works")
+    if not suffix:
+        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; -o {path}{example} works ({known})")
+    if suffix == RECORDING and RECORDING not in suffixes:
+        raise AttnvizError(f"a recording is what attnviz record writes; attnviz record TEXT -o {path} works")
+    raise AttnvizError(f"unknown suffix {suffix!r}; {nearest(suffix, suffixes)}{known} works")

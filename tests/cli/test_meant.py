@@ -1,0 +1,252 @@
+"""Wrong command lines: each is one line that says what was meant, and what it advises is accepted when it is typed."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnviz.base.options import declared_options
+from attnviz.cli.commands import main
+from attnviz.render.formats import FORMATS, KINDS
+from attnviz.report.look import Look
+
+Run = Callable[[str], tuple[int, str]]
+
+# What is typed, and the part of the line that says what was wrong and what works.
+WRONG = {
+    "show Life is short": 'quote the text: attnviz show "Life is short"',
+    "compare Life is short --causal": 'quote the text: attnviz compare "Life is short"',
+    "heads Life is short": 'quote the text: attnviz heads "Life is short"',
+    "show notes.txt": "'notes.txt' is a file here; --file notes.txt reads it",
+    "explain notes.txt": "--file notes.txt reads it",
+    "heads notes.txt": "--file notes.txt reads it",
+    "record notes.txt -o run2.safetensors": "--file notes.txt reads it",
+    "compare Life --with notes.txt": "'notes.txt' is a file here",
+    "show ./model": "is the folder of a model; --model ./model beside a text runs it",
+    "show folder": "'folder' is a folder here",
+    "show x.npz": "'x.npz' holds numbers",
+    "show x.npy": "'x.npy' holds numbers",
+    "show gone.safetensors": "gone.safetensors",
+    "show run.safetensors --causal": "--causal means nothing to a recording",
+    "show run.safetensors --model trained": "--model means nothing to a recording",
+    "show run.safetensors --model seeded": "--model means nothing to a recording",
+    "show run.safetensors --seed 0": "--seed means nothing to a recording",
+    "heads run.safetensors --num-heads 3": "--num-heads means nothing to a recording",
+    "compare run.safetensors run.safetensors --causal": "--causal means nothing to a recording",
+    "browse run.safetensors --seed 3": "",
+    "show run.safetensors Life": "takes no 'Life' beside run.safetensors",
+    "show Life --theme dark": "--theme is not seen in the terminal; -o picture.png shows it",
+    "show Life --size 16:9": "--size is not seen in the terminal",
+    "show Life --annotate": "--annotate is not seen in the terminal",
+    "show Life --dpi 90": "--dpi is not seen in the terminal",
+    "show Life --per-slide 2 -o x.png": "--per-slide is not seen in a figure; -o picture.pptx shows it",
+    "show Life --max-size 1MB -o x.svg": "-o picture.html shows it",
+    "show Life --ascii -o x.png": "the terminal shows it",
+    "show Life --json --cmap magma": "--cmap is not seen in a file of numbers",
+    "show Life --title A -o x.csv": "--title is not seen in a file of numbers",
+    "show Life --residual 0.3": "--residual means nothing on its own; --reduce rollout beside it works",
+    "show Life --top 2": "--top means nothing on its own; --sort previous beside it works",
+    "heads Life --top 2": "--sort previous beside it works",
+    "show Life --force": "--force means nothing on its own; --output picture.png beside it works",
+    "show Life --heads 1 --heads 2": "--heads is given twice, 1 and 2; --heads 1,2 works",
+    "show Life --heads 1 --head 2": "--head 1,2 works",
+    "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; --seed 2 works",
+    "show Life -o x.png --output y.png": "is given twice",
+    "show Life --colour red": "no option --colour in attnviz show; did you mean --color-scale?",
+    "show Life --hed 1": "did you mean --head?",
+    "show Life --sed 1": "did you mean --seed?",
+    "show Life --nonsense": "no option --nonsense in attnviz show",
+    "heads Life --style arcs": "attnviz heads takes no --style; attnviz show, ",
+    "heads Life --annotate -o x.png": "attnviz heads takes no --annotate",
+    "show Life --step softmax": "attnviz show takes no --step; attnviz explain does",
+    "explain Life --sort previous": "attnviz explain takes no --sort",
+    "samples --sort x": "attnviz samples takes no --sort",
+    "samples x": "attnviz samples takes no 'x'; attnviz samples alone works",
+    "shwo Life": "Did you mean 'show'?",
+    "paint": "No such command",
+    "show --sample lfe": "did you mean life?",
+    "show --sample nothing-like-it": "there are life, ",
+    "show Life --cmap virdis": "did you mean viridis?",
+    "heads Life --sort inducton": "did you mean induction?",
+    "heads Life --sort -entrop": "did you mean entropy?",
+    "show Life --sort sinc": "did you mean sink?",
+    "explain Life --step softmx": "did you mean softmax?",
+    "show Life --table score": "did you mean scores?",
+    "show Life --reduce rolout": "did you mean rollout?",
+    "show Life --theme drak -o x.png": "did you mean dark?",
+    "show Life --style arc -o x.png": "did you mean arcs?",
+    "show Life --color-scale lin": "unknown ",
+    "show Life --pool maximum": "did you mean max?",
+    "show Life --init uniforn": "did you mean uniform?",
+    "show Life --dtype float23": "float32, float64, bfloat16 or float16 works",
+    "show Life --device gpu": "unknown device 'gpu'; auto, cpu",
+    "show Life --tokenizer words": "unknown tokenizer 'words'; word, char, byte",
+    "show Life --seed x": "--seed 'x' is no whole number; --seed 0 works",
+    "show Life --num-heads many": "--num-heads 'many' is no whole number; --num-heads 4 works",
+    "show Life --dpi 1.5": "'1.5' is no whole number",
+    "show Life --temperature warm": "--temperature 'warm' is no number; --temperature 1 works",
+    "show Life --font-size big -o x.png": "'big' is no number",
+    "show Life --seed": "requires an argument",
+    "show Life -o": "requires an argument",
+    "show Life --seed -1": "--seed -1 is out of range; 0 to",
+    "show Life --num-heads 0": "--num-heads 0 is out of range",
+    "show Life --dropout 1": "from 0 to below 1 works",
+    "show Life --dropout nan": "is out of range",
+    "show Life --temperature 0": "above 0 works",
+    "show Life --scale big": "sqrt, none or a number such as 0.125 works",
+    "show Life --embed-dim 10 --num-heads 3": "9 would be",
+    "show Life --size huge -o x.png": "is no size",
+    "show Life --size 1x1 -o x.png": "2 to 60 a side works",
+    "show Life --limits 0.5:0.5": "low and high are equal; 0:0.5 works",
+    "show Life --limits 1:0": "the wrong way round; 0:1 works",
+    "show Life --limits none": "shared, head or two numbers as 0:0.5 works",
+    "show Life --max-size big -o x.html": "50MB, 500kB or 1.5GB works",
+    "show Life --mark ( -o x.png": "",
+    "show Life --heads 9": "no head 9; there are 0-3",
+    "show Life --heads 3-1": "counts backwards in '3-1'; 1-3 works",
+    "show Life --heads a": "is not a list of numbers; 0-3,7 works",
+    "show Life --heads 0.1,2": "4.11,9.6 (layer.head) or 0-3,7 works",
+    "show Life --layers 4": "no layer 4; only 0 is there",
+    "show Life --queries 5": "is not a range of tokens; 10:40 or :20 works",
+    "show Life --queries 4:9": "there are 1, so 0:1 works",
+    "show Life --query none": "none",
+    "explain Life --head 0-3": "is not one head; 1 or 0.1 (layer.head) works",
+    "explain Life --head 9": "no head",
+    "show Life -o fig": "'fig' has no suffix, which picks the format; -o fig.png works",
+    "show Life -o folder": "'folder' is a folder; -o folder/picture.png works",
+    "show Life -o folder/": "-o folder/picture.png works",
+    "show Life -o .": "'.' is a folder; -o picture.png works",
+    "heads Life -o folder": "-o folder/atlas.png works",
+    "explain Life -o folder": "-o folder/notes.html works",
+    "heads Life -o x.npz": ".txt, .png, .svg, .pdf, .html, .pptx, .csv or .json works",
+    "explain Life -o x.png": ".txt, .html or .md works",
+    "show Life -o run2.safetensors": "attnviz record TEXT -o run2.safetensors works",
+    "show Life -o x.pgn": "did you mean .png?",
+    "show Life -o x.gif": "unknown suffix '.gif'; ",
+    "show Life -o nowhere/x.png": "no folder 'nowhere'",
+    "show Life -o taken.png": "'taken.png' exists; --force replaces it",
+    "show Life -o x.png --json": "one of them works",
+    "record Life": "-o run.safetensors works",
+    "record Life -o x.png": "-o run.safetensors works",
+    "record run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
+    "show Life --file notes.txt": "TEXT and --file both give a text; one of them works",
+    "show Life --sample life": "TEXT and --sample both give a text",
+    "show --file gone.txt": "cannot read 'gone.txt'",
+    "show --file folder": "'folder' is a folder",
+    "show --batch notes.txt --file notes.txt": "--file and --batch both give a text",
+    'show ""': "no tokens in an empty text",
+    'show " "': "no tokens in white space",
+    "compare Life": "nothing to compare; --causal",
+    "compare Life --model trained": "--with TEXT or --with-model MODEL works",
+    'compare Life --with "Life is"': "A has 1 tokens and B has 2",
+    "show Life --model trained --seed 3": "--seed means nothing to --model trained",
+    "show Life --generate 3": "--generate means nothing to --model seeded",
+    "show Life --model ./gone": "no folder './gone'",
+    "show Life --style arcs": "-o arcs.svg works",
+    "show Life --context Leben --causal": "leave it out",
+}
+# What is advised in these words needs more than is here.
+NOT_TYPED = ("NAME", "TEXT", "MODEL", "--model ./model")
+
+
+@pytest.fixture
+def run(in_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in a folder with a text, a recording, a model's folder and others."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("attnviz.cli.input.is_piped", lambda: False)
+    monkeypatch.setattr("attnviz.browse.start.refuse_browse", lambda: None)
+    monkeypatch.setattr("attnviz.browse.start.browse", lambda *_: 0)
+    (in_folder / "notes.txt").write_text("Life is short\n", encoding="utf-8")
+    (in_folder / "taken.png").write_bytes(b"precious")
+    np.savez(in_folder / "x.npz", a=np.ones(3))
+    for name in ("folder", "model"):
+        (in_folder / name).mkdir()
+    (in_folder / "model" / "config.json").write_text("{}", encoding="utf-8")
+    assert main(["record", "Life is short", "-o", "run.safetensors"]) == 0
+    capfd.readouterr()
+
+    def run(line: str) -> tuple[int, str]:
+        code = main(shlex.split(line))
+        return code, capfd.readouterr().err
+
+    return run
+
+
+def test_wrong_command_lines_are_one_line_each_and_write_nothing(run: Run, in_folder: Path) -> None:
+    assert len(WRONG) > 111
+    before = sorted(path.name for path in in_folder.rglob("*"))
+    for line, says in WRONG.items():
+        code, error = run(line)
+        said = [each for each in error.splitlines() if "no text given" not in each]
+        assert code in (1, 2), line
+        assert len(said) == 1, (line, error)
+        assert said[0].startswith("attnviz: "), line
+        assert says in said[0], (line, said[0])
+    assert sorted(path.name for path in in_folder.rglob("*")) == before
+
+
+def remedies(line: str, said: str) -> list[str]:
+    """The command lines that a refusal advises, as somebody would type them."""
+    found = []
+    if match := re.search(r'quote the text: attnviz \w+ "([^"]*)"', said):
+        found.append(line.replace(match[1], f'"{match[1]}"'))
+    for flag, value in re.findall(r"[;,] (--[a-z-]+) ([\w.:/,]+) (?:beside it )?works", said):
+        bare = re.sub(rf" (?:{flag}|{flag}s|{flag.removesuffix('s')})(?:=| )\S+", "", line)
+        found.append(f"{bare} {flag} {value}")
+    for path in re.findall(r"-o (\S+) (?:works|shows it)", said):
+        found.append(re.sub(r" (-o|--output) \S+", "", line) + f" -o {path}")
+    if "reads it" in said:
+        file = re.search(r"--file (\S+) reads", said)
+        assert file is not None
+        found.append(line.replace(f" {file[1]}", f" --file {file[1]}"))
+    for name in re.findall(r"did you mean (\S+)\?", said):
+        wrong = re.search(r"(?:no option|unknown [\w -]+?|no sample) '?(\S+?)'?(?:;| in )", said)
+        assert wrong is not None, said
+        found.append(line.replace(wrong[1], name))
+    if "leave it out" in said and (
+        flag_given := re.search(r"(--[a-z-]+) (?:means nothing to a recording|is not seen)", said)
+    ):
+        found.append(re.sub(rf" {flag_given[1]}(?: (?!-)\S+)?", "", line))
+    if match := re.search(r"two numbers as (0:0\.5) works|equal; (\S+) works|round; (\S+) works", said):
+        found.append(re.sub(r"--limits \S+", f"--limits {match[1] or match[2] or match[3]}", line))
+    if match := re.search(r"so (\d+:\d+) works|counts backwards in \S+; (\S+) works", said):
+        found.append(re.sub(r"(--queries|--heads) \S+", rf"\1 {match[1] or match[2]}", line))
+    if "--force replaces it" in said:
+        found.append(f"{line} --force")
+    return [each for each in found if not any(word in each for word in NOT_TYPED)]
+
+
+def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, in_folder: Path) -> None:
+    here, typed, refused = set(in_folder.rglob("*")), 0, []
+    for line in WRONG:
+        for remedy in remedies(line, run(line)[1]):
+            code, said = run(remedy)
+            typed += 1
+            if code:
+                refused.append((line, remedy, said))
+            for path in set(in_folder.rglob("*")) - here:
+                path.unlink()
+            (in_folder / "taken.png").write_bytes(b"precious")
+    assert refused == [], "\n".join(map(str, refused))
+    assert typed > 40
+
+
+def test_one_head_or_one_layer_may_be_named_by_either_number(run: Run) -> None:
+    for line in ("show Life --head 1", "show Life --heads 1", "show Life --layer 0", "explain Life --heads 1"):
+        assert run(line)[0] == 0
+
+
+@pytest.mark.parametrize("name", declared_options(Look))
+def test_options_of_the_look_name_kinds_of_media_that_there_are(name: str) -> None:
+    assert {row.kind for row in FORMATS.values()} == set(KINDS)
+    assert set(declared_options(Look)[name].option.media) <= set(KINDS)
+
+
+def test_a_users_own_default_is_never_refused(run: Run, in_folder: Path) -> None:
+    (in_folder / "attnviz.toml").write_text('theme = "dark"\nmodel = "trained"\n', encoding="utf-8")
+    assert run("show abcabc")[0] == 0
+    assert run("show run.safetensors")[0] == 0
+    assert run("show run.safetensors --theme dark")[0] == 1
