@@ -67,7 +67,7 @@ def read_batch(path: Path, input: Input) -> list[str]:
 def read_beside(other: str | None, second: str | None) -> Given | None:
     """What to compare with: the text or recording after --with, or a second recording."""
     if second is None:
-        return None if other is None else as_given(other)
+        return None if other is None else as_given(other, beside=True)
     if other is not None or isinstance(as_given(second), str):
         raise AttnvizError(f"{second!r} is no recording beside the first; --with TEXT compares with another text")
     return as_given(second)
@@ -93,7 +93,7 @@ def is_piped() -> bool:
     return stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and os.fstat(sys.stdin.fileno()).st_size > 0)
 
 
-def as_given(argument: str) -> Given:
+def as_given(argument: str, beside: bool = False) -> Given:
     """The path, where the argument is that of a recording, else the text; what is piped or read is always text.
 
     Raises:
@@ -101,5 +101,5 @@ def as_given(argument: str) -> Given:
     """
     if is_recording(argument):
         return Path(argument)
-    refuse_path(argument)
+    refuse_path(argument, beside)
     return argument

@@ -48,7 +48,7 @@ def _no_number(error: typer.TyperException) -> str | None:
     kind = NUMBERS.get(found.get("type", ""))
     if kind is None or parameter is None:
         return None
-    example = parameter.default if isinstance(parameter.default, int | float) else 1
+    example = parameter.default if isinstance(parameter.default, int | float) else 10
     return f"{parameter.opts[0]} {found['input']!r} is no {kind}; {parameter.opts[0]} {example:g} works"
 
 
@@ -116,8 +116,13 @@ def is_file(argument: str) -> bool:
         return False
 
 
-def refuse_path(argument: str) -> None:
-    """Raises AttnvizError where a text is a file or folder that is here, or looks like one, saying how it is read."""
+def refuse_path(argument: str, beside: bool = False) -> None:
+    """Raises AttnvizError where a text is a file or folder that is here, or looks like one, saying how it is read.
+
+    Args:
+        argument: the text.
+        beside: whether another text is compared with it.
+    """
     suffix = Path(argument).suffix.lower() if " " not in argument else ""
     if suffix in ARRAYS:
         raise AttnvizError(
@@ -128,7 +133,9 @@ def refuse_path(argument: str) -> None:
         return
     path = Path(argument)
     if not path.is_dir():
-        raise AttnvizError(f"{argument!r} is a file here; --file {argument} reads it")
+        read = f"--file {argument} reads it"
+        recorded = f"attnviz record --file {argument} -o other{RECORDING} makes it one to compare with"
+        raise AttnvizError(f"{argument!r} is a file here; {recorded if beside else read}")
     if (path / "config.json").is_file():
         raise AttnvizError(f"{argument!r} is the folder of a model; --model {argument} beside a text runs it")
     raise AttnvizError(f"{argument!r} is a folder here; --file takes a file in it, and --model the folder of a model")

@@ -97,6 +97,8 @@ def _shortened(whole: HeadList, rows: list[HeadRow], scope: _Scope, shown: tuple
 
 
 def _atlas(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadAtlas:
+    if not table.metrics:
+        raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
     return HeadAtlas(
         title=options.look.title or _title(scope),
         panels=share_scales((_panel(table, metric) for metric in table.metrics), options.look),

@@ -24,7 +24,7 @@ WRONG = {
     "explain notes.txt": "--file notes.txt reads it",
     "heads notes.txt": "--file notes.txt reads it",
     "record notes.txt -o run2.safetensors": "--file notes.txt reads it",
-    "compare Life --with notes.txt": "'notes.txt' is a file here",
+    "compare Life --with notes.txt": "attnviz record --file notes.txt -o other.safetensors makes it one",
     "show ./model": "is the folder of a model; --model ./model beside a text runs it",
     "show folder": "'folder' is a folder here",
     "show x.npz": "'x.npz' holds numbers",
@@ -48,14 +48,14 @@ WRONG = {
     "show Life --json --cmap magma": "--cmap is not seen in a file of numbers",
     "show Life --title A -o x.csv": "--title is not seen in a file of numbers",
     "show Life --residual 0.3": "--residual means nothing on its own; --reduce rollout beside it works",
-    "show Life --top 2": "--top means nothing on its own; --sort previous beside it works",
-    "heads Life --top 2": "--sort previous beside it works",
+    "show 'Life is short' --top 2": "--top means nothing on its own; --sort previous beside it works",
+    "heads 'Life is short' --top 2": "--sort previous beside it works",
     "show Life --force": "--force means nothing on its own; --output picture.png beside it works",
     "show Life --heads 1 --heads 2": "--heads is given twice, 1 and 2; --heads 1,2 works",
     "show Life --heads 1 --head 2": "--head 1,2 works",
     "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; --seed 2 works",
     "show Life -o x.png --output y.png": "is given twice",
-    "show Life --colour red": "no option --colour in attnviz show; did you mean --color-scale?",
+    "show Life --colour sqrt": "no option --colour in attnviz show; did you mean --color-scale?",
     "show Life --hed 1": "did you mean --head?",
     "show Life --sed 1": "did you mean --seed?",
     "show Life --nonsense": "no option --nonsense in attnviz show",
@@ -70,9 +70,9 @@ WRONG = {
     "show --sample lfe": "did you mean life?",
     "show --sample nothing-like-it": "there are life, ",
     "show Life --cmap virdis": "did you mean viridis?",
-    "heads Life --sort inducton": "did you mean induction?",
-    "heads Life --sort -entrop": "did you mean entropy?",
-    "show Life --sort sinc": "did you mean sink?",
+    "heads 'a b a b a b' --sort inducton": "did you mean induction?",
+    "heads 'Life is short' --sort -entrop": "did you mean entropy?",
+    "show 'Life is short' --sort sinc": "did you mean sink?",
     "explain Life --step softmx": "did you mean softmax?",
     "show Life --table score": "did you mean scores?",
     "show Life --reduce rolout": "did you mean rollout?",
@@ -86,7 +86,7 @@ WRONG = {
     "show Life --tokenizer words": "unknown tokenizer 'words'; word, char, byte",
     "show Life --seed x": "--seed 'x' is no whole number; --seed 0 works",
     "show Life --num-heads many": "--num-heads 'many' is no whole number; --num-heads 4 works",
-    "show Life --dpi 1.5": "'1.5' is no whole number",
+    "show Life --dpi 1.5 -o x.png": "'1.5' is no whole number",
     "show Life --temperature warm": "--temperature 'warm' is no number; --temperature 1 works",
     "show Life --font-size big -o x.png": "'big' is no number",
     "show Life --seed": "requires an argument",
@@ -119,7 +119,8 @@ WRONG = {
     "show Life -o folder": "'folder' is a folder; -o folder/picture.png works",
     "show Life -o folder/": "-o folder/picture.png works",
     "show Life -o .": "'.' is a folder; -o picture.png works",
-    "heads Life -o folder": "-o folder/atlas.png works",
+    "heads Life -o atlas.png": "a text of two tokens or more works",
+    "heads 'Life is short' -o folder": "-o folder/atlas.png works",
     "explain Life -o folder": "-o folder/notes.html works",
     "heads Life -o x.npz": ".txt, .png, .svg, .pdf, .html, .pptx, .csv or .json works",
     "explain Life -o x.png": ".txt, .html or .md works",
@@ -195,8 +196,8 @@ def remedies(line: str, said: str) -> list[str]:
         found.append(line.replace(match[1], f'"{match[1]}"'))
     for flag, value in re.findall(r"[;,] (--[a-z-]+) ([\w.:/,]+) (?:beside it )?works", said):
         bare = re.sub(rf" (?:{flag}|{flag}s|{flag.removesuffix('s')})(?:=| )\S+", "", line)
-        found.append(f"{bare} {flag} {value}")
-    for path in re.findall(r"-o (\S+) (?:works|shows it)", said):
+        found.append(f"{bare.replace(' -o x.png', '') if flag == '--output' else bare} {flag} {value}")
+    for path in re.findall(r"(?<!TEXT )-o (\S+) (?:works|shows it)", said):
         found.append(re.sub(r" (-o|--output) \S+", "", line) + f" -o {path}")
     if "reads it" in said:
         file = re.search(r"--file (\S+) reads", said)
@@ -220,9 +221,13 @@ def remedies(line: str, said: str) -> list[str]:
 
 
 def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, in_folder: Path) -> None:
+    recording = (in_folder / "run.safetensors").read_bytes()
     here, typed, refused = set(in_folder.rglob("*")), 0, []
     for line in WRONG:
         for remedy in remedies(line, run(line)[1]):
+            (in_folder / "run.safetensors").unlink()
+            if "run.safetensors" in remedy.partition(" -o")[0]:
+                (in_folder / "run.safetensors").write_bytes(recording)
             code, said = run(remedy)
             typed += 1
             if code:
@@ -230,6 +235,7 @@ def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, in_folder
             for path in set(in_folder.rglob("*")) - here:
                 path.unlink()
             (in_folder / "taken.png").write_bytes(b"precious")
+            (in_folder / "run.safetensors").write_bytes(recording)
     assert refused == [], "\n".join(map(str, refused))
     assert typed > 40
 
