@@ -34,16 +34,22 @@ class KeyMarks:
 
     def followed_by(self, other: "KeyMarks") -> "KeyMarks":
         """These marks and then others."""
-        numbers = np.concatenate([self.numbers, other.numbers], axis=-1)
+        numbers = np.concatenate(_of_shared_heads(self.numbers, other.numbers), axis=-1)
         return KeyMarks(numbers, max(self.tolerance, other.tolerance))
 
     def equal(self, start: int, other: "KeyMarks", count: int) -> bool:
         """Whether the keys from a place on are the first ones of another call."""
-        ours, theirs = self.numbers[..., start : start + count], other.numbers[..., :count]
+        ours, theirs = _of_shared_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
         if ours.shape != theirs.shape:
             return False
         allowed = max(self.tolerance, other.tolerance) * np.abs(theirs).max(initial=0)
         return bool((np.abs(ours - theirs) <= allowed).all())
+
+
+def _of_shared_heads(ours: FloatArray, theirs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The marks of the heads that both have: one pass may repeat a key for each query of its group, another not."""
+    heads = min(ours.shape[1], theirs.shape[1])
+    return ours[:, :: ours.shape[1] // heads], theirs[:, :: theirs.shape[1] // heads]
 
 
 def key_marks(call: AttentionCall) -> KeyMarks | None:

@@ -113,6 +113,7 @@ def assert_equal(steps: Recording, whole: Recording) -> None:
         ("llama", "sdpa", "dynamic"),
         ("mistral", "eager", "dynamic"),
         ("mistral", "eager", "static"),
+        ("mistral", "sdpa", "dynamic"),
         ("t5", "sdpa", "dynamic"),
         ("t5", "eager", "static"),
         ("t5", "sdpa", "none"),
