@@ -43,6 +43,8 @@ class ObservingMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Any:
         """Calls the function, and follows what may be attention."""
+        if torch.compiler.is_compiling():  # a graph is traced, which is to be the one that it is without observers
+            return func(*args, **(kwargs or {}))
         name, given = getattr(func, "__name__", ""), kwargs or {}
         target = written(name, args, given)
         kept = None if target is None else self._keep_copies(name, args, target)
