@@ -66,8 +66,8 @@ def test_matplotlib_with_no_home_and_a_backend_that_is_none_leaves_no_folder_and
     temporary.mkdir()
     save(recording, tmp_path / "run.safetensors")
     environment = {"HOME": "/proc", "MPLBACKEND": "none", "TMPDIR": str(temporary), "XDG_CACHE_HOME": "/proc"}
-    result = run("attnviz show run.safetensors --cmap twilight -o x.csv", tmp_path, **environment)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "x.csv\n", "")
+    result = run("attnviz show run.safetensors --cmap twilight -o x.svg", tmp_path, **environment)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "x.svg\n", "")
     assert list(temporary.iterdir()) == []
 
 
@@ -79,8 +79,9 @@ def test_bug_is_shown_without_what_a_terminal_would_obey(capsys: pytest.CaptureF
 
 def test_a_title_or_a_models_name_commands_neither_a_terminal_nor_a_file(tmp_path: Path) -> None:
     title = "$(printf '\\033]0;pwn\\007\\302\\233\\342\\200\\256')"
-    for output in ("", "-o x.png", "-o x.svg", "-o x.pdf", "--json"):
-        result = run(f'attnviz show Life --title "{title}" {output}', tmp_path)
+    titled = f'Life --title "{title}"'
+    for what in (titled, f"{titled} -o x.png", f"{titled} -o x.svg", f"{titled} -o x.pdf", f'"{title}" --json'):
+        result = run(f"attnviz show {what}", tmp_path)
         assert result.returncode == 0
         assert not set("\x1b\x07\x9b\u202e") & set(result.stdout + result.stderr)
     ElementTree.parse(tmp_path / "x.svg")

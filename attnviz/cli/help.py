@@ -160,9 +160,7 @@ def _panels(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
 
 def _entry(parameter: Any, command: Any) -> HelpEntry:
     declared = declared_of(command).get(parameter.name)
-    names = (
-        ", ".join(sorted(parameter.opts, key=len)) if parameter.param_type_name == "option" else parameter.name.upper()
-    )
+    names = _names(parameter)
     if declared is None:
         return HelpEntry(names, parameter.help or "")
     if parameter.secondary_opts:
@@ -170,6 +168,15 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
     elif declared.type is not bool and parameter.param_type_name == "option":
         names += " " + _value_name(parameter.name, declared)
     return HelpEntry(names, _help(declared), declared.option.brief)
+
+
+def _names(parameter: Any) -> str:
+    """How a parameter is written: its letter and its name, without other names that mean the same."""
+    if parameter.param_type_name != "option":
+        return str(parameter.name.upper())
+    letters, words = ([name for name in parameter.opts if name.startswith("--") is long] for long in (False, True))
+    named = flag(parameter.name)
+    return ", ".join([*letters, named if named in words else words[0]] if words else letters)
 
 
 def _value_name(name: str, declared: Declared) -> str:

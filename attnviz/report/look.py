@@ -69,7 +69,7 @@ class Look:
     size: Annotated[
         str | None, Option("Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.", media=FIGURES)
     ] = None
-    dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400), media=("figure",))] = 200
+    dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400), media=FIGURES)] = 200
     per_slide: Annotated[
         int, Option("Heads on one slide, for .pptx.", within(1, 64), inspector=False, media=("slides",))
     ] = 1

@@ -79,7 +79,7 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
     [
         ('them = "dark"', "sets 'them', which has no default; theme works"),
         ('output = "x.svg"', "sets 'output', which has no default"),
-        ('theme = "drak"', "unknown theme 'drak'; light or dark works"),
+        ('theme = "drak"', "unknown theme 'drak'; did you mean dark? light or dark works"),
         ("dpi = true", "dpi is True; a whole number works"),
         ("words = 3", "words is 3; true or false works"),
         ("dpi = 5", "--dpi 5 is out of range"),

@@ -184,7 +184,7 @@ def test_tokens_among_others_are_numbered_with_them() -> None:
         ({"temperature": 0.0}, r"temperature 0 is out of range; above 0 works"),
         ({"temperature": -2.0}, r"temperature -2 is out of range"),
         ({"temperature": float("nan")}, r"temperature nan is out of range"),
-        ({"init": "normal"}, r"unknown init 'normal'; linear or uniform works"),
+        ({"init": "normal"}, r"unknown init 'normal'; did you mean uniform\? linear or uniform works"),
         ({"qk_dim": 0}, r"qk_dim 0 is out of range; 1 to 65536 works"),
         ({"value_dim": -3}, r"value_dim -3 is out of range"),
         ({"qk_dim": 2, "embed_dim": 10}, r"embed_dim=10 is not divisible by num_heads=4"),

@@ -342,7 +342,7 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
         (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
         (["--head", "2.0"], "no layer 2; only 0 is there (counted from 0)"),
         (["--head", "0,1"], "--head '0,1' is not one head; 1 or 0.1 (layer.head) works"),
-        (["-o", "x.png"], "explain writes no .png; .txt, .html or .md works"),
+        (["-o", "x.png"], "unknown suffix '.png'; .txt, .html or .md works"),
         (["--json"], "explain prints no JSON"),
     ],
 )

@@ -176,9 +176,9 @@ def test_recordings_of_different_models_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sort", "inducton"], "unknown metric 'inducton'; entropy, "),
+        (["--sort", "inducton"], "unknown metric 'inducton'; did you mean induction? entropy, "),
         (["--sort", "pair"], "no head has the metric 'pair' here: it needs a pair of texts"),
-        (["--top", "0"], "--top 0 leaves no head; 1 or more works"),
+        (["--sort", "previous", "--top", "0"], "--top 0 leaves no head; 1 or more works"),
         (["--layers", "7"], "no layer 7; there are 0-1"),
     ],
 )

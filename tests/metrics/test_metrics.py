@@ -265,7 +265,9 @@ def test_entropy_of_uniform_row_is_log2_of_visible_keys() -> None:
 
 
 def test_unknown_metric_lists_the_known() -> None:
-    with pytest.raises(AttnvizError, match=r"unknown metric 'inducton'; entropy, .* or hidden works"):
+    with pytest.raises(
+        AttnvizError, match=r"unknown metric 'inducton'; did you mean induction\? entropy, .* or hidden works"
+    ):
         find_metric("inducton")
 
 

@@ -80,7 +80,7 @@ def refusal(make: Callable[..., object], **options: Any) -> str | None:
 
 def remedies(message: str) -> list[str]:
     """What a refusal says would work, as a user would type it; words in brackets only explain those before them."""
-    said = re.sub(r" \([^)]*\)", "", message.rpartition("; ")[2])
+    said = re.sub(r" \([^)]*\)|did you mean [^?]*\? ", "", message.rpartition("; ")[2])
     said = re.sub(r"two numbers as|a number such as|from|points|a side|, 1 changes nothing|or more|works?\b", "", said)
     return [part.strip() for part in re.split(r",\s| or | to |below |above ", said) if part.strip()]
 

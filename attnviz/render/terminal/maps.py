@@ -15,6 +15,7 @@ MAX_HEADER_LINES = 10  # lines of key labels written downwards
 MAX_CELL_WIDTH = 24
 MIN_CUT_WIDTH = 5  # columns of a cell whose label is cut: four letters and a gap
 MIN_NUMBER_WIDTH = 3
+LINES_AROUND_MAPS = 9  # of a screen: title, legend, caption and remarks
 HEADER_COSTS = {"across": 1.0, "cut": 2.2, "down": 3.0}  # what a line of the map counts for under such labels
 
 
@@ -45,7 +46,7 @@ def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables
         ]
         numbered = [grid for grid in fitting if grid.numbers]
         if fitting:
-            return min(numbered, key=lambda grid: (_lines(grid, panels), -grid.cell)) if numbered else fitting[0]
+            return min(numbered, key=lambda grid: _unfitness(grid, panels, look)) if numbered else fitting[0]
     return grids[-1]
 
 
@@ -76,12 +77,21 @@ def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
     ]
 
 
-def _lines(grid: CellGrid, panels: list[Panel]) -> float:
-    """The lines that the panels take; those of labels written down, and of cells without padding, count for more."""
+def _unfitness(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
+    """What is least for the best geometry: one that a screen holds, then in few lines, then with wide cells.
+
+    Lines of labels that are cut or written down count for more, since they are harder to read.
+    """
+    lines = _lines(grid, panels)
+    too_tall = look.height is not None and lines > look.height - LINES_AROUND_MAPS
+    return too_tall, lines * HEADER_COSTS[grid.header], -grid.cell
+
+
+def _lines(grid: CellGrid, panels: list[Panel]) -> int:
+    """The lines that the panels take."""
     rows = max(len(panel.rows.labels) for panel in panels)
     tallest = max(len(_stacked(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
-    lines = -(-len(panels) // grid.across) * (rows + 2 + (tallest if grid.header == "down" else 1))
-    return lines * HEADER_COSTS[grid.header]
+    return -(-len(panels) // grid.across) * (rows + 2 + (tallest if grid.header == "down" else 1))
 
 
 def _across(grid: CellGrid, panels: list[Panel], together: int | None, width: int) -> int:

@@ -90,7 +90,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"style": "arc"}, "unknown style 'arc'; heatmap, arcs or text works"),
+        ({"style": "arc"}, r"unknown style 'arc'; did you mean arcs\? heatmap, arcs or text works"),
         ({"style": "text", "query": "dog"}, "no query 'dog' among the tokens; a number from 0 to 4 works"),
         ({"style": "text", "query": "5"}, "no query 5; there are 5, so 0 to 4 works"),
         ({"style": "arcs", "table": "scores"}, "table needs style='heatmap'"),

@@ -188,7 +188,7 @@ def test_few_tokens_are_all_labelled_and_many_carry_positions() -> None:
     )
     assert len(few.axes[0].get_yticklabels()) == 30
     said = [text.get_text() for text in many.axes[0].get_yticklabels()]
-    assert said[:3] == ["0", "20", "40"]
+    assert said[:3] == ["0", "50", "100"]
     assert "keys, by position" in [text.get_text() for text in many.axes[0].texts]
 
 
@@ -294,8 +294,7 @@ def test_real_text_is_drawn_with_its_own_labels() -> None:
 
 def test_figure_names_its_model_and_bare_leaves_all_words_to_the_caption(recording: Recording) -> None:
     named, bare = (
-        [text.get_text() for text in shown_texts(figure(report_of(recording, look=Look(bare=bare))))]
-        for bare in (False, True)
+        [text.get_text() for text in shown_texts(figure(report_of(recording, bare=bare)))] for bare in (False, True)
     )
     assert f"Model: {recording.model}." in named
     assert not {f"Model: {recording.model}.", recording.maps[0].query_tokens.text} & set(bare)
