@@ -105,8 +105,10 @@ def _collected(observer: Observer) -> Iterator[list[VisibleCall]]:
 
 
 def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:
-    """The call that torch saw, a softmax together with what may be its factors."""
+    """The call that torch saw, a softmax together with what may be its factors, or the whole where it saw none."""
     call = build_visible()
+    if call is None:
+        return build()
     return replace(call, factors=build()) if isinstance(call, SoftmaxCall) else call
 
 

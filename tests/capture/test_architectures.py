@@ -75,7 +75,6 @@ def check_against_eager(entry: Entry, model: Any, maps: list[LayerMaps]) -> None
     [
         ("Mamba", {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "state_size": 4}, "no attention call"),
         ("FNet", SMALL, "no attention call"),
-        ("Reformer", REFORMER, "whose result multiplies no values that were seen"),
         ("Longformer", SMALL | {"attention_window": 4}, "is no softmax over queries x keys"),
         (
             "BigBird",
@@ -99,6 +98,21 @@ def test_refuses_models_without_a_map_of_queries_by_keys(name: str, config: dict
     ids = torch.randint(3, 50, (1, 32))
     with torch.no_grad(), pytest.raises(attnviz.AttnvizError, match=says), attnviz.record(model):
         model(input_ids=ids)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_chunks_of_neighbours_are_one_map_and_chunks_by_hash_are_shown_each_and_said() -> None:
+    model = build(Entry("Reformer", REFORMER))
+    ids = torch.randint(3, 50, (1, 32))
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(input_ids=ids)
+    local, *hashed = recording.maps
+    chunks = np.arange(32) // 4
+    near = (chunks[:, None] - chunks) % 8 <= 1  # the first chunk looks at the last one: positions are said by no mask
+    assert isinstance(local, DenseMaps)
+    assert np.array_equal(local.weights[0] > 0, near)
+    assert [one.weights.shape for one in hashed if isinstance(one, DenseMaps)] == [(2, 4, 8)] * 8
+    assert any("Layer 1 attends within windows" in remark for remark in recording.remarks)
 
 
 @pytest.mark.filterwarnings("ignore")
