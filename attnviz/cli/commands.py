@@ -284,11 +284,10 @@ def options(
 
 def program(words: Sequence[str]) -> typer.Typer:
     """The command line with the one command that the words begin with, or with all: each takes its time to build."""
-    named = [
-        each
-        for each in app.registered_commands
-        if words and words[0] == (each.name or getattr(each.callback, "__name__", ""))
-    ]
+    first = words[0] if words else ""
+    named = [each for each in app.registered_commands if first == (each.name or getattr(each.callback, "__name__", ""))]
+    if first == "--version":  # which needs none of them
+        named = app.registered_commands[:1]
     if not named:
         return app
     alone = copy(app)
