@@ -10,8 +10,9 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, cell_heads
 from attnviz.maps.layer_maps import CellMaps
+from attnviz.metrics.head_filter import EXAMPLE, DescribedHead, parse_filter
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
-from attnviz.metrics.patterns import MIXED, Pattern, find_patterns
+from attnviz.metrics.patterns import MIXED, Pattern, find_patterns, name_pattern
 
 Item = TypeVar("Item")
 
@@ -74,7 +75,11 @@ class HeadTable:
 
 
 def head_table(
-    heads: Iterable[tuple[CellMaps, int]], texts: int = 1, sort: str | None = None, top: int | None = None
+    heads: Iterable[tuple[CellMaps, int]],
+    texts: int = 1,
+    sort: str | None = None,
+    top: int | None = None,
+    filter: str | None = None,
 ) -> HeadTable:
     """The table of the given heads, those of one number in several texts in one row.
 
@@ -83,16 +88,18 @@ def head_table(
         texts: how many texts these are.
         sort: the metric whose largest number comes first, or with a minus before it, the smallest.
         top: how many rows are kept.
+        filter: which are kept before that, as `head_filter` reads it.
 
     Raises:
-        AttnvizError: for an unknown metric, one that no head has, or fewer rows than one.
+        AttnvizError: for an unknown metric, one that no head has, a filter that is none, or fewer rows than one.
     """
     if sort is not None:
         find_metric(sort.removeprefix("-"))
     rows = [_row(module, numbers) for (module, *_), numbers in _grouped(heads).items()]
+    left = take_described(rows, (_described(row) for row in rows), filter)
     present = {name for name in METRICS if any(not np.isnan(row.values[name]) for row in rows)}
     return HeadTable(
-        rows=tuple(take_first(rows, [row.values for row in rows], sort, top)),
+        rows=tuple(take_first(left, [row.values for row in left], sort, top)),
         metrics=tuple(metric for metric in METRICS.values() if metric.name in present),
         absent=tuple(metric for metric in METRICS.values() if metric.name not in present),
         texts=texts,
@@ -121,6 +128,45 @@ def measured_first(heads: list[ChosenHead], sort: str, top: int | None) -> list[
     values = [numbers.values for numbers in measure_heads(cell_heads(heads), (name,))]
     pairs = [(head, of_head[name]) for head, of_head in zip(heads, values, strict=True)]
     return take_first(pairs, values, sort, top)
+
+
+def take_filtered(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:
+    """The heads that a filter leaves; all where there is none.
+
+    Raises:
+        AttnvizError: for a filter that is none, or that leaves no head.
+    """
+    if filter is None:
+        return heads
+    measured = measure_heads(cell_heads(heads))
+    return take_described(
+        heads,
+        (DescribedHead(one.layer, one.head, one.kind, name_pattern(one), one.values) for one in measured),
+        filter,
+    )
+
+
+def take_described(
+    items: list[Item], described: Iterable[DescribedHead], filter: str | None, metrics: Iterable[str] = METRICS
+) -> list[Item]:
+    """The items of which a filter leaves the description; all where there is none.
+
+    Raises:
+        AttnvizError: for a filter that is none, or that leaves nothing.
+    """
+    if filter is None:
+        return items
+    kept = parse_filter(filter, metrics)
+    left = [item for item, head in zip(items, described, strict=True) if kept.keeps(head)]
+    if not left:
+        raise AttnvizError(
+            f"{option('filter')} {filter!r} leaves none of {len(items)} heads; wider, as {EXAMPLE!r}, works"
+        )
+    return left
+
+
+def _described(row: HeadRow) -> DescribedHead:
+    return DescribedHead(row.layer, row.head, row.kind, row.pattern, row.values)
 
 
 def take_first(items: list[Item], values: list[dict[str, float]], sort: str | None, top: int | None) -> list[Item]:

@@ -9,7 +9,8 @@ from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
 from attnviz.maps.words import regroup
 from attnviz.metrics.change import HeadChange, compare
-from attnviz.metrics.head_table import take_first
+from attnviz.metrics.head_filter import DescribedHead
+from attnviz.metrics.head_table import take_described, take_first
 from attnviz.report.captions import (
     mark_remarks,
     model_name,
@@ -95,12 +96,18 @@ def _pairs(a: Recording, b: Recording, options: ReportOptions) -> list[_HeadPair
     return [_HeadPair(*pair) for pair in zip(*heads, changes, strict=True)]
 
 
+def _numbers(pair: _HeadPair) -> dict[str, float]:
+    return {"change": pair.change.variation_mean}
+
+
 def _ranked(pairs: list[_HeadPair], options: ReportOptions) -> list[_HeadPair]:
     """The first few pairs in the order of how much they change, if any order was asked for."""
     if options.sort not in (None, "change", "-change"):
         given, works = option("sort", options.sort), option("sort", "change")
         raise AttnvizError(f"{given} orders one recording's heads; compare orders them by {works}")
-    return take_first(pairs, [{"change": pair.change.variation_mean} for pair in pairs], options.sort, options.top)
+    heads = (DescribedHead(pair.a.maps.layer, pair.a.head, pair.a.maps.kind, "", _numbers(pair)) for pair in pairs)
+    pairs = take_described(pairs, heads, options.filter, ("change",))
+    return take_first(pairs, [_numbers(pair) for pair in pairs], options.sort, options.top)
 
 
 def _heatmaps(comparison: _Comparison) -> Heatmaps:

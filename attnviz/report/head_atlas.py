@@ -58,7 +58,7 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> H
     heads = [head for one in recordings for head in choose(one, options.selection)]
     scope = _Scope(recordings, cell_heads(heads))
     _refuse_unlike(recordings)
-    table = head_table(scope.heads, scope.texts, options.sort, options.top)
+    table = head_table(scope.heads, scope.texts, options.sort, options.top, options.filter)
     return (_list if options.medium.lists_heads else _atlas)(scope, table, options)
 
 
@@ -74,7 +74,7 @@ def _list(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadList:
         summary=_summary(table, shown),
     )
     fits = options.medium.fits
-    if fits is None or options.all or options.sort is not None or options.top is not None or fits(whole):
+    if fits is None or options.all or options.sort or options.filter or options.top is not None or fits(whole):
         return whole
     clearest = clearest_first((row, row.first_pattern) for row in table.rows)
     most = min(len(clearest) - 1, options.look.height or 0)

@@ -50,7 +50,7 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     Raises:
         AttnvizError: if the selection names what is not there.
     """
-    chosen = [_without_padding(head, options.selection) for head in choose(recording, options.selection)]
+    chosen = [_without_padding(head, options.selection) for head in filtered(recording, options)]
     if not options.medium.draws_maps:
         return _exact_numbers(recording, [head for head, _ in ranked(chosen, options)], options)
     known = what_heads_do(original or recording, options)
@@ -81,6 +81,16 @@ def _noted(
     metric = options.sort.removeprefix("-")
     heads = ranked(chosen, options)
     return [head for head, _ in heads], {head.key: f"{metric} {value:.2f}" for head, value in heads}
+
+
+def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
+    """The chosen heads that the filter leaves: without one no metrics are imported."""
+    chosen = choose(recording, options.selection)
+    if options.filter is None:
+        return chosen
+    from attnviz.metrics.head_table import take_filtered
+
+    return take_filtered(chosen, options.filter)
 
 
 def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:

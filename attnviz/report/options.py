@@ -60,6 +60,9 @@ class Rank:
         ),
     ] = None
     top: Annotated[int | None, Option("Keep this many heads.", needs=("sort", "previous"))] = None
+    filter: Annotated[str | None, Option("Keep the heads for which every word holds, as 'previous>0.5 layer:3-5'.")] = (
+        None
+    )
 
 
 def _reductions() -> dict[str, str]:
@@ -83,6 +86,7 @@ class TableOptions(TypedDict, total=False):
 
     sort: str | None
     top: int | None
+    filter: str | None
     reduce: str | None
     residual: float
     table: str | None

@@ -267,3 +267,13 @@ def test_heads_of_a_real_model_are_named(capsys: pytest.CaptureFixture[str]) -> 
     patterns = [head["pattern"] for head in json.loads(capsys.readouterr().out)["heads"]]
     assert re.match(r"previous token (0\.9\d|1\.00)", patterns[0])
     assert patterns[1].startswith("sink: [CLS] 0.")
+
+
+def test_filter_leaves_heads_before_the_first_few_are_taken(causal_recording: Recording) -> None:
+    heads = every_head(causal_recording)
+    whole = head_table(heads, sort="entropy")
+    table = head_table(heads, sort="entropy", top=1, filter="layer:1")
+    assert [row.name for row in table.rows] == [row.name for row in whole.rows if row.layer == 1][:1]
+    assert table.measured == len(heads)
+    with pytest.raises(AttnvizError, match=f"leaves none of {len(heads)} heads"):
+        head_table(heads, filter="layer:1 layer:0")

@@ -1,0 +1,145 @@
+"""Which heads a line of words leaves, such as ``previous>0.5 layer:3-5``: one language wherever heads are listed.
+
+Every word must hold. A word is one of
+
+- a metric, an operation and a number: ``previous>0.5``, ``sink<=.2``; the metric may be cut where it stays clear;
+- ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``;
+- ``kind:self`` or ``kind:cross``;
+- what a head does, or its name: ``induction``, ``4.11``.
+
+A minus before a word takes away the heads for which it holds: ``-uniform``. A number that a head lacks leaves it out.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.text.selection import parse_numbers
+
+OPERATIONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": lambda value, number: abs(value - number) < EQUAL_WITHIN,
+}
+EQUAL_WITHIN = 0.005  # numbers are shown with two decimals
+KINDS = ("self", "cross")
+EXAMPLE = "previous>0.5 layer:3-5"
+COMPARISON = re.compile(r"([a-z-]+)(>=|<=|>|<|=)(\d*\.?\d+|\d+\.)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class DescribedHead:
+    """What a filter looks at of a head.
+
+    Attributes:
+        layer: the layer's number.
+        head: its own.
+        kind: ``self`` or ``cross``.
+        pattern: what it does, in plain words.
+        numbers: its metrics by name.
+    """
+
+    layer: int
+    head: int
+    kind: str
+    pattern: str
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class HeadFilter:
+    """The words of a filter, each as a test of a head.
+
+    Attributes:
+        tests: what must hold.
+    """
+
+    tests: tuple[Callable[[DescribedHead], bool], ...]
+
+    def keeps(self, head: DescribedHead) -> bool:
+        """Whether every word holds for a head."""
+        return all(test(head) for test in self.tests)
+
+
+def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
+    """The filter that a line says.
+
+    Args:
+        text: the line.
+        metrics: the names of the numbers that heads have.
+
+    Raises:
+        AttnvizError: for a word that is none, with what would have worked.
+    """
+    spaced = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
+    names = tuple(metrics)
+    return HeadFilter(tuple(_test(word, names) for word in spaced.lower().split()))
+
+
+def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
+    if len(word) > 1 and word.startswith("-"):
+        test = _test(word[1:], metrics)
+        return lambda head: not test(head)
+    if match := COMPARISON.fullmatch(word):
+        return _comparison(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
+    name, colon, value = word.partition(":")
+    if colon and name in TESTS and value:
+        return TESTS[name](value)
+    if re.search(r"[<>=:]", word):
+        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; {EXAMPLE!r} works")
+    return lambda head: word == f"{head.layer}.{head.head}" or word in head.pattern.lower()
+
+
+def find_name(written: str, names: Iterable[str]) -> str:
+    """The name that is written, or the only one that begins so.
+
+    Raises:
+        AttnvizError: if there is none, or more than one.
+    """
+    known = tuple(names)
+    begun = [name for name in known if name.startswith(written)]
+    if written in known or len(begun) == 1:
+        return written if written in known else begun[0]
+    works = begun or known
+    raise AttnvizError(f"unknown metric {written!r}; {nearest(written, known)}{known_names(works)} works")
+
+
+def _comparison(name: str, compare: Callable[[float, float], bool], number: float) -> Callable[[DescribedHead], bool]:
+    def holds(head: DescribedHead) -> bool:
+        value = head.numbers.get(name, math.nan)
+        return not math.isnan(value) and compare(value, number)
+
+    return holds
+
+
+def _layers(value: str) -> Callable[[DescribedHead], bool]:
+    layers = parse_numbers(value, "layers")
+    return lambda head: head.layer in layers
+
+
+def _heads(value: str) -> Callable[[DescribedHead], bool]:
+    if "." in value:
+        wanted = value.split(",")
+        return lambda head: f"{head.layer}.{head.head}" in wanted
+    heads = parse_numbers(value, "heads")
+    return lambda head: head.head in heads
+
+
+def _kind(value: str) -> Callable[[DescribedHead], bool]:
+    if value not in KINDS:
+        raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; kind:self or kind:cross works")
+    return lambda head: head.kind == value
+
+
+TESTS: dict[str, Callable[[str], Callable[[DescribedHead], bool]]] = {
+    "layer": _layers,
+    "layers": _layers,
+    "head": _heads,
+    "heads": _heads,
+    "kind": _kind,
+}

@@ -1,0 +1,38 @@
+"""The line of words that leaves some heads: every word must hold; what is none is refused with one that works."""
+
+import math
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.metrics.head_filter import DescribedHead, parse_filter
+from tests.metrics.filters import FILTERS, HEADS, METRICS
+
+
+@pytest.mark.parametrize(("text", "left"), FILTERS.items(), ids=list(FILTERS))
+def test_filter_leaves_the_heads_for_which_every_word_holds(text: str, left: list[str]) -> None:
+    kept = parse_filter(text, METRICS)
+    assert [f"{head.layer}.{head.head}" for head in HEADS if kept.keeps(head)] == left
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("previus>0.5", "unknown metric 'previus'; did you mean previous?"),
+        ("s>0.5", "sink or self works"),
+        ("previous>", "'previous>' is no test of a head; 'previous>0.5 layer:3-5' works"),
+        ("layer:x", "'x' is not a list of numbers; 0-3,7 works"),
+        ("kind:both", "kind:self or kind:cross works"),
+        ("colour:red", "is no test of a head"),
+    ],
+)
+def test_what_is_no_word_is_refused_with_one_that_works(text: str, said: str) -> None:
+    with pytest.raises(AttnvizError) as refused:
+        parse_filter(text, METRICS)
+    assert said in str(refused.value)
+
+
+def test_head_without_the_number_is_left_out_and_comes_back_with_a_minus() -> None:
+    head = DescribedHead(0, 0, "self", "", {"previous": math.nan})
+    assert not parse_filter("previous<2", METRICS).keeps(head)
+    assert parse_filter("-previous<2", METRICS).keeps(head)
