@@ -169,7 +169,7 @@ def strongest(panels: Sequence[Panel]) -> str:
     best = max(weights, key=lambda panel: panel.peak, default=None)
     if best is None or best.peak < 0:
         return ""
-    row, column = np.unravel_index(np.nanargmax(np.where(best.visible, best.values, -1)), best.values.shape)
+    row, column = np.unravel_index(np.nanargmax(np.where(best.telling, best.values, -1)), best.values.shape)
     most, name = PERCENT.text(best.peak), f"head {best.name}" if best.group else best.name
     if not best.pooled:
         ends = f"from {quoted(best.rows.labels[row])} to {quoted(best.columns.labels[column])}"
@@ -184,7 +184,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
     best = max(panels, key=lambda panel: panel.peak)
     if best.peak < 0:
         return ""
-    column = int(np.nanargmax(np.where(best.visible, best.values, -1)[0]))
+    column = int(np.nanargmax(np.where(best.telling, best.values, -1)[0]))
     head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
     key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
     return f"; the largest weight is {PERCENT.text(best.peak)}, {head}to {key}"

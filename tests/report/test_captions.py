@@ -45,6 +45,16 @@ def test_caption_names_the_largest_weight_and_its_ends(recording: Recording) -> 
     )
 
 
+def test_caption_places_the_largest_weight_that_it_says_and_not_one_that_is_so_by_definition() -> None:
+    weights = np.array([[[1, 0, 0], [0.4, 0.6, 0], [0.3, 0.3, 0.4]]], dtype=np.float32)
+    maps = replace(random_maps(tokenize("a b c")), heads=(0,), weights=weights, scores=weights)
+    maps = replace(maps, visible=np.tri(3, dtype=bool))
+    for look, end in ((Look(), "from “b” to “b”."), (Look(query="1"), "to “b” (1).")):
+        caption = report_of(Recording(maps=(maps,), model="a model"), look=look).caption
+        assert caption.endswith(end), caption
+        assert "60%" in caption
+
+
 def test_title_is_the_text_made_visible_and_short(recording: Recording) -> None:
     from attnviz.report.captions import text_title
     from attnviz.text.tokens import tokenize
