@@ -1,4 +1,4 @@
-"""The first answer about many heads: what they do, and the clearest of them as maps, on one screen."""
+"""The first answer about heads that a screen does not hold: what they do, and the clearest of them as maps."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ FIRST_TOKENS = (16, 12, 10, 8, 6)  # of a text that is a little too long for the
 MAX_CUT_TOKENS = 40  # of a text of which the first ones are drawn; a longer one is pooled
 POOLED_CELLS = (40, 32, 24, 16, 12)
 MIN_ROWS = 4
-LINES_A_GROUP = 3  # of thumbnails, at least
+LINES_A_GROUP = 3  # of heads of a layer, at least
 
 
 def screenful(
@@ -35,23 +35,23 @@ def screenful(
     heads: list[ChosenHead],
     options: ReportOptions,
     known: HeadsKnown,
-    overview: Callable[[], Thumbnails],
+    whole: Callable[[], Heatmaps | Thumbnails],
 ) -> Heatmaps | Thumbnails:
-    """All heads as thumbnails where the screen holds them, else what they do and as many of the clearest as it holds.
+    """All heads where the screen holds them, else what they do and as many of the clearest as it holds.
 
     Args:
         recording: what is shown.
         heads: its chosen heads.
         options: whose medium says what fits.
         known: what the heads do.
-        overview: makes the thumbnails.
+        whole: draws all heads.
     """
     fits = options.medium.fits or (lambda report: True)
     groups = len({(head.maps.layer, head.maps.kind) for head in heads})
     if LINES_A_GROUP * groups <= (options.look.height or groups * LINES_A_GROUP):
-        thumbnails = overview()
-        if fits(thumbnails):
-            return thumbnails
+        report = whole()
+        if fits(report):
+            return report
     by_key = {head.key: head for head in heads}
     clearest = [by_key[one.head.key] for one in known.clearest if one.head.key in by_key]
     drawn = (_report(recording, clearest, options, known, *size) for size in _sizes(_length(clearest[0])))

@@ -62,14 +62,16 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
         return draw(recording, heads, options, notes)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
-    if not _are_too_many(heads, options):
-        return _heatmaps(recording, heads, options, notes)
-    overview = partial(_thumbnails, recording, heads, options, known)
-    if known is None or options.medium.fits is None or options.all:
-        return overview()
+    whole = (
+        partial(_thumbnails, recording, heads, options, known)
+        if _are_too_many(heads, options)
+        else partial(_heatmaps, recording, heads, options, notes)
+    )
+    if known is None or options.medium.fits is None or options.all or _are_chosen(options):
+        return whole()
     from attnviz.report.clearest import screenful
 
-    return screenful(recording, heads, options, known, overview)
+    return screenful(recording, heads, options, known, whole)
 
 
 def _noted(
@@ -167,8 +169,12 @@ def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
     """Whether these heads do not fit as maps with labels: on one page, or unless they were chosen."""
     if options.medium.one_page:
         return len(heads) > MAX_PAGE_MAPS
-    chosen = options.selection.heads is not None or options.selection.pairs is not None
-    return not chosen and len(heads) > MAX_UNCHOSEN_MAPS
+    return not _are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
+
+
+def _are_chosen(options: ReportOptions) -> bool:
+    """Whether heads were chosen by their numbers."""
+    return options.selection.heads is not None or options.selection.pairs is not None
 
 
 def _thumbnails(

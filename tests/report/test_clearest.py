@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines
@@ -80,6 +81,20 @@ def test_chosen_heads_are_drawn_as_chosen_and_random_weights_have_no_clearest_he
     chosen = on_screen(many_heads(), sort="previous", top=2)
     assert isinstance(chosen, Heatmaps)
     assert chosen.panels[0].name == "head 2.7"
+
+
+def test_a_few_heads_that_the_screen_does_not_hold_are_the_clearest_too() -> None:
+    layer = many_heads().maps[2]
+    assert isinstance(layer, DenseMaps)
+    shown = slice(5, 10)
+    few = replace(layer, heads=tuple(range(5, 10)), weights=layer.weights[shown], scores=layer.scores[shown])
+    recording = Recording(maps=(few,), model="a model")
+    whole, clearest = on_screen(recording, height=99), on_screen(recording)
+    assert isinstance(whole, Heatmaps)
+    assert isinstance(clearest, Heatmaps)
+    assert [panel.name for panel in whole.panels] == [f"head 2.{number}" for number in (5, 6, 7, 8, 9)]
+    assert clearest.panels[0].title == "head 2.7 · previous token 1.00"
+    assert len(clearest.panels) < 5
 
 
 def test_a_list_of_many_heads_shows_the_clearest_and_sums_up_the_rest() -> None:
