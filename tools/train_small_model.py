@@ -1,7 +1,7 @@
 """Trains the model that travels with the package: ``python -m tools.train_small_model``; the same seed, the same file.
 
-It learns to predict the next byte of random segments that are said again and again. The first time round nothing can
-be known; from then on, the next byte is the one that came after the present one before. To find that, a head of the
+It learns to predict the next token of random segments that are said again and again. The first time round nothing can
+be known; from then on, the next token is the one that came after the present one before. To find that, a head of the
 first layer must copy each token's predecessor to it, and a head of the second look for a token whose predecessor is
 the present one (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Olsson et al. 2022).
 """

@@ -29,7 +29,7 @@ from attnviz.text.selection import refuse_missing
 from attnviz.text.tokens import start_of
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
-TRAINED = "Trained to go on with segments of random bytes that are said again, and on no language."
+TRAINED = "Trained to go on with random tokens that are said again, and on no language."
 
 
 def explain(

@@ -12,11 +12,17 @@ def explain_tokens(head: HeadView) -> Step:
     if computation.cross:
         texts.append(("Tokens and ids of the context", computation.key_tokens))
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]
+    cut = (
+        f"The text is cut into tokens, and each token is looked up in a vocabulary of {computation.vocabulary}: its "
+        "number there is its id."
+        if computation.seed is not None
+        else "The text is cut into tokens, after one that stands for its start, and each different one gets one of "
+        f"{computation.vocabulary} numbers: its id."
+    )
     context = " The context, which is looked at, is cut in the same way." if computation.cross else ""
     return Step(
         title="Text, tokens and ids",
-        sentence=f"The text is cut into tokens, and each token is looked up in a vocabulary of "
-        f"{computation.vocabulary}: its number there is its id.{context}",
+        sentence=cut + context,
         formula="text → tokens → ids",
         latex=r"\text{text} \to \text{tokens} \to \text{ids}",
         before=f"{len(computation.tokens.text)} characters",

@@ -1,7 +1,8 @@
-"""The trained source: two layers of attention over bytes that learned to continue a repeated text.
+"""The trained source: two layers of attention that learned to continue a repeated text, whatever its tokens are.
 
 A token is embedded, and its position added as sines and cosines of many periods, at 0 for the start of the text. The
-model was trained at random positions, so that its heads learned distances and texts of any length work.
+model was trained at random positions, so that its heads learned distances and texts of any length work; and on random
+numbers of tokens, so that no number means anything: words, characters and bytes do alike.
 """
 
 import math
@@ -10,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import available_memory, find_device
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from attnviz.attention.modules import Attended, MultiHeadAttention
-    from attnviz.base.arrays import FloatArray
+    from attnviz.base.arrays import FloatArray, IntArray
     from attnviz.maps.dense import DenseMaps
     from attnviz.maps.recording import Recording
     from attnviz.models.computation import Computation
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"
 NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
-START_TOKEN = 256  # the token before the first byte
+START_TOKEN = 256  # the token before the text; below are the numbers of those in it
 VOCABULARY_SIZE = 257
 POSITION_FEATURES = 64
 PERIOD_RANGE = (3.0, 3000.0)  # tokens, of the shortest and the longest wave
@@ -46,21 +47,17 @@ class TrainedSource(AbstractSource):
     """
 
     def __init__(self, settings: ModelSettings, built_in: Sequence[str] = ()) -> None:
-        if settings.tokenizer not in (ModelSettings.tokenizer, "byte"):
-            raise AttnvizError(
-                f"{option('tokenizer')} {settings.tokenizer!r} is not the trained model's; it reads bytes"
-            )
         shaped = replace(settings, num_heads=NUM_HEADS, embed_dim=EMBED_DIM, num_layers=NUM_LAYERS)
-        super().__init__(replace(shaped, tokenizer="byte", causal=True, bias=False), built_in)
+        super().__init__(replace(shaped, causal=True, bias=False), built_in)
 
     def record(self, text: str, selection: Selection) -> "Recording":
-        """The recording of one text, a token for each byte and one before them."""
+        """The recording of one text, its tokens after one for its start."""
         refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(NUM_HEADS)), "head")
         from attnviz.maps.recording import Recording
 
-        tokens = start_tokens(text)
+        tokens = start_tokens(text, self.settings.tokenizer)
         resolve_span(selection.queries, len(tokens), "queries")
         resolve_span(selection.keys, len(tokens), "keys")
         refuse_memory(len(tokens))
@@ -73,7 +70,7 @@ class TrainedSource(AbstractSource):
             model="the trained model",
             settings=self.settings.as_json(),
             version=__version__,
-            remarks=() if len(tokens) <= TRAINED_TOKENS + 1 else (_long_remark(len(tokens)),),
+            remarks=_remarks(tokens, self.settings.tokenizer),
         )
 
     def compute(self, text: str, layer: int) -> "Computation":
@@ -83,7 +80,7 @@ class TrainedSource(AbstractSource):
             AttnvizError: if the text has no tokens, or there is no such layer.
         """
         refuse_missing((layer,), tuple(range(NUM_LAYERS)), "layer")
-        tokens = start_tokens(text)
+        tokens = start_tokens(text, self.settings.tokenizer)
         refuse_memory(len(tokens))
         return computation_of(self._model(), layer, tokens)
 
@@ -231,17 +228,31 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
     return encoded
 
 
-def start_tokens(text: str) -> "Tokens":
-    """The bytes of a text as tokens, with the start token before them."""
+def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
+    """The tokens of a text after one for its start: bytes by their own numbers, others by when they first appear.
+
+    So what is said later changes no number, and no weight, of what was said before.
+    """
     import numpy as np
 
     from attnviz.text.tokens import Tokens, tokenize
 
-    tokens = tokenize(text, "byte")
-    before = {"ids": START_TOKEN, "words": -1, "special": True, "segments": 0}
+    tokens = tokenize(text, tokenizer)
+    ids = tokens.ids if tokenizer == "byte" else _by_first_appearance(tokens.ids) % START_TOKEN
+    before = {"words": -1, "special": True, "segments": 0}
     arrays = {name: np.concatenate([[value], getattr(tokens, name)]) for name, value in before.items()}
     offsets = np.concatenate([np.zeros((1, 2), dtype=np.int64), tokens.offsets])
-    return Tokens(text=text, labels=("<start>", *tokens.labels), offsets=offsets, **arrays)
+    labels = ("<s>", *tokens.labels)
+    return Tokens(text=text, labels=labels, offsets=offsets, ids=np.concatenate([[START_TOKEN], ids]), **arrays)
+
+
+def _by_first_appearance(ids: "IntArray") -> "IntArray":
+    """0 for each that equals the first, 1 for each that equals the next other one, and so on."""
+    import numpy as np
+
+    _, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
+    ranks: IntArray = np.argsort(np.argsort(firsts))[places]
+    return ranks
 
 
 def maps_of_call(
@@ -276,12 +287,21 @@ def refuse_memory(count: int) -> None:
     free = available_memory()
     if free is not None and needed > free:
         raise AttnvizError(
-            f"{count} bytes of text would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
+            f"a text of {count} tokens would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
             "a shorter text works"
         )
 
 
-def _long_remark(count: int) -> str:
-    return (
-        f"This text has {count} tokens; the model was trained on {TRAINED_TOKENS} at a time, and attends less sharply."
-    )
+def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
+    """What a text has that the model was not trained for."""
+    remarks = []
+    if len(tokens) > TRAINED_TOKENS + 1:
+        remarks.append(
+            f"This text has {len(tokens)} tokens; the model was trained on {TRAINED_TOKENS} at a time, and attends "
+            "less sharply."
+        )
+    different = 0 if tokenizer == "byte" else len(set(tokens.labels)) - 1
+    if different > START_TOKEN:
+        told = f"the model tells {START_TOKEN} apart, and takes some for the same"
+        remarks.append(f"This text has {different} different tokens; {told}.")
+    return tuple(remarks)

@@ -383,9 +383,9 @@ def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induc
     assert table.rows == ("embedding", "head 0.0", "head 0.1", "all")
     np.testing.assert_allclose(table.values[3, :2], table.values[:3, :2].sum(axis=0), atol=1e-4)
     np.testing.assert_allclose(table.values[3, :2], trained.scores[1, -1, :2], atol=1e-3)
-    assert "head 0.0 had looked at “e” (token " in step.examples[1]
+    assert "head 0.0 had looked at “the” (token " in step.examples[1]
     found, before = int(trained.weights[1, -1].argmax()), trained.parts["head 0.0"][1] @ trained.queries[1, -1]
-    assert trained.tokens.labels[found - 1] == "e"
+    assert trained.tokens.labels[found - 1] == "the"
     assert before[found] * trained.scale > trained.scores[1, -1, found] / 2
 
 
