@@ -33,6 +33,7 @@ from attnviz.cli.output import (
     deliver_file,
     explained_suffix,
     medium,
+    point_to_trained,
     print_path,
     recording_path,
     refuse_output,
@@ -86,6 +87,8 @@ def show(
         **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, look=look
     )
     deliver(build_report(recording, drawn_on(options, output)), output)
+    if recording.untrained and output.suffix is None:
+        point_to_trained()
 
 
 @command()

@@ -41,7 +41,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "explain": (
         'attnviz explain "Life is short" --step softmax',
-        'attnviz explain "abcabc" --model trained --head 1.1 -o notes.html',
+        'attnviz explain "a cat. a cat" --model trained --head 1.1 -o notes.html',
     ),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',

@@ -149,6 +149,12 @@ def remark(line: str) -> None:
         print(f"attnviz: {message_line(line)}", file=sys.stderr)
 
 
+def point_to_trained() -> None:
+    """Says to somebody at a terminal, under a picture of random weights, where heads that have learned are seen."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        remark("heads that have learned: attnviz show --sample repeat --model trained; your own: --model FOLDER")
+
+
 def say_warning(message: Warning | str, *_: object, **__: object) -> None:
     """Says what a library warns of as a remark: its words may quote what a terminal would obey."""
     remark(str(message))
