@@ -35,6 +35,7 @@ from attnviz.cli.output import (
     medium,
     point_to_trained,
     print_path,
+    reads_all,
     recording_path,
     refuse_output,
     remark,
@@ -78,7 +79,7 @@ def show(
 
     refuse_output(output)
     if batch is None:
-        recording = record(read_input(input, settings.tokenizer), settings, selection)
+        recording = record(read_input(input, settings.tokenizer), settings, selection, reads_all(output))
     else:
         recording = record_batch(read_batch(batch, input), settings, selection)
     from attnviz.report.build import build_report
@@ -109,7 +110,8 @@ def heads(
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas")
-    recordings = tuple(record(text, settings, selection) for text in read_texts(input, settings.tokenizer, batch))
+    texts = read_texts(input, settings.tokenizer, batch)
+    recordings = tuple(record(text, settings, selection, whole=True) for text in texts)
     from attnviz.report.head_atlas import heads_report
 
     options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, look=look), output)
@@ -137,7 +139,7 @@ def compare(
     refuse_output(output)
     beside, text = read_beside(other, second), read_input(input, settings.tokenizer)
     if with_model is None:
-        before, after, change = record_both(text, beside, settings, selection)
+        before, after, change = record_both(text, beside, settings, selection, reads_all(output))
     else:
         before, after, change = record_models(text, beside, settings, with_model, selection)
     from attnviz.report.comparison import comparison_report

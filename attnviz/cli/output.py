@@ -41,6 +41,13 @@ def medium(output: Output) -> str:
     return format_of(_suffix(output) or TERMINAL).suffix
 
 
+def reads_all(output: Output) -> bool:
+    """Whether what is written is numbers, every one of what was chosen."""
+    from attnviz.render.formats import FORMATS
+
+    return FORMATS[medium(output)].kind == "data"
+
+
 def explained_suffix(output: Output) -> str:
     """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
     from attnviz.explain.formats import FORMATS, format_of

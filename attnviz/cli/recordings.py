@@ -19,12 +19,12 @@ NOTHING_TO_COMPARE = (
 CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
-def record(given: Given, settings: "ModelSettings", selection: Selection) -> "Recording":
-    """The recording of a text, or the one that is saved there."""
+def record(given: Given, settings: "ModelSettings", selection: Selection, whole: bool = False) -> "Recording":
+    """The recording of a text, or the one that is saved there; ``whole`` where all of its numbers will be read."""
     if isinstance(given, Path):
         from attnviz.maps.saved import load
 
-        return load(given)
+        return load(given, whole)
     from attnviz.models.sources import open_source
 
     return open_source(settings).record(given, selection)
@@ -60,11 +60,11 @@ def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation"
 
 
 def record_both(
-    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection
+    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection, whole: bool = False
 ) -> tuple["Recording", "Recording", str]:
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     if isinstance(text, Path) or isinstance(other, Path):
-        return record_each(text, other, settings, selection)
+        return record_each(text, other, settings, selection, whole)
     from attnviz.base.machine import refuse_little_memory
     from attnviz.models.settings import ModelSettings
     from attnviz.models.sources import open_source, refuse_unused
@@ -102,9 +102,10 @@ def record_models(
 
 
 def record_each(
-    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection
+    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection, whole: bool
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
     if other is None:
         raise AttnvizError(f"nothing to compare {text} with; a second recording after it works, or --with TEXT")
-    return record(text, settings, selection), record(other, settings, selection), f"the change to {other}"
+    before, after = (record(each, settings, selection, whole) for each in (text, other))
+    return before, after, f"the change to {other}"

@@ -41,8 +41,13 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
         write_tensors(file, header, arrays)
 
 
-def load(path: str | Path) -> "Recording":
+def load(path: str | Path, whole: bool = False) -> "Recording":
     """The recording that a file holds, equal to the one written; maps are read from it as they are used.
+
+    Args:
+        path: of the file.
+        whole: whether all numbers are compared with their checksums, as those of small files are: for who goes on to
+            read all of them.
 
     Raises:
         AttnvizError: if the file is not a whole recording of a version that this one can read.
@@ -50,7 +55,7 @@ def load(path: str | Path) -> "Recording":
     from attnviz.maps.plausible import implausible
     from attnviz.maps.tensor_file import TensorFile
 
-    recording = _from_tensors(TensorFile(Path(path)))
+    recording = _from_tensors(TensorFile(Path(path), whole))
     return replace(recording, doubts=implausible(recording.maps))
 
 

@@ -73,11 +73,15 @@ class HeldTensors(Tensors):
 class TensorFile(Tensors):
     """A file of tensors, mapped into memory: opening it reads the header, and the numbers where they are few.
 
+    Args:
+        path: of the file.
+        whole: whether the numbers are compared with their checksums however many they are.
+
     Raises:
         AttnvizError: if it is not a whole safetensors file with a header of ours.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, whole: bool = False) -> None:
         from safetensors import SafetensorError, safe_open
 
         self.what = str(path)
@@ -99,7 +103,7 @@ class TensorFile(Tensors):
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; attnviz record writes one")
         self.header = Entry(_parsed(metadata[METADATA_KEY], self.what), self.what)
         self.checksums = self.header.optional(CHECKSUMS, dict) or {}
-        self.checks = len(self.content) - self.start <= MAX_CHECKED_BYTES
+        self.checks = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """The array of this name, a read-only view of the file."""

@@ -39,6 +39,9 @@ class HeadCells:
         keys: the same for keys.
         quantities: which of ``score`` and ``weight`` are given.
         change: how much the head changed from A to B, by name.
+
+    Raises:
+        AttnvizError: if single cells are not known.
     """
 
     head: int
@@ -47,6 +50,10 @@ class HeadCells:
     keys: slice
     quantities: tuple[str, ...] = QUANTITIES
     change: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for maps in self.sides.values():
+            cell_maps(maps)  # refuses maps without cells before any number is written
 
     @property
     def maps(self) -> LayerMaps:

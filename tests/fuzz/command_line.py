@@ -65,18 +65,17 @@ def streams(piped: bytes | None) -> Iterator[tuple[io.BytesIO, io.StringIO]]:
 def attempt(arguments: Sequence[str], piped: bytes | None = None) -> Ended:
     """Runs a command line, and raises where it did not end as every one must."""
     ended = run(arguments, piped)
-    refuse_end(ended, piped_on="--format" in arguments, streamed="--json" in arguments)
+    refuse_end(ended, piped_on="--format" in arguments)
     if ended.code == 0:
         for path in filter(Path.is_file, Path().iterdir()):
             refuse_file(path)
     return ended
 
 
-def refuse_end(ended: Ended, piped_on: bool = False, streamed: bool = False) -> None:
+def refuse_end(ended: Ended, piped_on: bool = False) -> None:
     """Raises AssertionError where a terminal would obey what was written, or a refusal is not one line.
 
-    What is ``piped_on`` to another program may be any bytes, and what is ``streamed`` may be cut off where a file turns
-    out to be broken.
+    What is ``piped_on`` to another program may be any bytes.
     """
     assert ended.code in (0, 1, 2), f"exit code {ended.code}"
     refuse_obeyed(ended.err, "standard error")
@@ -86,7 +85,7 @@ def refuse_end(ended: Ended, piped_on: bool = False, streamed: bool = False) -> 
     refusals = [line for line in lines if "no text given: using sample" not in line]
     if ended.code:
         assert len(refusals) == 1, ended.err
-        assert streamed or ended.out == b"", "it printed, and refused"
+        assert ended.out == b"", "it printed, and refused"
     if not piped_on:
         refuse_obeyed(ended.out.decode("utf-8", "surrogateescape"), "standard output")
 

@@ -355,6 +355,28 @@ def test_a_large_file_is_opened_without_reading_its_numbers(file: Path, monkeypa
     load(file)
 
 
+@pytest.mark.parametrize("command", ["show", "heads", "compare"])
+def test_no_number_is_printed_of_a_large_file_that_is_damaged(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    content = bytearray(file.read_bytes())
+    content[-QUERIES * KEYS * 3] ^= 1
+    file.write_bytes(content)
+    monkeypatch.setattr(attnviz.maps.tensor_file, "MAX_CHECKED_BYTES", 1000)
+    assert main([command, str(file), *([str(file)] if command == "compare" else []), "--json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "is damaged: the numbers of" in printed.err
+
+
+def test_numbers_of_pooled_maps_are_refused_before_any_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    pooled = Path(__file__).parent / "data" / "pooled.safetensors"
+    assert main(["show", str(pooled), "--json"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "its single cells are not known" in printed.err
+
+
 NASTY = st.text(
     st.sampled_from('ab \n\t\x00\x1b\x9b\u202e\u2028\ufeff\u200d\u0301\U000e0041é☃\ud800\udfff<&"\\'), max_size=6
 )
