@@ -15,6 +15,7 @@ from attnviz.text.landmarks import Mark, landmarks
 from attnviz.text.tokens import Tokens
 
 MAX_DECIMALS = 6  # of a number in a cell
+MAX_WRITTEN_OUT = 10_000_000  # in a cell; of a larger number the first digits and the power are written
 TIMES = "×"
 NOTE = " · "  # between a head and what is known of it, in a title
 
@@ -46,6 +47,9 @@ class Quantity:
         """The value as a cell shows it, without a unit: with its own decimals, or so many."""
         if np.isnan(value):
             return "NaN"
+        shown = value * 100 if self.unit == "%" else value
+        if MAX_WRITTEN_OUT < abs(shown) < math.inf:
+            return format(shown, "+.1e" if self.spec.startswith("+") else ".1e")
         if decimals is None:
             return format(value, self.spec).rstrip("%")
         text = format(value, re.sub(r"\.\d", f".{decimals}", self.spec)).rstrip("%")

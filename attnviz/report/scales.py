@@ -135,7 +135,7 @@ def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
 def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
     shown = _shown(panels)
     low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
-    return ColorScale(low, high if high > low else low + 1.0, cmap)
+    return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
 
 
 def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:

@@ -10,6 +10,11 @@ def test_cells_leave_the_unit_to_the_legend() -> None:
     assert PERCENT.cell(float("nan")) == "NaN"
 
 
+def test_numbers_too_large_for_a_cell_are_written_as_powers() -> None:
+    assert (SCORE.cell(-1.5e30), SCORE.cell(1_000_000), PERCENT.cell(1e30)) == ("-1.5e+30", "1000000.0000", "1.0e+32")
+    assert (CHANGE.cell(2e9), SCORE.cell(float("inf"))) == ("+2.0e+11", "inf")
+
+
 def test_small_share_is_written_with_digits_enough_to_be_told_from_none() -> None:
     assert [PERCENT.text(share) for share in (0, 0.004, 0.00003, 2e-8, 1e-12)] == [
         "0%", "0.40%", "0.0030%", "0.000002%", "0%"

@@ -76,6 +76,7 @@ def readable(picture: Picture, fonts: Fonts) -> Picture:
     return replace(
         picture,
         title=picture.title.translate(names),
+        source=picture.source.translate(names),
         panels=tuple(_renamed(panel, names) for panel in picture.panels),
         remarks=(*(remark.translate(names) for remark in picture.remarks), _advice(fonts.missing)),
     )
@@ -85,7 +86,7 @@ def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
     """Every text that a figure shows, with or without the labels of its axes."""
     axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
     shown = {label for axis in axes for label in axis.labels}
-    return (picture.title, *picture.remarks, *(panel.title for panel in picture.panels), *shown)
+    return (picture.title, picture.source, *picture.remarks, *(panel.title for panel in picture.panels), *shown)
 
 
 def font_runs(text: str) -> list[tuple[str, str | None]]:

@@ -57,7 +57,7 @@ def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
     key = max(widest(panel.columns.labels) for panel in panels)
     pooled = any(panel.pooled for panel in panels)
     ticks = "ticks" if pooled and not any(panel.columns.marks for panel in panels) else "down"
-    widest_cell = min(max(number, key) + 1, MAX_CELL_WIDTH)
+    widest_cell = max(min(max(number, key) + 1, MAX_CELL_WIDTH), number + 1)
     numbered = [
         CellGrid(cell, True, 1, "across" if cell > key else "cut" if cell >= MIN_CUT_WIDTH else "down", labels)
         for cell in range(number + 1, widest_cell + 1)

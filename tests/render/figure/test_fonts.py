@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from attnviz.render.figure.fonts import DEFAULT_FAMILY, Fonts, choose_fonts, font_runs, readable, shown_texts
@@ -31,8 +33,9 @@ def test_cjk_is_drawn_with_another_font_where_one_is_installed() -> None:
 
 def test_missing_characters_are_written_as_their_numbers_and_said() -> None:
     report = report_of(recorded(1, ["a", "x👋"], ["b"]), look=Look(title="👋 hello"))
-    shown = readable(picture_of(report), Fonts((DEFAULT_FAMILY,), frozenset("👋")))
+    shown = readable(replace(picture_of(report), source="a 👋"), Fonts((DEFAULT_FAMILY,), frozenset("👋")))
     assert shown.title == "⟨U+1F44B⟩ hello"
+    assert shown.source == "a ⟨U+1F44B⟩"
     assert shown.panels[0].rows.labels == ("a", "x⟨U+1F44B⟩")
     advice = "No installed font has outlines of U+1F44B (waving hand sign); install Symbola (Debian: fonts-symbola)."
     assert shown.remarks[-1] == advice

@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,15 @@ def test_table_writes_four_decimals_and_leaves_masked_cells_blank_of_numbers() -
     report = report_at(120, causal=True, table="weights", heads=1)
     [line] = [line.split() for line in plain(report) if line.split()[:1] == ["is"]]
     assert line == ["is", f"{report.panels[0].values[1, 0]:.4f}", f"{report.panels[0].values[1, 1]:.4f}", "·"]
+
+
+def test_table_of_numbers_wider_than_any_cell_has_them_all() -> None:
+    tokens = tokenize("Life is short")
+    maps = random_maps(tokens, heads=1)
+    huge = replace(maps, scores=np.full_like(maps.scores, 1e30))
+    look = Look(width=80)
+    options = ReportOptions(look=look, medium=medium_of(".txt", look), table="both")
+    assert "1.0e+30" in text_of(build_report(Recording(maps=(huge,), model="a"), options))
 
 
 def test_table_too_wide_goes_on_below_with_every_column_once() -> None:
