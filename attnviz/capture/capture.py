@@ -76,8 +76,10 @@ class Capture:
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
         """Notes that the thread calls a module."""
-        with self.observer.looking():
+        try:
             self.runs.enter(module, inputs)
+        except Exception as error:
+            self.on_failure(error)
 
     def start(self, module: nn.Module) -> None:
         """Tells the numbering of a module that is called."""
@@ -125,8 +127,9 @@ class Capture:
 
     def _begin_pass(self) -> None:
         """Puts away the calls of a forward pass where another begins: its layers are numbered anew."""
-        self.observer.flush()
-        self.texts.add(self.calls)
+        with apart_from_the_run():
+            self.observer.flush()
+            self.texts.add(self.calls)
         self.calls, self.numbering = [], LayerNumbering(self.modules)
         self.map_shapes.clear()
         self.observer.places = TokenPlaces()

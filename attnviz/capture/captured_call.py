@@ -24,6 +24,7 @@ from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
 MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the factors of a longer one are smaller
+MIN_CHECKED_BYTES = 2**20
 ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
@@ -264,7 +265,8 @@ def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site
     if held_as is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
     heads = 1 if held_as is PooledMaps else heads
-    needed, free = ARRAYS_AT_ONCE * batch * heads * cells * 4, available_memory()
+    needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
+    free = available_memory() if needed > MIN_CHECKED_BYTES else None  # which takes as long as a small layer
     if free is not None and needed > free:
         raise AttnvizError(
             f"{heads} heads of layer {site.layer} over {queries} tokens would take {needed / 1e9:.1f} GB of memory and "

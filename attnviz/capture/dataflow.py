@@ -33,7 +33,7 @@ from attnviz.capture.axes import (
     unknown_axes,
     without_marks,
 )
-from attnviz.capture.products import PRODUCTS, Contraction, contraction, elementwise_sum
+from attnviz.capture.products import Contraction, contraction, elementwise_sum
 from attnviz.capture.sites import CallingModule
 
 MAX_OPEN = 8  # normalised tensors that may still turn out to be attention
@@ -54,7 +54,6 @@ FILLED = (
     "rand_like",
     "randn_like",
 )
-DECIDING = frozenset({*SOFTMAXES, *PRODUCTS, "log_softmax", "exp", "sum"})  # of which attention is made
 Stage = Literal["maximum", "shifted", "powers", "sum", "log", "logsumexp"]
 Normaliser = Literal["softmax", "sigmoid"]
 

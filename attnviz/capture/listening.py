@@ -116,10 +116,8 @@ class Listening:
         return heard[0].recording()
 
     def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, alone: bool) -> None:
-        """Notes that a thread calls a module; ``alone`` says that no block of another thread has it as well."""
-        if thread == self.thread:
-            self.own.enter(module, inputs)
-        elif thread in self.guests:
+        """Notes that another thread calls a module; ``alone`` says that no block of a further one has it as well."""
+        if thread in self.guests:
             guest = self.guests[thread]
             guest.depth += module is guest.module
             guest.enter(module)
@@ -129,9 +127,7 @@ class Listening:
             self.unheard = True
 
     def after(self, module: nn.Module, thread: int) -> None:
-        """Notes that a module has returned, or has raised."""
-        if thread == self.thread:
-            self.own.runs.leave(module)
+        """Notes that a module has returned, or has raised, in another thread."""
         guest = self.guests.get(thread)
         if guest is None:
             return
@@ -185,9 +181,13 @@ _blocks: list[Listening] = []  # that are open in any thread, in the order in wh
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     """Tells the blocks that may hear it of a module that is called."""
     thread = get_ident()
+    own = [block for block in _blocks if block.thread == thread and not block.closed]
+    if own:
+        for block in own:
+            block.own.enter(module, inputs)
+        return
     hearing = [block for block in _blocks if not block.closed or thread in block.guests]
-    own = [block for block in hearing if block.thread == thread]
-    holding = own or [block for block in hearing if block.modules.holds(module)]
+    holding = [block for block in hearing if block.modules.holds(module)]
     alone = len({block.thread for block in holding}) == 1
     for block in holding:
         block.before(module, inputs, thread, alone)
@@ -197,7 +197,10 @@ def _after_module(module: nn.Module, inputs: object, output: object) -> None:
     """Tells the blocks of a module that has returned or raised."""
     thread = get_ident()
     for block in tuple(_blocks):
-        block.after(module, thread)
+        if block.thread == thread:
+            block.own.runs.leave(module)
+        else:
+            block.after(module, thread)
 
 
 PATCHES = Patches(

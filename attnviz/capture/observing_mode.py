@@ -21,6 +21,7 @@ from attnviz.capture.patches import Patch
 from attnviz.capture.readable import why_unreadable
 from attnviz.capture.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
 
+ATTRIBUTE = "__get__"
 _push: Callable[[Any], None] = torch.overrides._push_mode
 _pop: Callable[[], Any] = torch.overrides._pop_mode
 _stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
@@ -45,24 +46,37 @@ class ObservingMode(TorchFunctionMode):
         """Calls the function, and follows what may be attention."""
         if torch.compiler.is_compiling():  # a graph is traced, which is to be the one that it is without observers
             return func(*args, **(kwargs or {}))
-        name, given = getattr(func, "__name__", ""), kwargs or {}
+        name, given = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
+        if name == ATTRIBUTE:
+            return self._attribute(func, args)
         target = written(name, args, given)
         kept = None if target is None else self._keep_copies(name, args, target)
         caller = CALLERS.get(name)
-        call = (
-            TorchCall(func, args, given, func(*args, **given), overwritten=kept)
-            if caller is None
-            else caller(self, func, args, given)
-        )
+        if caller is None:
+            call = TorchCall(name, func, args, given, func(*args, **given), overwritten=kept)
+        else:
+            call = caller(self, func, args, given)
+        self._show(call)
+        return call.result
+
+    def _attribute(self, func: Callable[..., Any], args: Arguments) -> Any:
+        """An attribute of a tensor, which is shown where it is a tensor."""
+        result = func(*args)
+        if isinstance(result, Tensor):
+            self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
+        return result
+
+    def _show(self, call: TorchCall) -> None:
         stopped: StopForward | None = None
-        for observer in observers():
+        for observer in self.observers:
+            if observer.closed:
+                continue
             try:
                 observer.see(call)
             except StopForward as stop:
                 stopped = stopped or stop
         if stopped is not None:
             raise stopped
-        return call.result
 
     @staticmethod
     def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:
@@ -77,26 +91,26 @@ class ObservingMode(TorchFunctionMode):
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
         """``scaled_dot_product_attention``, by the kernel that torch takes where that gives the log-sum-exp as well."""
         if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-            return TorchCall(func, args, kwargs, func(*args, **kwargs))
+            return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
         if why_unreadable(*args, *kwargs.values()) is not None:
-            return TorchCall(func, args, kwargs, func(*args, **kwargs))
+            return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
         output, logsumexp = dot_product(func, bind_dot_product(*args, **kwargs))
-        return TorchCall(func, args, kwargs, output, logsumexp)
+        return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
 
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
         """``multi_head_attention_forward``: the mode stays active for the functions that it calls."""
         if torch._C._len_torch_function_stack():  # modes of others are asked first, as they would be without this one
             with self._below_others():
-                return TorchCall(func, args, kwargs, func(*args, **kwargs))
+                return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         query, key = bind_query_and_key(*args, **kwargs)
         if _is_overridden(query) or _is_overridden(key):
-            return TorchCall(func, args, kwargs, func(*args, **kwargs))
+            return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         for observer in self.observers:
             observer.cross = observer.is_elsewhere(query, key)
         self.inside_multi_head = True
         try:
             with self:
-                return TorchCall(func, args, kwargs, func(*args, **kwargs))
+                return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         finally:
             self.inside_multi_head = False
             for observer in self.observers:

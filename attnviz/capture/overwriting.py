@@ -24,10 +24,15 @@ class Holder(Protocol):
 
 def written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The tensor that a function of torch writes its result over, ``None`` where it makes a new one."""
-    in_place = name == "__setitem__" or (name.startswith("__i") and name.endswith("__") and len(args) > 1)
-    in_place = in_place or (name.endswith("_") and not name.endswith("__")) or kwargs.get("inplace") is True
-    target = kwargs.get("out", args[0] if in_place and args else None)
+    target = kwargs.get("out", args[0] if args and _is_in_place(name, len(args), kwargs) else None)
     return target if isinstance(target, Tensor) else None
+
+
+def _is_in_place(name: str, count: int, kwargs: dict[str, Any]) -> bool:
+    """Whether a function writes over its first argument, as ``add_`` and ``__iadd__`` do."""
+    if name.endswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and count > 1)
+    return name.endswith("_") or kwargs.get("inplace") is True
 
 
 def share_memory(one: object, other: object) -> bool:

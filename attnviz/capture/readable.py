@@ -1,7 +1,7 @@
 """Which tensors can be read while a model runs, and why others cannot."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,11 +35,11 @@ def why_unreadable(*values: object) -> str | None:
 @contextmanager
 def apart_from_the_run() -> Iterator[None]:
     """What is computed in the block is seen by no mode, subclass or autograd graph of the run that is observed."""
-    with ExitStack() as undo:
-        undo.enter_context(torch._C.DisableTorchFunction())
-        undo.enter_context(torch.no_grad())
-        if torch._C._len_torch_dispatch_stack():
-            from torch.utils._python_dispatch import _disable_current_modes
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        if not torch._C._len_torch_dispatch_stack():
+            yield
+            return
+        from torch.utils._python_dispatch import _disable_current_modes
 
-            undo.enter_context(_disable_current_modes())
-        yield
+        with _disable_current_modes():
+            yield

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
+from attnviz.capture.readable import apart_from_the_run
+
 
 class RunCounter:
     """Notices where another forward pass of a model begins, in one thread.
@@ -39,10 +41,13 @@ class RunCounter:
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
         """Notes that a module is called."""
-        if id(module) not in self.modules:
+        name = self.modules.get(id(module))
+        if name is None:
             return
         self.was_called = True
-        self._note_batch(self.modules[id(module)].partition(".")[0], inputs)
+        part = name.partition(".")[0]
+        if part not in self.batches:
+            self._note_batch(part, inputs)
         if not self.depth or module is self.model:  # a pass that was interrupted left its depth behind
             if id(module) in self._attended:
                 self.on_next()
@@ -61,8 +66,7 @@ class RunCounter:
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
-        if part in self.batches:
-            return
-        sizes = [len(each) for each in inputs if isinstance(each, Tensor) and not each.is_nested and each.dim() > 1]
+        with apart_from_the_run():
+            sizes = [len(each) for each in inputs if isinstance(each, Tensor) and not each.is_nested and each.dim() > 1]
         if sizes:
             self.batches[part] = max(sizes)

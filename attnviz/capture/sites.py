@@ -19,6 +19,7 @@ from attnviz.text.selection import AttentionPart
 CROSS_NAME = re.compile(r"cross|enc(oder)?_?(dec)?_?att|multihead_attn", re.IGNORECASE)
 SINGLE_HEAD_NAME = re.compile(r"(.*head[^.]*)\.(\d+)$", re.IGNORECASE)
 NUMBERED_NAME = re.compile(r"(.*?)(\d+)$")
+NUMBERS = re.compile(r"\d+")
 PASSIVE_MODULES = (nn.Softmax, nn.Dropout)  # called by the module that attends
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "h")
 MATRIX_AXES = 2  # of the weights that make a block more than its attention: those of norms have one
@@ -95,6 +96,8 @@ class ModuleIndex:
         self.modules: Mapping[str, nn.Module] = dict(model.named_modules())
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
         self._blocks: dict[tuple[str, type[nn.Module]], Block] = {}
+        self._own_numbers: dict[str, int | None] = {}
+        self._alike: dict[tuple[str, int, type[nn.Module]], list[tuple[int, ...]]] = {}
 
     def holds(self, module: nn.Module) -> bool:
         """Whether the module is one of the model's."""
@@ -151,6 +154,11 @@ class ModuleIndex:
 
     def _number(self, path: str) -> int | None:
         """The number in the last name of a path, from 0: of a list, or of siblings that differ in it alone."""
+        if path not in self._own_numbers:
+            self._own_numbers[path] = self._number_in(path)
+        return self._own_numbers[path]
+
+    def _number_in(self, path: str) -> int | None:
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
             return int(name)
@@ -178,23 +186,28 @@ class ModuleIndex:
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
         """The number of a block: its own, or its place among its like where blocks stand in lists within lists."""
-        like = sorted(self._numbers(other) for other in self.modules if self._is_like(other, path, attention))
         own = self._numbers(path)
+        like = self._numbers_alike(path, len(own), attention)
         varying = [level for level, number in enumerate(own) if any(numbers[level] != number for numbers in like)]
         if len(varying) > 1:
             return like.index(own)
         return own[varying[0] if varying else -1]
 
+    def _numbers_alike(self, path: str, levels: int, attention: type[nn.Module]) -> list[tuple[int, ...]]:
+        """The numbers of the blocks whose paths differ in them alone, and that hold the same attention."""
+        key = (NUMBERS.sub("#", path), levels, attention)
+        if key not in self._alike:
+            alike = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
+            found = (self._numbers(other) for other in alike if self._holds(other, attention))
+            self._alike[key] = sorted(numbers for numbers in found if len(numbers) == levels)
+        return self._alike[key]
+
+    def _holds(self, path: str, attention: type[nn.Module]) -> bool:
+        return any(type(module) is attention for module in self.modules[path].modules())
+
     def _numbers(self, path: str) -> tuple[int, ...]:
         found = (self._number(prefix) for prefix in prefixes(path))
         return tuple(number for number in found if number is not None)
-
-    def _is_like(self, path: str, block: str, attention: type[nn.Module]) -> bool:
-        """Whether a path differs from that of a block in numbers alone, and holds the same attention."""
-        if re.sub(r"\d+", "#", path) != re.sub(r"\d+", "#", block):
-            return False
-        same = len(self._numbers(path)) == len(self._numbers(block))
-        return same and any(type(module) is attention for module in self.modules[path].modules())
 
 
 class LayerNumbering:

@@ -64,13 +64,15 @@ class TokenPlaces:
         return origin
 
     def follows(self, name: str) -> bool:
-        """Whether it looks at a function of this name now; what torch compiles is not to be followed."""
-        return self.is_active and name in FOLLOWED and not torch.compiler.is_compiling()
+        """Whether it looks at a function of this name now."""
+        return self.is_active and name in FOLLOWED
 
-    def follow(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> None:
+    def follow(
+        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
         """Notes the origin of what a function returned."""
         try:
-            self._note(getattr(func, "__name__", "").partition(".")[0], func, args, kwargs, result)
+            self._note(name, func, args, kwargs, result)
         except Exception:  # an argument that no number of a token can take: the model runs on, and places are unknown
             self.stop()
 

@@ -6,8 +6,8 @@ is found in the flow of data from one function to the next.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from attnviz.capture.arguments import (
     fused_layer_call,
 )
 from attnviz.capture.calls import AttentionCall
-from attnviz.capture.dataflow import DECIDING, Candidate, DataFlow, Scores, Use
+from attnviz.capture.dataflow import Candidate, DataFlow, Scores, Use
 from attnviz.capture.layout import layout_of_use
 from attnviz.capture.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
 from attnviz.capture.readable import apart_from_the_run, why_unreadable
@@ -77,11 +77,11 @@ class AttentionListener(Protocol):
         """Receives what went wrong while a call was looked at, for the end of the block: the run goes on."""
 
 
-@dataclass(frozen=True, eq=False)
-class TorchCall:
+class TorchCall(NamedTuple):
     """A function of torch that was called and has returned.
 
     Attributes:
+        name: of the function, without that of an operator's overload: an exported module calls ``matmul.default``.
         func: the function.
         args: its arguments.
         kwargs: those given by name.
@@ -90,17 +90,13 @@ class TorchCall:
         overwritten: a copy of a softmax's input, where its output is written over that.
     """
 
+    name: str
     func: Callable[..., Any]
     args: Arguments
     kwargs: Keywords
     result: Any
     logsumexp: Tensor | None = None
     overwritten: Tensor | None = None
-
-    @property
-    def name(self) -> str:
-        """The function's name, without that of an operator's overload: an exported module calls ``matmul.default``."""
-        return getattr(self.func, "__name__", "").partition(".")[0]
 
 
 class Observer:
@@ -132,14 +128,12 @@ class Observer:
     def see(self, call: TorchCall) -> None:
         """Looks at a call."""
         handler = HANDLERS.get(call.name)
-        if torch.compiler.is_compiling() and handler is None and call.name not in DECIDING:
-            return  # what surrounds attention stays compiled
         if handler is not None or self.places.follows(call.name):
             with self.looking():
                 if handler is not None:
                     handler(self, call)
                 else:
-                    self.places.follow(call.func, call.args, call.kwargs, call.result)
+                    self.places.follow(call.name, call.func, call.args, call.kwargs, call.result)
         try:
             with torch._C.DisableTorchFunction():
                 self.flow.see(call.name, call.args, call.kwargs, call.result, call.overwritten)
