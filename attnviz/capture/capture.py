@@ -10,6 +10,7 @@ from torch import nn
 
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.captured_call import CapturedCall, capture_call
+from attnviz.capture.chunks import Chunks
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.readable import apart_from_the_run
@@ -17,7 +18,7 @@ from attnviz.capture.runs import RunCounter
 from attnviz.capture.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
 from attnviz.capture.texts import TextCollector
 from attnviz.capture.token_places import TokenPlaces
-from attnviz.capture.torch_functions import BuildCall, Observer, StopForward
+from attnviz.capture.torch_functions import Observer, SeenCall, StopForward
 from attnviz.capture.windows import placed
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
@@ -51,11 +52,12 @@ class Capture:
         self.map_shapes: dict[str, set[tuple[int, ...]]] = {}
         self.others: dict[tuple[str, bool], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
+        self.chunks: Chunks | None = None
 
-    def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
+    def on_attention(self, call: SeenCall) -> None:
         """Numbers a call, and keeps its maps where it was chosen."""
         with self.lock:
-            self._on_attention(caller, build, shape, single)
+            self._on_attention(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
         """Keeps what is no map of queries and keys, once a module."""
@@ -91,17 +93,48 @@ class Capture:
         """Whether the model, or a part of it that attends, was called."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
-    def _on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
+    def _on_attention(self, seen: SeenCall) -> None:
+        part = seen.caller.part
         self.runs.note_attention()
-        self.parts.add(caller.part)
-        if self.failure is not None or self.options.attention not in (None, caller.part):
+        self.parts.add(part)
+        if self.failure is not None or self.options.attention not in (None, part):
             return
-        site = self.numbering.number(caller, single)
+        with _without_autocast():
+            if not self._goes_on(seen):
+                self._begin(seen)
+
+    def _begin(self, seen: SeenCall) -> None:
+        """Numbers a call, and keeps it, or waits for the further chunks of its queries."""
+        site = self.numbering.number(seen.caller, seen.single, seen.queries.depth)
         self.head_counts.setdefault(site, 0)
-        if self.options.is_chosen(site.layer):
-            with _without_autocast():
-                self._keep(site, build(), shape)
-        self._stop_after(site)
+        chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
+        call = seen.build() if chosen or any(piece.is_first for piece in pieces) else None
+        self.chunks = None if call is None else Chunks.begun(site, call, pieces, seen.shape)
+        if self.chunks is None:
+            if chosen:
+                self._keep(site, call, seen.shape)
+            self._stop_after(site)
+
+    def _goes_on(self, seen: SeenCall) -> bool:
+        """Adds a call to the chunks before it, if it is the next of them; else they are all that there are."""
+        chunks, pieces = self.chunks, seen.queries.pieces
+        if chunks is None:
+            return False
+        call = seen.build() if chunks.site.module == seen.caller.name and chunks.may_take(pieces) else None
+        goes_on = call is not None and chunks.take(call, pieces)
+        if chunks.is_complete or not goes_on:
+            self._end_chunks()
+        return goes_on
+
+    def _end_chunks(self) -> None:
+        """Keeps what chunks of queries make together."""
+        chunks, self.chunks = self.chunks, None
+        if chunks is None:
+            return
+        if self.options.is_chosen(chunks.site.layer):
+            self._keep(chunks.site, chunks.joined(), chunks.shape)
+        if chunks.is_complete:
+            self._stop_after(chunks.site)
 
     def recording(self) -> Recording:
         """All that was kept.
@@ -113,6 +146,7 @@ class Capture:
         if self.failure is not None:
             raise self.failure
         with apart_from_the_run():
+            self._end_chunks()
             self.texts.add(self.calls)
             return ForwardPass(
                 self.model,
@@ -129,6 +163,7 @@ class Capture:
         """Puts away the calls of a forward pass where another begins: its layers are numbered anew."""
         with apart_from_the_run():
             self.observer.flush()
+            self._end_chunks()
             self.texts.add(self.calls)
         self.calls, self.numbering = [], LayerNumbering(self.modules)
         self.map_shapes.clear()

@@ -33,6 +33,7 @@ from attnviz.capture.axes import (
     unknown_axes,
     without_marks,
 )
+from attnviz.capture.lineage import NOTHING, Lineage, cut_axis, merged, piece_along
 from attnviz.capture.products import Contraction, contraction, elementwise_sum
 from attnviz.capture.sites import CallingModule
 
@@ -54,6 +55,7 @@ FILLED = (
     "rand_like",
     "randn_like",
 )
+FUSED = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")  # kernels that compute more than attention
 Stage = Literal["maximum", "shifted", "powers", "sum", "log", "logsumexp"]
 Normaliser = Literal["softmax", "sigmoid"]
 
@@ -67,10 +69,10 @@ class Scores:
         axes: of its result, with a mark for every part.
         left: the marks of the axes that only the first operand has.
         right: the same of the second.
-        over_features: whether it sums over features, as far as is known.
+        over_features: whether it is known to sum over features.
         projected: whether both operands are known to be projections.
-        left_roots: which inputs the first operand was computed from, a bit each.
-        right_roots: the same of the second.
+        left_lineage: what the first operand was computed from.
+        right_lineage: the same of the second.
     """
 
     product: Contraction | None
@@ -79,13 +81,14 @@ class Scores:
     right: frozenset[int]
     over_features: bool
     projected: bool
-    left_roots: int
-    right_roots: int
+    left_lineage: Lineage
+    right_lineage: Lineage
 
     @property
     def kind_is_cross(self) -> bool:
         """Whether both operands are projections, and of inputs of which none is the same."""
-        return self.projected and bool(self.left_roots and self.right_roots) and not self.left_roots & self.right_roots
+        left, right = self.left_lineage.roots, self.right_lineage.roots
+        return self.projected and bool(left and right) and not left & right
 
     def by_keys(self, key_marks: set[int]) -> "Scores":
         """The same with the operand that has these marks second."""
@@ -98,8 +101,8 @@ class Scores:
             self.left,
             self.over_features,
             self.projected,
-            self.right_roots,
-            self.left_roots,
+            self.right_lineage,
+            self.left_lineage,
         )
 
 
@@ -117,6 +120,8 @@ class Candidate:
         scores: where they come from; ``None`` where that is no product.
         paired: whether they were computed from pairs of tokens in another way, such as a sum of two tensors.
         unseen: whether it is not known how they were computed.
+        shape: of the result.
+        lineage: what it was computed from.
         normaliser: what normalised them.
         literal: whether a function of torch did, or several that must be checked to be one.
         used: whether it has been reported.
@@ -132,6 +137,7 @@ class Candidate:
     paired: bool
     unseen: bool
     shape: torch.Size
+    lineage: Lineage
     normaliser: Normaliser = "softmax"
     literal: bool = True
     used: bool = False
@@ -181,7 +187,7 @@ class Node:
 
     Attributes:
         axes: what its axes stand for.
-        roots: the inputs that it was computed from, a bit each.
+        lineage: what it was computed from.
         constant: whether it was computed from parameters and buffers alone, without a product.
         fresh: whether it was first seen as an operand, so that its axes have not been split.
         paired: whether it was computed from pairs of tokens.
@@ -192,7 +198,7 @@ class Node:
     """
 
     axes: Axes
-    roots: int = 0
+    lineage: Lineage = NOTHING
     constant: bool = False
     fresh: bool = False
     paired: bool = False
@@ -267,6 +273,9 @@ class DataFlow:
         for output in _tensors((result,)):
             if self._is_new(output, inputs):
                 self._follow(name, inputs, output, args, kwargs)
+                if name in FUSED:
+                    node = self.node(output)
+                    node.lineage = node.lineage.attended
         return None
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
@@ -283,9 +292,14 @@ class DataFlow:
         held = next((each for each in self.unused() if each.after is not None and _is_view(each.after, tensor)), None)
         if held is not None and held.after is not None:  # a view of weights that was made out of sight
             axes = rearranged(held.axes, held.after.stride(), tensor.shape, tensor.stride())
-            node = Node(axes, self.node(held.after).roots, weights=(held,))
+            node = Node(axes, self.node(held.after).lineage, weights=(held,))
         else:
-            node = Node(unknown_axes(tensor.shape), 0 if constant else 1 << next(self.roots), constant, fresh=True)
+            node = Node(
+                unknown_axes(tensor.shape),
+                NOTHING if constant else Lineage(1 << next(self.roots)),
+                constant,
+                fresh=True,
+            )
         self._keep(tensor, node)
         return node
 
@@ -297,9 +311,9 @@ class DataFlow:
         """Follows a function that computes attention, ``(..., tokens, features)``."""
         query, value = self.node(queries), self.node(values)
         if result.dim() != queries.dim():
-            return self._keep(result, Node(unknown_axes(result.shape), query.roots))
+            return self._keep(result, Node(unknown_axes(result.shape), query.lineage.attended))
         axes = (*query.axes[:-1], resized(value.axes[-1], result.shape[-1]))
-        return self._keep(result, Node(tuple(map(without_marks, axes)), query.roots))
+        return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.attended))
 
     def _keep(self, tensor: Tensor, node: Node) -> None:
         known = _Known(tensor, self._forget)
@@ -313,7 +327,8 @@ class DataFlow:
     def _written(self, target: Tensor, value: object) -> None:
         """Numbers written into a tensor."""
         if isinstance(value, Tensor):
-            self.node(target).roots |= self.node(value).roots
+            node = self.node(target)
+            node.lineage = merged((node.lineage, self.node(value).lineage))
 
     def _normalised(
         self, before: Tensor, after: Tensor, axis: int | None, name: str, overwritten: Tensor | None
@@ -333,7 +348,7 @@ class DataFlow:
     ) -> None:
         caller, axis = self.running(), axis % before.dim()
         axes = tuple(self._marked(each) for each in node.axes)
-        result = Node(axes, node.roots, paired=node.paired)
+        result = Node(axes, node.lineage, paired=node.paired)
         self._keep(after, result)
         if caller is None:
             return
@@ -354,6 +369,7 @@ class DataFlow:
             paired=node.paired,
             unseen=node.fresh or node.constant,
             shape=after.shape,
+            lineage=node.lineage,
             normaliser=normaliser,
             literal=literal,
         )
@@ -392,13 +408,13 @@ class DataFlow:
         self, name: str, product: Contraction, left: Node, right: Node, result: Tensor, uses: Sequence[Use]
     ) -> Node:
         kept = right.weights or (right.scores is not None and _is_alive(right.scores, right.axes))
-        is_linear = (right.constant and not left.constant) or (name == "linear" and not right.roots)
+        is_linear = (right.constant and not left.constant) or (name == "linear" and not right.lineage.roots)
         is_linear = is_linear or (left.constant and not right.constant and bool(kept))
         if uses:
             axes = tuple(map(without_marks, _axes_of(product, left, right, result)))
             scores = uses[0].candidate.scores
-            roots = scores.left_roots if scores is not None else left.roots | right.roots
-            return Node(axes, roots)
+            queries = scores.left_lineage if scores is not None else merged((left.lineage, right.lineage))
+            return Node(axes, queries.attended)
         if is_linear:
             return self._projected(name, product, left, right, result)
         return self._scored(product, left, right, result)
@@ -422,7 +438,8 @@ class DataFlow:
                 tuple(part if letter not in product.left_letters else _shared(part, left.fresh) for part in axis)
                 for letter, axis in zip(product.letters, found, strict=True)
             )
-        return Node(found, left.roots | right.roots, paired=left.paired, scores=scores, weights=weights)
+        lineage = merged((left.lineage, right.lineage))
+        return Node(found, lineage, paired=left.paired, scores=scores, weights=weights)
 
     def _scored(self, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
         """The product of two tensors that both depend on the input."""
@@ -444,12 +461,12 @@ class DataFlow:
             found,
             frozenset(only[True]),
             frozenset(only[False]),
-            any(is_all(axis, FEATURES) for axis in features) or not any(is_all(axis, TOKENS) for axis in features),
+            any(is_all(axis, FEATURES) for axis in features),
             all(is_all(axis, FEATURES) for axis in features),
-            left.roots,
-            right.roots,
+            left.lineage,
+            right.lineage,
         )
-        return Node(found, left.roots | right.roots, scores=scores)
+        return Node(found, merged((left.lineage, right.lineage)), scores=scores)
 
     def _broadcast_product(self, summed: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
         """The product of which this is the sum, where its operands were multiplied by broadcasting."""
@@ -460,7 +477,16 @@ class DataFlow:
         axes = [dims] if isinstance(dims, int) else list(dims)
         keep = bool(kwargs.get("keepdim", args[2] if len(args) > 2 else False))
         product = elementwise_sum(*factors, axes, keep)
-        return product if product is not None and _has_own_axes(product) else None
+        return product if self._has_own_axes(product) else None
+
+    def _has_own_axes(self, product: Contraction) -> bool:
+        """Whether an operand has an axis that the other lacks, weights aside: else it scales or hides numbers."""
+        left, right = (
+            {letter for letter, size in zip(letters, tensor.shape, strict=True) if size > 1}
+            for letters, tensor in ((product.left_letters, product.left), (product.right_letters, product.right))
+        )
+        of_left, of_right = (any(not held.used for held in self.node(each).weights) for each in product[:2])
+        return bool((left - right and not of_left) or (right - left and not of_right))
 
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
@@ -473,9 +499,7 @@ class DataFlow:
         if name == "embedding":
             return self._embedded(nodes, inputs, result)
         axes = _axes_after(name, inputs, nodes, result, args, kwargs)
-        roots, labels = 0, labels_in(axes)
-        for node in nodes:
-            roots |= node.roots
+        labels = labels_in(axes)
         paired = any(node.paired for node in nodes) or _pairs(name, inputs, nodes)
         scores = next((n.scores for n in nodes if n.scores is not None and _is_alive(n.scores, axes)), None)
         weights = tuple(
@@ -486,7 +510,8 @@ class DataFlow:
                 if not each.used and (not each.key_marks or each.key_marks & labels)
             )
         )
-        node = Node(axes, roots, all(n.constant for n in nodes), paired=paired, scores=scores, weights=weights)
+        constant, lineage = all(n.constant for n in nodes), _lineage_after(inputs, nodes, result)
+        node = Node(axes, lineage, constant, paired=paired, scores=scores, weights=weights)
         self._keep(result, node)
         if name in ("mul", "multiply", "mul_", "__mul__", "__rmul__") and len(inputs) == 2:
             one, other = inputs
@@ -498,7 +523,7 @@ class DataFlow:
         """Rows of a table: the axes of their numbers are tokens."""
         ids = next((node for node, each in zip(nodes, inputs, strict=True) if not each.is_floating_point()), nodes[0])
         axes = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
-        self._keep(result, Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.roots, ids.constant))
+        self._keep(result, Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant))
 
     def _follow_steps(
         self,
@@ -547,15 +572,6 @@ def _completes(powers: Steps, divisor: Steps) -> bool:
     """Whether powers are divided by their own sum."""
     same = powers.before is divisor.before and divisor.axis is not None
     return same and (powers.stage, divisor.stage) == ("powers", "sum")
-
-
-def _has_own_axes(product: Contraction) -> bool:
-    """Whether each operand has an axis that the other lacks: else the sum is one of masked or scaled numbers."""
-    left, right = (
-        {letter for letter, size in zip(letters, tensor.shape, strict=True) if size > 1}
-        for letters, tensor in ((product.left_letters, product.left), (product.right_letters, product.right))
-    )
-    return bool(left - right and right - left)
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
@@ -643,6 +659,15 @@ def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> bool:
     if len(moving) < 2 or not (name in JOINING or "add" in name or "sub" in name):
         return False
     return name in JOINING or any(each.shape != moving[0].shape for each in moving[1:])
+
+
+def _lineage_after(inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Lineage:
+    """What a result was computed from: what its inputs were, or a piece of its one input."""
+    lineage = merged([node.lineage for node in nodes])
+    axis = cut_axis(inputs[0], result) if len(inputs) == 1 and _is_view(inputs[0], result) else None
+    if axis is None or is_all(nodes[0].axes[axis], FEATURES):
+        return lineage
+    return lineage.part(piece_along(inputs[0], result, axis))
 
 
 def _axes_after(

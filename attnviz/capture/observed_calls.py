@@ -185,7 +185,8 @@ def kernel_layouts(flow: DataFlow, given: dict[str, Any], heads: int | None) -> 
 def comes_from_elsewhere(queries: Node, keys: Node) -> bool:
     """Whether keys are projected from inputs that the queries were not computed from."""
     projected = all(_ends_in_features(node.axes) for node in (queries, keys))
-    return projected and bool(queries.roots and keys.roots) and not queries.roots & keys.roots
+    left, right = queries.lineage.roots, keys.lineage.roots
+    return projected and bool(left and right) and not left & right
 
 
 def _ends_in_features(axes: Axes) -> bool:

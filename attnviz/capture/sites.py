@@ -8,7 +8,7 @@ again is the next layer; a stack of blocks that runs again reads another text.
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -223,6 +223,7 @@ class LayerNumbering:
         self.calls: Counter[tuple[object, ...]] = Counter()
         self.layers: dict[tuple[object, ...], int] = {}
         self.last: dict[tuple[object, ...], int] = {}
+        self.depths: dict[str, int] = {}
 
     def start(self, module: nn.Module) -> None:
         """Notes that a module begins to run."""
@@ -230,19 +231,27 @@ class LayerNumbering:
         if name:
             self.started[name] += 1
 
-    def number(self, caller: CallingModule, single: bool) -> CallSite:
-        """The site of the next call of this module; ``single`` says that the call has no axis of heads."""
+    def number(self, caller: CallingModule, single: bool, depth: int = 0) -> CallSite:
+        """The site of the next call of a module.
+
+        Args:
+            caller: the module.
+            single: whether the call has no axis of heads.
+            depth: how many attention calls follow each other on the way to its queries.
+        """
         alone = SINGLE_HEAD_NAME.match(caller.name) if single else None
         path = caller.name if alone is None else alone[1]
         block = self.modules.block_of(path, type(caller.module))
-        again = next((prefix for prefix in prefixes(block.path) if self.started[prefix] > 1), "")
-        reads_again = block.path.startswith(f"{again}.") and not self.modules.is_numbered(again) if again else False
-        run = self.started[again] - 1 if reads_again else 0
-        times = tuple(self.started[prefix] for prefix in prefixes(block.path))
+        deeper = depth > self.depths.setdefault(caller.name, depth)
+        ways = prefixes(self._running_part(block.path, caller.name) if deeper else block.path)
+        again = next((prefix for prefix in ways if self.started[prefix] > 1), "")
+        reads_again = not deeper and block.path.startswith(f"{again}.") and not self.modules.is_numbered(again)
+        run = self.started[again] - 1 if again and reads_again else 0
+        times = self._times(ways)
         call = self.calls[caller.name, times]
         self.calls[caller.name, times] += 1
         return CallSite(
-            layer=self._layer(block, (block.stack, caller.part, run)),
+            layer=self._layer(block, (block.stack, caller.part, run), times),
             head=None if alone is None else int(alone[2]),
             module=caller.name,
             kind="cross" if caller.cross else "self",
@@ -253,9 +262,17 @@ class LayerNumbering:
             again=again,
         )
 
-    def _layer(self, block: Block, stack: tuple[object, ...]) -> int:
+    def _running_part(self, block: str, path: str) -> str:
+        """The block, or where nothing calls that itself, the outermost part of it on the way to a module that is."""
+        ways = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
+        return next((prefix for prefix in ways if self.started[prefix]), block)
+
+    def _times(self, ways: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        """How often modules began that did so more than once."""
+        return tuple((prefix, self.started[prefix]) for prefix in ways if self.started[prefix] > 1)
+
+    def _layer(self, block: Block, stack: tuple[object, ...], times: tuple[tuple[str, int], ...]) -> int:
         """The number of the block; of one that has none or runs again, the next in the stack."""
-        times = tuple(self.started[prefix] for prefix in prefixes(block.path))
         key = (*stack, block.path, times)
         if key not in self.layers:
             following = self.last.get(stack, -1) + 1

@@ -7,6 +7,7 @@ is found in the flow of data from one function to the next.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -23,6 +24,7 @@ from attnviz.capture.arguments import (
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.dataflow import Candidate, DataFlow, Scores, Use
 from attnviz.capture.layout import layout_of_use
+from attnviz.capture.lineage import NOTHING, Lineage
 from attnviz.capture.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
 from attnviz.capture.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.sites import CallingModule, ModuleIndex
@@ -47,18 +49,29 @@ class StopForward(BaseException):
         self.listener = listener
 
 
+class SeenCall(NamedTuple):
+    """An attention call of a running model, not looked at yet.
+
+    Attributes:
+        caller: the module that made it.
+        build: computes the call, ``None`` where it is no softmax over queries x keys; used for chosen layers alone.
+        shape: of the queries or the weights, for messages.
+        single: whether it has no axis of heads.
+        queries: what its queries were computed from.
+    """
+
+    caller: CallingModule
+    build: BuildCall
+    shape: torch.Size
+    single: bool = False
+    queries: Lineage = NOTHING
+
+
 class AttentionListener(Protocol):
     """Receives the attention calls of a forward pass."""
 
-    def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
-        """Receives one call.
-
-        Args:
-            caller: the module that made it.
-            build: computes the call, ``None`` where it is no softmax over queries x keys; used for chosen layers alone.
-            shape: of the queries or the weights, for messages.
-            single: whether it has no axis of heads.
-        """
+    def on_attention(self, call: SeenCall) -> None:
+        """Receives one call."""
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
         """Receives what is no map of queries and keys.
@@ -177,7 +190,10 @@ class Observer:
             self.listener.on_other(caller, candidate.shape, "", True)
             return
         self._find_windows_of(candidate.scores)
-        self._report(caller, lambda: use_call(use, layout), candidate.shape, layout.is_single)
+        queries = candidate.lineage if candidate.scores is None else candidate.scores.left_lineage
+        self.listener.on_attention(
+            SeenCall(caller, partial(use_call, use, layout), candidate.shape, layout.is_single, queries)
+        )
 
     def _kind_by_flow(self, candidate: Candidate) -> CallingModule:
         elsewhere = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
@@ -195,30 +211,34 @@ class Observer:
         self._find_windows(queries, given["key"])
         layouts = kernel_layouts(self.flow, given, self.modules.head_count(caller))
         single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)
-        self._report(caller, lambda: kernel_call(given, output, logsumexp, layouts), queries.shape, single)
+        build = partial(kernel_call, given, output, logsumexp, layouts)
+        self.listener.on_attention(SeenCall(caller, build, queries.shape, single, nodes[0].lineage))
 
     def on_fused_layer(self, call: TorchCall) -> None:
         """An encoder layer in one kernel: its attention is computed again from its input and weights."""
         given = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
-        self._report_fused(self.modules.running(cross=False), lambda: fused_layer_call(given, call.result), given)
+        self._report_fused(
+            self.modules.running(cross=False), partial(fused_layer_call, given, call.result), given, "src"
+        )
 
     def on_fused_attention(self, call: TorchCall) -> None:
         """``nn.MultiheadAttention`` in one kernel."""
         given = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
         caller = self.modules.running(cross=self.is_elsewhere(given["query"], given["key"]))
-        self._report_fused(caller, lambda: fused_attention_call(given, call.result), given)
+        self._report_fused(caller, partial(fused_attention_call, given, call.result), given, "query")
 
-    def _report_fused(self, caller: CallingModule | None, build: BuildCall, given: Keywords) -> None:
+    def _report_fused(self, caller: CallingModule | None, build: BuildCall, given: Keywords, queries: str) -> None:
         """Reports a fused kernel; of nested tensors it takes, unlike others, those of texts one after the other."""
         plain = [value for value in given.values() if not (type(value) is Tensor and value.is_nested)]
         if caller is not None and not self._is_unreadable(caller, *plain):
-            self._report(caller, build, given["qkv_weight"].shape)
+            lineage = NOTHING if given[queries].is_nested else self.flow.node(given[queries]).lineage
+            self.listener.on_attention(SeenCall(caller, build, given["qkv_weight"].shape, queries=lineage))
 
     def is_elsewhere(self, queries: Tensor, keys: Tensor) -> bool:
         """Whether keys are of another text than queries, of which both are known before they are projected."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
-        from_queries, from_keys = (self.flow.node(each).roots for each in (queries, keys))
+        from_queries, from_keys = (self.flow.node(each).lineage.roots for each in (queries, keys))
         return not from_queries & from_keys
 
     def _find_windows_of(self, scores: Scores | None) -> None:
@@ -245,10 +265,6 @@ class Observer:
         if reason is not None:
             self.listener.on_unreadable(caller, reason)
         return reason is not None
-
-    def _report(self, caller: CallingModule | None, build: BuildCall, shape: torch.Size, single: bool = False) -> None:
-        if caller is not None:
-            self.listener.on_attention(caller, build, shape, single)
 
 
 HANDLERS: dict[str, Callable[[Observer, TorchCall], None]] = {

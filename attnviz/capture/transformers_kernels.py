@@ -15,9 +15,8 @@ from attnviz.capture.observing_mode import observers
 from attnviz.capture.patches import Patch
 from attnviz.capture.readable import why_unreadable
 from attnviz.capture.sites import CallingModule
-from attnviz.capture.torch_functions import AttentionListener, BuildCall, Observer
+from attnviz.capture.torch_functions import AttentionListener, BuildCall, Observer, SeenCall
 
-VisibleCall = tuple[CallingModule, BuildCall, torch.Size, bool]
 VISIBLE_TO_TORCH = "sdpa"  # the implementation of which torch's mode sees all arguments
 
 
@@ -84,17 +83,18 @@ def _observed_call(
     for observer, calls in seen:
         with observer.looking():
             if len(calls) == 1:
-                caller, build_visible, shape, single = calls[0]
-                observer.listener.on_attention(caller, partial(_with_factors, build_visible, build), shape, single)
+                observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
             elif reason := why_unreadable(queries, keys, values, mask):
                 observer.listener.on_unreadable(observer.modules.describe(module), reason)
             else:
-                observer.listener.on_attention(observer.modules.describe(module), build, queries.shape, False)
+                lineage = observer.flow.node(queries).lineage
+                call = SeenCall(observer.modules.describe(module), build, queries.shape, queries=lineage)
+                observer.listener.on_attention(call)
     return result
 
 
 @contextmanager
-def _collected(observer: Observer) -> Iterator[list[VisibleCall]]:
+def _collected(observer: Observer) -> Iterator[list[SeenCall]]:
     """The calls that the observer sees in the block, which are not reported yet."""
     visible = _VisibleCalls(observer.listener)
     observer.listener = visible
@@ -121,10 +121,10 @@ class _VisibleCalls:
 
     def __init__(self, listener: AttentionListener) -> None:
         self.listener = listener
-        self.calls: list[VisibleCall] = []
+        self.calls: list[SeenCall] = []
 
-    def on_attention(self, caller: CallingModule, build: BuildCall, shape: torch.Size, single: bool) -> None:
-        self.calls.append((caller, build, shape, single))
+    def on_attention(self, call: SeenCall) -> None:
+        self.calls.append(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
         """What the kernel computes on its way is not told."""

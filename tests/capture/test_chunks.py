@@ -1,0 +1,142 @@
+"""Chunks of the queries of one call: together they are the map that the call in one piece has."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import attnviz
+from attnviz.maps.layer_maps import cell_maps
+
+TOKENS, HEADS, FEATURES, BATCH = 7, 3, 4, 2
+SIZE = 3  # queries of a chunk: 3, 3 and 1
+
+
+def by_hand(queries: Tensor, keys: Tensor, values: Tensor, first: int) -> Tensor:
+    scores = queries @ keys.transpose(-1, -2) / FEATURES**0.5
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(first + 1)
+    weights: Tensor = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+    return weights @ values
+
+
+def by_kernel(queries: Tensor, keys: Tensor, values: Tensor, first: int) -> Tensor:
+    mask = torch.ones(queries.shape[2], keys.shape[2], dtype=torch.bool).tril(first)
+    return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+
+def by_kernel_with_numbers(queries: Tensor, keys: Tensor, values: Tensor, first: int) -> Tensor:
+    shown = torch.ones(queries.shape[2], keys.shape[2], dtype=torch.bool).tril(first)
+    mask = torch.zeros(shown.shape).masked_fill(~shown, float("-inf"))
+    return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+
+class Chunked(nn.Module):
+    """Causal self-attention, so many queries at once; with ``looks_back`` over no more keys than these see."""
+
+    def __init__(self, size: int, attend: object = by_hand, looks_back: bool = False) -> None:
+        super().__init__()
+        self.num_heads, self.size, self.attend, self.looks_back = HEADS, size, attend, looks_back
+        self.project = nn.Linear(HEADS * FEATURES, 3 * HEADS * FEATURES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.project(x).view(len(x), -1, 3, HEADS, FEATURES).permute(2, 0, 3, 1, 4)
+        queries, keys, values = parts.unbind(0)
+        rows = []
+        for number, chunk in enumerate(torch.split(queries, self.size, dim=2)):
+            first = number * self.size
+            seen = slice(0, first + chunk.shape[2]) if self.looks_back else slice(None)
+            rows.append(self.attend(chunk, keys[:, :, seen], values[:, :, seen], first))  # type: ignore[operator]
+        return torch.cat(rows, 2).transpose(1, 2).flatten(2)
+
+
+class Layers(nn.Module):
+    def __init__(self, **given: object) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Chunked(**given) for _ in range(2))  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def recorded(stop: bool = False, layers: list[int] | None = None, **given: object) -> attnviz.Recording:
+    torch.manual_seed(0)
+    model = Layers(**given)
+    torch.manual_seed(1)
+    with torch.no_grad(), attnviz.record(model, layers=layers, stop=stop) as recording:
+        model(torch.randn(BATCH, TOKENS, HEADS * FEATURES))
+    return recording
+
+
+@pytest.mark.parametrize("attend", [by_hand, by_kernel, by_kernel_with_numbers])
+@pytest.mark.parametrize("looks_back", [False, True])
+def test_chunks_are_the_map_of_the_whole_call(attend: object, looks_back: bool) -> None:
+    whole, chunked = (
+        recorded(size=size, attend=attend, looks_back=looks_back and size == SIZE) for size in (TOKENS, SIZE)
+    )
+    assert len(chunked.maps) == len(whole.maps) == 2 * BATCH
+    for ours, expected in zip(chunked.maps, whole.maps, strict=True):
+        one, other = (
+            cell_maps(maps).window((0, 1, 2), slice(0, TOKENS), slice(0, TOKENS)) for maps in (ours, expected)
+        )
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+        np.testing.assert_array_equal(one.visible, other.visible)
+        seen = np.broadcast_to(other.visible, other.scores.shape)
+        np.testing.assert_allclose(one.scores[seen], other.scores[seen], atol=1e-6)
+        assert ours.layer == expected.layer
+        assert ours.fidelity is not None
+        assert ours.fidelity < 1e-6
+
+
+def test_run_is_ended_after_the_last_chunk_and_not_before() -> None:
+    recording = recorded(size=SIZE, layers=[0], stop=True)
+    assert [len(maps.query_tokens) for maps in recording.maps] == [TOKENS] * BATCH
+
+
+def test_layers_that_were_not_chosen_do_not_count_their_chunks() -> None:
+    recording = recorded(size=SIZE, layers=[1])
+    assert {maps.module for maps in recording.maps} == {"layers.1"}
+    assert [len(maps.query_tokens) for maps in recording.maps] == [TOKENS] * BATCH
+
+
+class CallsInChunks(nn.Module):
+    """Calls its attention once for each of some queries and their keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor, rows: list[slice], keys: list[Tensor]) -> list[Tensor]:
+        return [self.attention(x[:, part], each, each)[0] for part, each in zip(rows, keys, strict=True)]
+
+
+def in_chunks(x: Tensor, rows: list[slice], keys: list[Tensor]) -> tuple[CallsInChunks, attnviz.Recording]:
+    torch.manual_seed(0)
+    model = CallsInChunks()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(x, rows, keys)
+    return model, recording
+
+
+def test_module_that_is_called_chunk_by_chunk_is_one_call() -> None:
+    x = torch.randn(1, 6, 8)
+    model, recording = in_chunks(x, [slice(0, 4), slice(4, 6)], [x, x])
+    with torch.no_grad():
+        expected = model.attention(x, x, x, average_attn_weights=False)[1]
+    (maps,) = recording.maps
+    weights = cell_maps(maps).window((0, 1), slice(0, 6), slice(0, 6)).weights
+    np.testing.assert_allclose(weights, expected[0], atol=1e-6)
+
+
+def test_part_of_the_queries_alone_is_shown_as_it_is() -> None:
+    x = torch.randn(1, 6, 8)
+    _, recording = in_chunks(x, [slice(0, 1)], [x])
+    assert [(len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps] == [(1, 6)]
+
+
+def test_chunks_over_other_keys_are_calls_of_their_own() -> None:
+    x, others = torch.randn(1, 6, 8), torch.randn(2, 1, 5, 8)
+    _, recording = in_chunks(x, [slice(0, 3), slice(3, 6)], list(others))
+    assert [len(maps.query_tokens) for maps in recording.maps] == [3, 3]
