@@ -33,12 +33,12 @@ from attnviz.cli.output import (
     deliver_file,
     explained_suffix,
     medium,
-    point_to_trained,
     print_path,
     reads_all,
     recording_path,
     refuse_output,
     remark,
+    say_next,
     write,
 )
 from attnviz.models.settings import ModelSettings
@@ -89,7 +89,7 @@ def show(
     )
     deliver(build_report(recording, drawn_on(options, output)), output)
     if recording.untrained and output.suffix is None:
-        point_to_trained()
+        say_next("heads that have learned: attnviz show --sample repeat --model trained")
 
 
 @command()
@@ -202,6 +202,8 @@ def explain(
     look = on_terminal(look) if output.suffix is None else look
     explanation = tell(numbers, number, step, room(suffix, look), look)
     deliver_file(output, partial(write_explanation, explanation, suffix))
+    if step is None and output.suffix is None:
+        say_next("one step alone: --step softmax; all of them as a page: -o notes.html")
 
 
 @command()
@@ -235,6 +237,7 @@ def samples() -> None:
         words = read_sample(name).split()
         start = " ".join(words)
         write(f"{name:12} {len(words):5} words  {start if len(start) <= 48 else start[:47] + '…'}\n".encode())
+    say_next("attnviz show --sample pronoun draws one of them")
 
 
 @command()

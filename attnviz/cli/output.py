@@ -156,10 +156,10 @@ def remark(line: str) -> None:
         print(f"attnviz: {message_line(line)}", file=sys.stderr)
 
 
-def point_to_trained() -> None:
-    """Says to somebody at a terminal, under a picture of random weights, where heads that have learned are seen."""
+def say_next(line: str) -> None:
+    """Says to somebody at a terminal, under an answer, what could be typed next."""
     if sys.stderr is not None and sys.stderr.isatty():
-        remark("heads that have learned: attnviz show --sample repeat --model trained; your own: --model FOLDER")
+        remark(line)
 
 
 def say_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -59,3 +59,25 @@ def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: 
     monkeypatch.setattr("typer.launch", lambda path: 1)
     attnviz.run("show", "a b", "-o", "x.svg", "--open")
     assert attnviz.err == "attnviz: nothing here opens 'x.svg'; it is written\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("show", "a b"), "attnviz show --sample repeat --model trained"),
+        (("samples",), "attnviz show --sample pronoun"),
+        (("explain", "a b"), "--step softmax; all of them as a page: -o notes.html"),
+    ],
+)
+def test_somebody_at_a_terminal_is_told_what_could_be_typed_next(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], says: str
+) -> None:
+    attnviz.run(*command)
+    assert attnviz.err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    attnviz.run(*command)
+    [line] = attnviz.err.splitlines()
+    assert says in line
+    assert len(line) <= 80
+    attnviz.run("show", "a b", "-o", "picture.svg")
+    assert attnviz.err == ""
