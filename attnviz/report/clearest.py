@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
+from typing import Literal, NamedTuple
 
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.recording import Recording
@@ -27,6 +27,7 @@ FIRST_TOKENS = (16, 12, 10, 8, 6)  # of a text that is a little too long for the
 MAX_CUT_TOKENS = 40  # of a text of which the first ones are drawn; a longer one is pooled
 POOLED_CELLS = (40, 32, 24, 16, 12)
 MIN_ROWS = 4
+OF_REPEATS = ("induction", "duplicate token")  # patterns that the first tokens of a text do not show
 LINES_A_GROUP = 3  # of heads of a layer, at least
 
 
@@ -54,7 +55,9 @@ def screenful(
             return report
     by_key = {head.key: head for head in heads}
     clearest = [by_key[one.head.key] for one in known.clearest if one.head.key in by_key]
-    drawn = (_report(recording, clearest, options, known, *size) for size in _sizes(_length(clearest[0])))
+    of_repeats = any(one.first.name in OF_REPEATS for one in known.clearest)
+    sizes = _sizes(_length(clearest[0]), options.medium.max_cells, of_repeats)
+    drawn = (_report(recording, clearest, options, known, size) for size in sizes)
     shorter = (each for report in drawn for each in (report, _without_checks(report, recording)))
     last = None
     for last in shorter:
@@ -66,32 +69,51 @@ def screenful(
 
 def _length(head: ChosenHead) -> int:
     """Tokens of the longer side."""
-    queries, keys = (len(range(span.start, span.stop)) for span in (head.queries, head.keys))
-    return max(queries, keys)
+    return max(_count(head.queries), _count(head.keys))
 
 
-def _sizes(length: int) -> Iterator[tuple[int, int]]:
-    """How many heads and how many rows of each to try, what tells most first."""
-    smaller = [rows for rows in (FIRST_TOKENS if length <= MAX_CUT_TOKENS else POOLED_CELLS) if rows < length]
-    whole = [length] if length <= MAX_CUT_TOKENS else []
-    yield from product((4, 3, 2), whole)
-    yield from ((heads, rows) for rows in smaller for heads in (4, 3))
-    yield from ((2, rows) for rows in smaller)
-    yield from ((1, rows) for rows in (*whole, *smaller, MIN_ROWS))
+class Size(NamedTuple):
+    """How much is drawn: so many heads, each with so many rows of a part, in cells with numbers or without."""
+
+    heads: int
+    rows: int
+    part: Literal["whole", "first tokens", "last queries"] = "whole"
+    numbers: bool = True
+
+
+def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Size]:
+    """What to try, what tells most first: whole maps with numbers, whole maps, parts or pooled ones.
+
+    Args:
+        length: tokens of the text.
+        room: cells of the widest map.
+        of_repeats: whether heads look at repeats, which the first tokens of a text do not have.
+    """
+    short = length <= MAX_CUT_TOKENS
+    smaller = [rows for rows in (FIRST_TOKENS if short else POOLED_CELLS) if rows < length]
+    yield from (Size(heads, length) for heads in (4, 3, 2) if short)
+    yield from (Size(heads, length, numbers=False) for heads in (4, 3) if length <= room)
+    if short and of_repeats:
+        yield from (Size(heads, rows, "last queries", numbers=False) for rows in smaller for heads in (4, 3, 2, 1))
+    part: Literal["first tokens", "whole"] = "first tokens" if short else "whole"
+    yield from (Size(heads, rows, part) for rows in smaller for heads in (4, 3))
+    yield from (Size(2, rows, part) for rows in smaller)
+    yield from (Size(1, rows, part) for rows in (*([length] if short else []), *smaller, MIN_ROWS))
 
 
 def _report(
-    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, known: HeadsKnown, count: int, rows: int
+    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, known: HeadsKnown, size: Size
 ) -> Heatmaps:
-    """So many of the clearest heads, each with so many of its first tokens, or pooled to so many cells."""
-    length, heads = _length(clearest[0]), clearest[:count]
-    if length <= MAX_CUT_TOKENS:
-        heads = [replace(head, queries=_first(head.queries, rows), keys=_first(head.keys, rows)) for head in heads]
-    panels = titled_panels(recording, heads, [PERCENT], with_cells(options, rows), known.notes)
+    """So many of the clearest heads, whole, in part, or pooled to so many cells."""
+    heads = [_part(head, size) for head in clearest[: size.heads]]
+    if size.part != "last queries":
+        options = with_cells(options, size.rows)
+    panels = titled_panels(recording, heads, [PERCENT], options, known.notes)
     colored = share_scales(panels, options.look)
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=colored,
+        numbers=size.numbers,
         caption=_caption(recording, heads, clearest, known),
         remarks=(
             f"--all draws every head, --heads {heads[0].name} one; attnviz heads lists what each does.",
@@ -105,8 +127,14 @@ def _report(
     )
 
 
-def _first(span: slice, count: int) -> slice:
-    return slice(span.start, min(span.stop, span.start + count))
+def _part(head: ChosenHead, size: Size) -> ChosenHead:
+    queries, keys, count = head.queries, head.keys, size.rows
+    if size.part == "last queries":
+        return replace(head, queries=slice(max(queries.start, queries.stop - count), queries.stop))
+    if size.part == "first tokens":
+        first = [slice(span.start, min(span.stop, span.start + count)) for span in (queries, keys)]
+        return replace(head, queries=first[0], keys=first[1])
+    return head
 
 
 def _without_checks(report: Heatmaps, recording: Recording) -> Heatmaps:
@@ -122,10 +150,12 @@ def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[Chose
     if _length(shown) < _length(whole):
         over = f"{which} over the first {_length(shown)} of {_length(whole)} tokens (rows: queries, columns: keys)"
     else:
-        queries, keys = (counted(span.stop - span.start, name) for span, name in _sides(shown))
+        queries, keys = counted(_count(shown.queries), "queries"), counted(_count(shown.keys), "keys")
+        if shown.queries != whole.queries:
+            queries = f"the last {_count(shown.queries)} of {counted(_count(whole.queries), 'queries')}"
         over = f"{which}, {queries} (rows) over {keys} (columns)"
     return f"{len(clearest)} heads of {model_name(recording)}: {known.summary}; {over}."
 
 
-def _sides(head: ChosenHead) -> tuple[tuple[slice, str], tuple[slice, str]]:
-    return (head.queries, "queries"), (head.keys, "keys")
+def _count(span: slice) -> int:
+    return len(range(span.start, span.stop))

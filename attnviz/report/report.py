@@ -71,8 +71,15 @@ class _Drawn(_Described):
 
 
 @final
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Heatmaps(_Drawn):
-    """Maps of coloured cells, with their tokens as labels."""
+    """Maps of coloured cells, with their tokens as labels.
+
+    Attributes:
+        numbers: whether a terminal may write numbers into the cells.
+    """
+
+    numbers: bool = True
 
 
 @final

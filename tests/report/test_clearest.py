@@ -97,6 +97,29 @@ def test_a_few_heads_that_the_screen_does_not_hold_are_the_clearest_too() -> Non
     assert len(clearest.panels) < 5
 
 
+def test_a_sentence_is_drawn_whole_in_colours_where_its_numbers_do_not_fit() -> None:
+    report = on_screen(many_heads())
+    assert isinstance(report, Heatmaps)
+    assert not report.numbers
+    assert report.panels[0].values.shape == (10, 10)
+    assert len(report.panels) >= 3
+    assert on_screen(many_heads("Life is short")).numbers  # type: ignore[union-attr]
+
+
+def test_a_head_that_looks_at_repeats_is_never_shown_by_the_first_tokens() -> None:
+    tokens = tokenize("one two three four five six seven eight nine ten " * 2)
+    after = np.eye(len(tokens), k=-9, dtype=np.float32)
+    after[:9, 0] = 1
+    for heads, shown in ((after, (12, 20)), (np.eye(len(tokens), k=-1, dtype=np.float32), (8, 8))):
+        maps = replace(random_maps(tokens, heads=30), weights=np.stack([heads] * 30))
+        look = Look(width=80, height=24)
+        report = build_report(
+            Recording(maps=(maps,), model="a model"), ReportOptions(look=look, medium=medium_of(".txt", look))
+        )
+        assert isinstance(report, Heatmaps)
+        assert report.panels[0].values.shape == shown
+
+
 def test_a_list_of_many_heads_shows_the_clearest_and_sums_up_the_rest() -> None:
     look = Look(width=80, height=24)
     options = ReportOptions(look=look, medium=medium_of(".txt", look))

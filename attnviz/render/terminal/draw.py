@@ -16,6 +16,7 @@ from attnviz.report.report import (
     DrawnReport,
     ExactNumbers,
     HeadList,
+    Heatmaps,
     NumberTables,
     Report,
     ShadedText,
@@ -68,7 +69,9 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
             yield from thumbnails(panels, look)
             reads_colors = True
         case _:
-            grid = choose_grid(panels, report.across, look, tables=isinstance(report, NumberTables))
+            numbers = not isinstance(report, Heatmaps) or report.numbers
+            tables = isinstance(report, NumberTables)
+            grid = choose_grid(panels, report.across, look, tables=tables, numbers=numbers)
             yield from map_bands(panels, grid, look)
             reads_colors = bool(look.colors) or not grid.numbers
     if reads_colors:

@@ -27,7 +27,9 @@ def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]
         yield []
 
 
-def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables: bool) -> CellGrid:
+def choose_grid(
+    panels: list[Panel], together: int | None, look: Look, *, tables: bool, numbers: bool = True
+) -> CellGrid:
     """The geometry in which the panels fit the width: with numbers if that is possible, then in the fewest lines.
 
     Args:
@@ -35,9 +37,10 @@ def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables
         together: how many panels belong side by side; ``None`` where any number may.
         look: the width, and what can be written.
         tables: whether every number is written out, however long the panels become.
+        numbers: whether cells may show their numbers.
     """
     columns = max(len(panel.columns.labels) for panel in panels)
-    grids = _grids(panels, look, tables)
+    grids = _grids(panels, look, tables) if numbers else _block_grids(panels, look)
     for wanted in (together or 1, 1):
         fitting = [
             replace(grid, across=_across(grid, panels, together, look.width))
@@ -45,8 +48,10 @@ def choose_grid(panels: list[Panel], together: int | None, look: Look, *, tables
             if grid.labels + 1 + wanted * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS <= look.width
         ]
         numbered = [grid for grid in fitting if grid.numbers]
+        if numbered:
+            return min(numbered, key=lambda grid: _unfitness(grid, panels, look))
         if fitting:
-            return min(numbered, key=lambda grid: _unfitness(grid, panels, look)) if numbered else fitting[0]
+            return fitting[0] if numbers else min(fitting, key=lambda grid: _too_tall(grid, panels, look))
     return grids[-1]
 
 
@@ -77,19 +82,32 @@ def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
     ]
 
 
+def _block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
+    """The geometries of colours alone, those with the tokens of the keys and with larger cells first."""
+    labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
+    half_blocks = 2 if look.colors and not look.ascii else 1
+    pooled = any(panel.pooled for panel in panels)
+    headers = ["ticks"] if pooled else ["down", "ticks"]
+    sizes = ((2, 1), (1, half_blocks))
+    return [CellGrid(cell, False, rows, header, labels) for cell, rows in sizes for header in headers]
+
+
 def _unfitness(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
     """What is least for the best geometry: one that a screen holds, then in few lines, then with wide cells.
 
     Lines of labels that are cut or written down count for more, since they are harder to read.
     """
-    lines = _lines(grid, panels)
-    too_tall = look.height is not None and lines > look.height - LINES_AROUND_MAPS
-    return too_tall, lines * HEADER_COSTS[grid.header], -grid.cell
+    return _too_tall(grid, panels, look), _lines(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
+
+
+def _too_tall(grid: CellGrid, panels: list[Panel], look: Look) -> bool:
+    """Whether a screen does not hold the panels and what stands around them."""
+    return look.height is not None and _lines(grid, panels) > look.height - LINES_AROUND_MAPS
 
 
 def _lines(grid: CellGrid, panels: list[Panel]) -> int:
     """The lines that the panels take."""
-    rows = max(len(panel.rows.labels) for panel in panels)
+    rows = -(-max(len(panel.rows.labels) for panel in panels) // grid.rows_a_line)
     tallest = max(len(_stacked(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
     return -(-len(panels) // grid.across) * (rows + 2 + (tallest if grid.header == "down" else 1))
 
