@@ -6,8 +6,10 @@ in.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
+MAX_REMEMBERED = 1024  # results that are kept: most are found again in the next layer
 UNKNOWN, TOKENS, FEATURES = 0, 1, 2  # labels of parts; greater ones are marks, which name an axis of one product
 FIRST_MARK = 4  # a mark is a multiple of this, and the label that it stands for
 
@@ -56,7 +58,8 @@ def labels_in(axes: Iterable[Axis]) -> set[int]:
     return {part.label for axis in axes for part in axis}
 
 
-def rearranged(axes: Axes, strides: Sequence[int], shape: Sequence[int], new_strides: Sequence[int]) -> Axes:
+@lru_cache(MAX_REMEMBERED)
+def rearranged(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new_strides: tuple[int, ...]) -> Axes:
     """The axes of a view, or of a reshaped copy if strides are those of contiguous tensors.
 
     Args:
@@ -102,7 +105,8 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def broadcast(operands: Sequence[Axes], shape: Sequence[int]) -> Axes:
+@lru_cache(MAX_REMEMBERED)
+def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
     """The axes of what is computed from each element of the operands: the best known of those as long as the result."""
     result = []
     for place, size in enumerate(reversed(shape), 1):

@@ -6,6 +6,7 @@ what was normalised over as many rows. Where a softmax lacks one of these it is 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import count
 from typing import Any, Literal
 from weakref import ref
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from attnviz.capture.axes import (
     FEATURES,
     FIRST_MARK,
+    MAX_REMEMBERED,
     TOKENS,
     UNKNOWN,
     Axes,
@@ -34,7 +36,7 @@ from attnviz.capture.axes import (
     without_marks,
 )
 from attnviz.capture.lineage import NOTHING, Lineage, cut_axis, merged, piece_along
-from attnviz.capture.products import Contraction, contraction, elementwise_sum
+from attnviz.capture.products import PRODUCTS, Contraction, contraction, elementwise_sum
 from attnviz.capture.sites import CallingModule
 
 MAX_OPEN = 8  # normalised tensors that may still turn out to be attention
@@ -56,6 +58,10 @@ FILLED = (
     "randn_like",
 )
 FUSED = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")  # kernels that compute more than attention
+CHANGING = frozenset(
+    {*SOFTMAXES, *PRODUCTS, *REDUCING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
+    | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLED}
+)  # functions that do more than to compute each number from the one in its place
 Stage = Literal["maximum", "shifted", "powers", "sum", "log", "logsumexp"]
 Normaliser = Literal["softmax", "sigmoid"]
 
@@ -207,6 +213,11 @@ class Node:
     steps: Steps | None = None
     multiplied: tuple[Tensor, Tensor] | None = None
 
+    @property
+    def is_involved(self) -> bool:
+        """Whether what is computed from each of its numbers has not the same node."""
+        return self.fresh or bool(self.weights or self.scores or self.steps or self.multiplied)
+
 
 class _Known(ref[Tensor]):
     """A tensor that a node is known of, without keeping it."""
@@ -248,7 +259,7 @@ class DataFlow:
         self, model: nn.Module, running: Callable[[], CallingModule | None], on_use: Callable[[Use], None]
     ) -> None:
         self.running, self.on_use = running, on_use
-        self.constants = {id(each) for each in (*model.parameters(), *model.buffers())}
+        self.constants = {id(each) for module in model.modules() for each in _constants_of(module)}
         self.known: dict[int, _Known] = {}
         self.open: list[Candidate] = []
         self.marks = count(1)
@@ -258,7 +269,9 @@ class DataFlow:
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any, overwritten: Tensor | None = None
     ) -> None:
         """Follows a function of torch that has returned; ``overwritten`` is what it has written its result over."""
-        inputs = list(_tensors((*args, *kwargs.values())))
+        inputs = _tensors((*args, *kwargs.values()) if kwargs else args)
+        if len(inputs) == 1 and isinstance(result, Tensor) and self._passed_on(name, inputs[0], result):
+            return None
         if name in SOFTMAXES or name == "sigmoid":
             return self._normalised(inputs[0], result, _axis_of(name, args, kwargs), name, overwritten)
         if name == "scaled_dot_product_attention":
@@ -270,13 +283,24 @@ class DataFlow:
             product = self._broadcast_product(inputs[0], args, kwargs)
         if product is not None and isinstance(result, Tensor):
             return self._multiplied(name, product, result)
-        for output in _tensors((result,)):
+        for output in _tensors(result if isinstance(result, list | tuple) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(name, inputs, output, args, kwargs)
                 if name in FUSED:
                     node = self.node(output)
                     node.lineage = node.lineage.attended
         return None
+
+    def _passed_on(self, name: str, source: Tensor, result: Tensor) -> bool:
+        """Whether a function changes numbers alone, of one tensor of which nothing but its axes is known."""
+        if name in CHANGING or source.shape != result.shape or source.stride() != result.stride():
+            return False
+        node = self.node(source)
+        if node.is_involved or not self._is_new(result, [source]):
+            return False
+        if result is not source:
+            self._keep(result, node)
+        return True
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
         """Whether the result is not known yet, from a function within the one that returned it."""
@@ -289,7 +313,7 @@ class DataFlow:
         if known is not None and known() is tensor:
             return known.node
         constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
-        held = next((each for each in self.unused() if each.after is not None and _is_view(each.after, tensor)), None)
+        held = None if constant else self._held_by(tensor)
         if held is not None and held.after is not None:  # a view of weights that was made out of sight
             axes = rearranged(held.axes, held.after.stride(), tensor.shape, tensor.stride())
             node = Node(axes, self.node(held.after).lineage, weights=(held,))
@@ -302,6 +326,10 @@ class DataFlow:
             )
         self._keep(tensor, node)
         return node
+
+    def _held_by(self, tensor: Tensor) -> Candidate | None:
+        """The normalised tensor that this one is a view of."""
+        return next((each for each in self.unused() if each.after is not None and _is_view(each.after, tensor)), None)
 
     def unused(self) -> Iterator[Candidate]:
         """What was normalised and has not multiplied anything."""
@@ -328,7 +356,7 @@ class DataFlow:
         """Numbers written into a tensor."""
         if isinstance(value, Tensor):
             node = self.node(target)
-            node.lineage = merged((node.lineage, self.node(value).lineage))
+            self._keep(target, replace(node, lineage=merged((node.lineage, self.node(value).lineage))))
 
     def _normalised(
         self, before: Tensor, after: Tensor, axis: int | None, name: str, overwritten: Tensor | None
@@ -389,7 +417,7 @@ class DataFlow:
     def _multiplied(self, name: str, product: Contraction, result: Tensor) -> None:
         """A product: of a projection, of scores, or of weights and values."""
         left, right = self.node(product.left), self.node(product.right)
-        uses = list(self._uses(product, left, right, result))
+        uses = list(self._uses(product, left, right, result)) if left.weights or right.weights else []
         self._keep(result, self._product_node(name, product, left, right, result, uses))
         for use in uses:
             use.candidate.used = True
@@ -423,21 +451,14 @@ class DataFlow:
         """The product of a tensor and a parameter, whose own axes are features."""
         if left.constant and not right.constant and name != "linear":
             product, left, right = product.swapped(), right, left
-        found = tuple(
-            axis if letter in product.left_letters else axis_of(size, FEATURES)
-            for letter, size, axis in zip(
-                product.letters, result.shape, _axes_of(product, left, right, result), strict=True
-            )
-        )
+        own = tuple(letter in product.left_letters for letter in product.letters)
+        found = _with_features(_axes_of(product, left, right, result), own, result.shape)
         scores = (
             left.scores if left.scores is not None and left.scores.right and _is_alive(left.scores, found) else None
         )
         weights = tuple(each for each in left.weights if each.key_marks & labels_in(found))
         if scores is None and not weights:
-            found = tuple(
-                tuple(part if letter not in product.left_letters else _shared(part, left.fresh) for part in axis)
-                for letter, axis in zip(product.letters, found, strict=True)
-            )
+            found = _shared_axes(found, own, left.fresh)
         lineage = merged((left.lineage, right.lineage))
         return Node(found, lineage, paired=left.paired, scores=scores, weights=weights)
 
@@ -499,19 +520,10 @@ class DataFlow:
         if name == "embedding":
             return self._embedded(nodes, inputs, result)
         axes = _axes_after(name, inputs, nodes, result, args, kwargs)
-        labels = labels_in(axes)
-        paired = any(node.paired for node in nodes) or _pairs(name, inputs, nodes)
+        paired = any(each.paired for each in nodes) or _pairs(name, inputs, nodes)
         scores = next((n.scores for n in nodes if n.scores is not None and _is_alive(n.scores, axes)), None)
-        weights = tuple(
-            dict.fromkeys(
-                each
-                for n in nodes
-                for each in n.weights
-                if not each.used and (not each.key_marks or each.key_marks & labels)
-            )
-        )
         constant, lineage = all(n.constant for n in nodes), _lineage_after(inputs, nodes, result)
-        node = Node(axes, lineage, constant, paired=paired, scores=scores, weights=weights)
+        node = Node(axes, lineage, constant, paired=paired, scores=scores, weights=_weights_of(nodes, axes))
         self._keep(result, node)
         if name in ("mul", "multiply", "mul_", "__mul__", "__rmul__") and len(inputs) == 2:
             one, other = inputs
@@ -568,18 +580,36 @@ class DataFlow:
         return None
 
 
+def _weights_of(nodes: Sequence[Node], axes: Axes) -> tuple[Candidate, ...]:
+    """What was normalised that is still in a result with these axes."""
+    held = dict.fromkeys(each for node in nodes for each in node.weights if not each.used)
+    if not held:
+        return ()
+    labels = labels_in(axes)
+    return tuple(each for each in held if not each.key_marks or each.key_marks & labels)
+
+
 def _completes(powers: Steps, divisor: Steps) -> bool:
     """Whether powers are divided by their own sum."""
     same = powers.before is divisor.before and divisor.axis is not None
     return same and (powers.stage, divisor.stage) == ("powers", "sum")
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+def _constants_of(module: nn.Module) -> Iterator[Tensor | None]:
+    """The module's own parameters and buffers."""
+    yield from module._parameters.values()
+    yield from module._buffers.values()
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """The tensors among values, and in lists of them."""
+    found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            yield value
+            found.append(value)
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            found += _tensors(value)
+    return found
 
 
 def _axis_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
@@ -601,6 +631,22 @@ def _is_alive(scores: Scores, axes: Axes) -> bool:
     """Whether the axes are still those of the scores."""
     labels = labels_in(axes)
     return all(not marks or bool(marks & labels) for marks in (scores.left, scores.right))
+
+
+@lru_cache(MAX_REMEMBERED)
+def _with_features(axes: Axes, own: tuple[bool, ...], shape: torch.Size) -> Axes:
+    """Axes of a projection, of which those that are not the operand's own are features."""
+    return tuple(
+        axis if is_own else axis_of(size, FEATURES) for axis, is_own, size in zip(axes, own, shape, strict=True)
+    )
+
+
+@lru_cache(MAX_REMEMBERED)
+def _shared_axes(axes: Axes, own: tuple[bool, ...], fresh: bool) -> Axes:
+    """Axes of a projection, of which it is the same along the operand's own."""
+    return tuple(
+        tuple(_shared(part, fresh) for part in axis) if is_own else axis for axis, is_own in zip(axes, own, strict=True)
+    )
 
 
 def _shared(part: Part, fresh: bool) -> Part:
@@ -641,12 +687,18 @@ def _is_features(axes: Axes, marks: set[int]) -> bool:
 
 def _axes_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Axes:
     """The axes of a product's result by its letters."""
+    sides = ((product.left_letters, left.axes), (product.right_letters, right.axes))
+    return _axes_by_letter(sides, product.letters, result.shape)
+
+
+@lru_cache(MAX_REMEMBERED)
+def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], names: str, shape: torch.Size) -> Axes:
     axes = []
-    for letter, size in zip(product.letters, result.shape, strict=True):
+    for letter, size in zip(names, shape, strict=True):
         found = [
             axis
-            for node, letters in _sides(product, left, right)
-            for each, axis in zip(letters, node.axes, strict=True)
+            for letters, given in sides
+            for each, axis in zip(letters, given, strict=True)
             if each == letter and sum(part.size > 1 for part in axis)
         ]
         axes.append(best_known(found, size) if found else axis_of(size, UNKNOWN))
@@ -664,8 +716,8 @@ def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> bool:
 def _lineage_after(inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Lineage:
     """What a result was computed from: what its inputs were, or a piece of its one input."""
     lineage = merged([node.lineage for node in nodes])
-    axis = cut_axis(inputs[0], result) if len(inputs) == 1 and _is_view(inputs[0], result) else None
-    if axis is None or is_all(nodes[0].axes[axis], FEATURES):
+    axis = cut_axis(inputs[0], result) if len(inputs) == 1 else None
+    if axis is None or is_all(nodes[0].axes[axis], FEATURES) or not _is_view(inputs[0], result):
         return lineage
     return lineage.part(piece_along(inputs[0], result, axis))
 
@@ -690,7 +742,7 @@ def _axes_after(
     if found is None and name in REDUCING and len(shape) == source.dim() - 1:
         found = _reduced(axes, shape, _axis_of(name, args, kwargs))
     if found is None and _fits(shape, inputs):
-        found = broadcast([node.axes for node in nodes], shape)
+        found = broadcast(tuple(node.axes for node in nodes), shape)
     if found is None and len(shape) == source.dim():
         found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
     return unknown_axes(shape) if found is None else found
@@ -730,6 +782,8 @@ def _joined(operands: Sequence[Axes], shape: torch.Size, stacked: int | None) ->
 def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
     """Whether the inputs may have been broadcast to the shape."""
     sizes = [tuple(each.shape) for each in inputs]
+    if all(size == shape for size in sizes):
+        return True
     if any(len(size) > len(shape) for size in sizes):
         return False
     aligned = [(1,) * (len(shape) - len(size)) + size for size in sizes]

@@ -103,8 +103,8 @@ def _reversed_matmul(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction
 
 
 def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    given = dict(zip(("input", "weight"), args, strict=False)) | kwargs
-    features, weight = given["input"], given["weight"]
+    features = args[0] if args else kwargs["input"]
+    weight = args[1] if len(args) > 1 else kwargs["weight"]
     front = BATCH_LETTERS[: features.dim() - 1]
     return Contraction(
         features, weight, front + "j", ("k" if weight.dim() > 1 else "") + "j", front + "k"[: weight.dim() - 1]
