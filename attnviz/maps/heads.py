@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
@@ -66,7 +67,19 @@ def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
     return [(cell_maps(head.maps), head.head) for head in heads]
 
 
-def heads_with_cells(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
+class OneHead(Protocol):
+    """A head of some maps."""
+
+    @property
+    def maps(self) -> LayerMaps:
+        """The attention call that it belongs to."""
+
+    @property
+    def head(self) -> int:
+        """Its own number there."""
+
+
+def heads_with_cells(heads: Iterable[OneHead]) -> list[tuple[CellMaps, int]]:
     """The same for those heads of which single cells are known."""
     return [(head.maps, head.head) for head in heads if isinstance(head.maps, CellMaps)]
 

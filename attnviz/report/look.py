@@ -140,6 +140,14 @@ class Look:
     max_size: Annotated[
         str, Option("Of a page, as 50MB: longer maps are pooled to fit.", inspector=False, media=("page",))
     ] = "50MB"
+    notes: Annotated[
+        str | None,
+        Option(
+            "Notes of a page, a file: each line a place and a text, as #head=3.4&query=it It looks at its noun.",
+            inspector=False,
+            media=("page",),
+        ),
+    ] = None
     width: int = 80
     height: int | None = None
     colors: int = 0
@@ -202,6 +210,7 @@ class LookOptions(TypedDict, total=False):
     bare: bool
     transparent: bool
     max_size: str
+    notes: str | None
     width: int
     colors: int
 

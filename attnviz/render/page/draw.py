@@ -10,20 +10,25 @@ from typing import IO, Any
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
 from attnviz.render.page.encoding import PRECISIONS, base85
+from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
+from attnviz.report.heads_measured import measure_shown
 from attnviz.report.look import Look
+from attnviz.report.notes import read_notes
 from attnviz.report.numbers import HeadCells, Numbers
 from attnviz.report.report import ExactNumbers, HeadAtlas, Report, Summary
+from attnviz.report.reproducing import shown_again
+from attnviz.report.scales import MAX_ROW_RATIO
 from attnviz.text.tokens import Tokens
 
 POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:;{worker} "
+    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
     "base-uri 'none'; form-action 'none'"
 )
 NO_SINGLE_CELLS = (
@@ -31,7 +36,12 @@ NO_SINGLE_CELLS = (
     "and this one has none, or a mask or bias that is given cell by cell."
 )
 MAX_LABELLED_TOKENS = 3  # tokens of a block that are all in its label
-PAGE_STEPS = {"linear": "even", "sqrt": "root", "log": "log"}  # of the colours, by what the page calls them
+PAGE_STEPS = {
+    "linear": "even",
+    "sqrt": "root",
+    "log": "log",
+    "lift": "lift",
+}  # of the colours, by what the page calls them
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
@@ -53,14 +63,10 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
-    if report.look.color_scale not in (None, *PAGE_STEPS):
-        given, works = option("color_scale", report.look.color_scale), known_names(PAGE_STEPS)
-        raise AttnvizError(f"a page has no colours of {given}; {works} works")
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     file.write(_opening(report, plan, heads).encode())
-    if plan.factored:
-        _write_data(file, "worker", bundle("worker.js").encode())
+    _write_data(file, "worker", bundle("worker.js").encode())
     for number, packed_keys in enumerate(keys):
         _write_data(file, f"keys-{number}", base85(packed_keys))
     for number, head in enumerate(heads):
@@ -79,9 +85,7 @@ def _opening(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> s
     style, script = _style(report.look), bundle("page.js")
     data = _about_page(report, plan, heads)
     fields = {
-        "policy": POLICY.format(
-            script=_digest(script), style=_digest(style), worker=" worker-src blob:;" if plan.factored else ""
-        ),
+        "policy": POLICY.format(script=_digest(script), style=_digest(style)),
         "title": html.escape(report.title),
         "caption": html.escape(report.caption),
         "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
@@ -105,15 +109,16 @@ def _style(look: Look) -> str:
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
     """Everything but the heads' own numbers, as JSON values."""
-    numbers, texts, sequential = report.numbers, _Texts(plan), report.look.cmap or SEQUENTIAL
-    described = [_about_head(cells, head, texts) for cells, head in zip(numbers.heads, heads, strict=True)]
+    numbers, texts, seen = report.numbers, _Texts(plan), SeenCounts()
+    sequential, measured = report.look.cmap or SEQUENTIAL, measure_shown(numbers)
+    described = [_about_head(cells, head, texts, seen) for cells, head in zip(numbers.heads, heads, strict=True)]
     sides = [packed for head in heads for packed in head.sides]
     absent, nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
     return {
         "title": report.title,
         "caption": report.caption,
-        "remarks": [*_remarks(numbers, plan, absent, nan), *report.remarks],
-        **_about_start(report),
+        "remarks": [*_remarks(numbers, plan, absent, nan), *measured_remarks(numbers, measured), *report.remarks],
+        **_about_start(report, seen),
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
         "block": plan.block,
@@ -123,26 +128,37 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "palettes": {name: _text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
         "sequential": sequential,
         "diverging": DIVERGING,
-        "high": max((side.peak[2] for side in sides if side.peak), default=0.0) or 1.0,
+        "high": max(side.top for side in sides) or 1.0,
         "reach": max(head.reach for head in heads) or 1.0,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
         "texts": texts.described,
         "heads": described,
+        "seen": seen.described,
+        "metrics": about_metrics(measured),
+        "command": shown_again(numbers.about),
+        "notes": read_notes(report.look.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": _text85(b"".join(side.thumbnail for side in sides)),
     }
 
 
-def _about_start(report: ExactNumbers) -> dict[str, Any]:
+def _about_start(report: ExactNumbers, seen: SeenCounts) -> dict[str, Any]:
     """What is shown first: the view, the token that is chosen in it, and the colours."""
     look = report.look
     return {
         "view": report.view,
         "query": report.query,
-        "steps": PAGE_STEPS[look.color_scale or "sqrt"],
+        "steps": PAGE_STEPS[look.color_scale or ("lift" if _suits_lift(report, seen) else "sqrt")],
         "limits": "head" if look.color_limits == "head" else "page",
         "fixed": list(look.color_limits) if not isinstance(look.color_limits, str) else None,
     }
+
+
+def _suits_lift(report: ExactNumbers, seen: SeenCounts) -> bool:
+    """Whether one scale of weights shows few rows: where queries see very different numbers of keys."""
+    if len(report.numbers.heads[0].sides) > 1 or not isinstance(report.look.color_limits, str):
+        return False
+    return seen.ratio > MAX_ROW_RATIO
 
 
 class _Texts:
@@ -183,7 +199,7 @@ def _spaces(tokens: Tokens) -> str:
     return "".join("\n" if "\n" in gap else " " if gap or not tokens.text else "-" for gap in gaps)
 
 
-def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts) -> dict[str, Any]:
+def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: SeenCounts) -> dict[str, Any]:
     maps = cells.maps
     rows, columns = (len(axis_edges(span, texts.plan.block)) - 1 for span in (cells.queries, cells.keys))
     return {
@@ -201,6 +217,11 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts) -> dict[str, 
         "highs": [side.high for side in head.sides],
         "thumbnailHighs": [side.thumbnail_highs for side in head.sides],
         "reach": head.reach,
+        "tops": [side.top for side in head.sides],
+        "seen": [
+            seen.number(side, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist())
+            for side in cells.sides.values()
+        ],
     }
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import PRECISIONS, Precision, deflated, encode_weights, without_nan
+from attnviz.render.page.head_numbers import mean_counts
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
     KeyPool,
@@ -67,12 +68,14 @@ class PageCells:
             maxima ``(queries, keys)`` where pooled.
         largest: the weights, or the maxima where pooled, ``(queries, keys)``.
         visible: ``(queries, keys)``.
+        seen: ``(queries,)``, how many keys each may see, of blocks the mean.
     """
 
     weights: FloatArray
     second: FloatArray
     largest: FloatArray
     visible: BoolArray
+    seen: Float64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,7 @@ class PackedSide:
         thumbnail_highs: what the largest code of the means and of the maxima stands for.
         peak: row and column of the largest weight, and that weight; ``None`` where no cell has one.
         high: what the largest code stands for.
+        top: the largest weight of queries that see several keys; of all where none does.
         marks: whether a cell is absent, and whether one is NaN.
         factors: how the content is read where it is factors.
     """
@@ -94,6 +98,7 @@ class PackedSide:
     thumbnail_highs: tuple[float, float]
     peak: tuple[int, int, float] | None
     high: float
+    top: float
     marks: tuple[bool, bool]
     factors: PackedFactors | None = None
 
@@ -154,6 +159,7 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: Key
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
         high=high,
+        top=_top(overview.maximum[0], overview.visible, _seen(maps, head.queries, overview.visible.shape[0])),
         marks=(not factors.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
         factors=packed,
     )
@@ -183,14 +189,15 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
         second = np.where(visible, scores, np.float32(np.nan))
     else:
         second = log_sum_exp(scores, weights, visible)
-    return PageCells(weights, second, weights, visible)
+    return PageCells(weights, second, weights, visible, maps.visible_keys(head.queries))
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """A cell for every block."""
     height, width = _shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
-    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible)
+    seen = _seen(maps, head.queries, height)
+    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, seen)
 
 
 def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
@@ -209,8 +216,23 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
         thumbnail_highs=highs,
         peak=_peak(shown),
         high=high,
+        top=_top(cells.largest, cells.visible, cells.seen),
         marks=(not cells.visible.all(), nan),
     )
+
+
+def _seen(maps: LayerMaps, queries: slice, rows: int) -> Float64Array:
+    """How many keys the queries of each of so many blocks may see on average, ``(rows,)``."""
+    return mean_counts(maps, [queries.start + int(edge) for edge in block_edges(queries.stop - queries.start, rows)])
+
+
+def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
+    """The largest weight of queries that see several keys; of all where none does."""
+    several = seen > 1
+    rows = slice(None) if not several.any() else slice(int(several.argmax()), None)
+    shown = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
+    telling = shown if several[rows].all() else shown[several[rows]]
+    return float(telling.max(initial=0)) if telling.size else 0.0
 
 
 def axis_edges(span: slice, block: int) -> IntArray:

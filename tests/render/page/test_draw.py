@@ -16,25 +16,33 @@ from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
+from attnviz.maps.heads import ChosenHead
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.metrics import measure
+from attnviz.metrics.patterns import find_patterns
 from attnviz.render.formats import draw
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
+from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.render.page.scripts import bundle
 from attnviz.report.colors import colormap
 from attnviz.report.comparison import comparison_report
+from attnviz.report.head_panels import head_cells
+from attnviz.report.heads_measured import measure_shown
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look, parse_bytes
-from attnviz.report.numbers import HeadCells
+from attnviz.report.numbers import HeadCells, Numbers
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
-from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps
+from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps
 from tests.maps.examples import ComputedMaps
 from tests.render.page.examples import HOSTILE, NUMBERS, large, with_labels
 
 FLOAT32, UINT16, UINT8 = PRECISIONS
+ALL = slice(0, 20)
 
 
 @dataclass
@@ -130,7 +138,7 @@ def test_policy_allows_the_pages_own_script_and_style_and_nothing_else(recording
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (made.script, style)]
     assert made.policy == (
         f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "worker-src blob:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -230,7 +238,7 @@ def test_page_that_is_too_large_is_pooled_and_says_so() -> None:
     recording = large(501, heads=1)
     made = page_of(recording, max_size="100kB")
     assert made.data["block"] == 3
-    assert len(made.content) < 100_000 + 90_000  # the page's own script and style come on top
+    assert len(made.content) < 100_000 + 180_000  # the page's own scripts and style come on top
     mean, maximum = made.numbers(0)
     assert mean.shape == (167, 167)
     maps = dense(recording)
@@ -282,7 +290,7 @@ def test_hostile_token_is_text(token: str) -> None:
 def test_any_token_comes_back_as_it_is_printed(token: str) -> None:
     made = page_of(with_labels((token,), ("b", token)))
     assert [text["labels"] for text in made.data["texts"]] == [[printable(token)], ["b", printable(token)]]
-    assert len(made.scripts) == 3
+    assert len(made.scripts) == 4
 
 
 def test_page_says_what_the_report_says(recording: Recording) -> None:
@@ -290,7 +298,7 @@ def test_page_says_what_the_report_says(recording: Recording) -> None:
     report = build_report(untrained, ReportOptions(medium=NUMBERS, look=Look(title="A <b>title</b>")))
     made = page(report)
     assert report.caption in made.texts
-    assert ("figure", "aria-label", report.caption) in made.attributes
+    assert ("main", "aria-label", report.caption) in made.attributes
     assert "A <b>title</b>" in made.texts
     assert any(text.startswith("Untrained: random weights from seed 3") for text in made.texts)
 
@@ -381,8 +389,40 @@ def test_refuses_a_report_without_cells(recording: Recording) -> None:
         draw(report, ".html")
 
 
-def test_page_begins_in_square_roots_and_refuses_colours_that_it_has_not(recording: Recording) -> None:
-    options = ReportOptions(medium=NUMBERS, look=Look(color_scale="lift"))
-    with pytest.raises(AttnvizError, match="linear, sqrt or log works"):
-        draw(build_report(recording, options), ".html")
+def test_page_begins_in_square_roots_or_in_lift_where_queries_see_very_different_numbers_of_keys(
+    recording: Recording,
+) -> None:
     assert page_of(recording).data["steps"] == "root"
+    assert page_of(large(70, heads=1)).data["steps"] == "lift"
+    assert page_of(large(70, heads=1, causal=False)).data["steps"] == "root"
+    options = ReportOptions(medium=NUMBERS, look=Look(color_scale="lift"))
+    assert page(build_report(recording, options)).data["steps"] == "lift"
+
+
+def test_rows_that_see_one_key_set_no_limit() -> None:
+    data = page_of(large(6)).data
+    assert data["seen"] == [{"first": 1.0, "step": 1.0}]
+    assert data["high"] == pytest.approx(dense(large(6)).weights[:, 1:].max())
+    assert data["heads"][0]["peaks"][0][2] == 1
+
+
+def test_metrics_of_144_heads_take_at_most_ten_kilobytes() -> None:
+    heads = [(maps, head) for layer in range(12) for maps in [random_maps(Tokens.numbered(20), layer=layer, heads=12)]
+             for head in maps.heads]  # fmt: skip
+    measured = measure_shown(
+        Numbers({}, tuple(head_cells({"": ChosenHead(maps, head, ALL, ALL)}, None) for maps, head in heads))
+    )
+    assert len(json.dumps(about_metrics(measured), separators=(",", ":"))) < 10_000
+
+
+def test_metrics_of_every_head_travel_with_what_it_does() -> None:
+    data = page_of(large(40, heads=12)).data["metrics"]
+    [maps] = large(40, heads=12).maps
+    measured = measure(cell_maps(maps))
+    codes = np.frombuffer(unwritten(data["codes"]), dtype="<u2").reshape(12, -1)
+    for head, numbers in enumerate(measured):
+        for place, name in enumerate(data["names"]):
+            value = data["highs"][place] * codes[head, place] / 65_534
+            assert value == pytest.approx(numbers.values[name], abs=data["highs"][place] / 65_534), name
+        patterns = [data["patterns"][place][0] for place in data["of"][head]]
+        assert patterns == [pattern.name for pattern in find_patterns(numbers)]

@@ -2,11 +2,11 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
-import { fractionOf } from "./scales.js";
-import { sideNumber, state } from "./state.js";
+import { fractionOf, levelOf, partsOf } from "./scales.js";
+import { state } from "./state.js";
 import { ABSENT } from "./values.js";
 
-/** @import { Scale } from "./types.js" */
+/** @import { Scale, Seen } from "./types.js" */
 
 const SHADES = 256;
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
@@ -22,29 +22,34 @@ export function scaleUpTo(high, low = 0) {
   return { low: change ? 0 : low, high: high || 1, palette, steps: state.steps, change };
 }
 
-/** The scale of a head, shared by all or its own. @param {number} number */
-export function scaleOf(number) {
-  const head = page.heads[number];
-  const own = state.limits === "head";
-  if (state.side === "change") return scaleUpTo(own ? head.reach : page.reach);
-  if (page.fixed && !own) return scaleUpTo(page.fixed[1], page.fixed[0]);
-  return scaleUpTo(own ? head.peaks[sideNumber()]?.[2] : page.high);
-}
-
 /** @param {string} palette @param {number} shade */
 function shadeOf(palette, shade) {
-  return palettes[palette].subarray(3 * shade, 3 * shade + 3);
+  const rgb = palettes[palette].subarray(3 * shade, 3 * shade + 3);
+  return palette === page.diverging && isDark() ? throughPaper(rgb, shade) : rgb;
 }
 
-/** @param {number} value @param {Scale} scale @returns {Iterable<number>} */
-export function rgbOf(value, scale) {
+/** A diverging colour on dark paper: zero is the paper, and the ends stay. @param {Uint8Array} rgb @param {number} shade */
+function throughPaper(rgb, shade) {
+  const size = Math.abs((2 * shade) / (SHADES - 1) - 1);
+  const hue = partsOf(theme()[shade < SHADES / 2 ? "less" : "more"]);
+  const paper = partsOf(theme().card);
+  return Uint8Array.from(rgb, (_, part) => paper[part] + (hue[part] - paper[part]) * size);
+}
+
+/** Whether the page's paper is dark. */
+function isDark() {
+  return partsOf(theme().paper).reduce((total, part) => total + part) < 3 * 128;
+}
+
+/** @param {number} value @param {Scale} scale @param {number} seen @returns {Iterable<number>} */
+export function rgbOf(value, scale, seen) {
   if (Number.isNaN(value)) return page.nanColor;
-  return shadeOf(scale.palette, Math.round((SHADES - 1) * fractionOf(value, scale)));
+  return shadeOf(scale.palette, Math.round((SHADES - 1) * fractionOf(levelOf(value, scale, seen), scale)));
 }
 
-/** @param {number} value @param {Scale} scale */
-export function cssOf(value, scale) {
-  return `rgb(${[...rgbOf(value, scale)].join(", ")})`;
+/** The colour of a value of the scale itself. @param {number} level @param {Scale} scale */
+export function cssOf(level, scale) {
+  return `rgb(${[...shadeOf(scale.palette, Math.round((SHADES - 1) * fractionOf(level, scale)))].join(", ")})`;
 }
 
 /**
@@ -54,17 +59,20 @@ export function cssOf(value, scale) {
  * @param {number} rows
  * @param {number} columns
  * @param {Scale} scale
+ * @param {Seen} seen
  */
-export function paintCells(values, rows, columns, scale) {
+export function paintCells(values, rows, columns, scale, seen) {
   const canvas = newCanvas(columns, rows);
   const image = new ImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
   const table = Uint32Array.from({ length: SHADES }, (_, shade) => pixelOf(shadeOf(scale.palette, shade)));
   const nan = pixelOf(page.nanColor);
+  const lifted = scale.steps === "lift" && !scale.change;
   for (let place = 0; place < pixels.length; place++) {
     const value = values[place];
     if (value === ABSENT) continue;
-    pixels[place] = Number.isNaN(value) ? nan : table[Math.round((SHADES - 1) * fractionOf(value, scale))];
+    const level = lifted ? value * seen(Math.floor(place / columns), place % columns) : value;
+    pixels[place] = Number.isNaN(value) ? nan : table[Math.round((SHADES - 1) * fractionOf(level, scale))];
   }
   contextOf(canvas).putImageData(image, 0, 0);
   return canvas;

@@ -1,20 +1,43 @@
-/** The page's side of its worker, which computes parts of long heads. */
+/** The page's side of its worker, which computes parts of long heads, lines of many heads, and several heads in one. */
 
-import { one } from "./elements.js";
+import { page } from "./data.js";
+import { contentOf, givenSide } from "./numbers.js";
 
-/** @import { Answer, Part, Side } from "./types.js" */
+/** @import { Answer, Axis, Part, Side, Together } from "./types.js" */
 
-/** The worker: it holds one head at a time, and answers the latest request for a part of it. */
+/** The worker: it answers the latest request of each kind. */
 class Computer {
   constructor() {
-    const source = one("worker").textContent ?? "";
-    this.worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
-    this.worker.onmessage = ({ data }) => data.id === this.last && this.receive(data);
-    this.last = 0;
+    this.worker = contentOf("worker").then((source) => {
+      const worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+      worker.onmessage = ({ data }) => this.hear(data);
+      return worker;
+    });
+    this.last = { part: 0, lines: 0, combine: 0 };
     /** @type {Side[] | null} */
     this.sides = null;
+    /** @type {Set<number>} heads that the worker holds */
+    this.held = new Set();
     /** @type {(answer: Answer) => void} */
     this.receive = () => {};
+    /** @type {(number: number, lines: Float32Array[]) => void} */
+    this.receiveLine = () => {};
+    /** @type {(values: Float32Array) => void} */
+    this.receiveMap = () => {};
+  }
+
+  /** Sends a message when the worker is there, in the order in which messages are sent. @param {object} message */
+  send(message) {
+    this.worker.then((worker) => worker.postMessage(message));
+  }
+
+  /** @param {any} data */
+  hear(data) {
+    if (data.line) {
+      if (data.line.id === this.last.lines) this.receiveLine(data.line.number, data.line.lines);
+    } else if (data.map) {
+      if (data.map.id === this.last.combine) this.receiveMap(data.map.values);
+    } else if (data.id === this.last.part) this.receive(data);
   }
 
   /**
@@ -26,11 +49,56 @@ class Computer {
    */
   ask(sides, part, receive) {
     if (sides !== this.sides) {
-      this.worker.postMessage({ sides: sides.map(({ factors }) => ({ ...factors })) });
+      this.send({ sides: sides.map(({ factors }) => ({ ...factors })) });
       this.sides = sides;
     }
     this.receive = receive;
-    this.worker.postMessage({ ...part, id: ++this.last });
+    this.send({ ...part, id: ++this.last.part });
+  }
+
+  /** Gives the worker the heads that it does not hold yet. @param {number[]} numbers */
+  async give(numbers) {
+    for (const number of numbers) {
+      if (this.held.has(number)) continue;
+      this.held.add(number);
+      const sides = await Promise.all(page.sides.map((_, side) => givenSide(number, side)));
+      const factored = sides.flatMap(({ about }) => (about ? [about.keys] : []));
+      const keys = await Promise.all(factored.map(async (key) => [key, await contentOf(`keys-${key}`)]));
+      this.send({ given: { number, sides, keys: Object.fromEntries(keys) } });
+    }
+  }
+
+  /**
+   * Calls `receive` with a token's line in one head after the other, until other lines are asked for.
+   *
+   * @param {number[]} numbers of heads, in the order in which they are wanted
+   * @param {Axis} axis
+   * @param {number} place
+   * @param {(number: number, lines: Float32Array[]) => void} receive lines, by side
+   */
+  async askLines(numbers, axis, place, receive) {
+    const id = ++this.last.lines;
+    this.receiveLine = receive;
+    await this.give(numbers);
+    if (id === this.last.lines) this.send({ lines: { id, numbers, axis, place } });
+  }
+
+  /**
+   * Several heads in one map.
+   *
+   * @param {number[]} numbers
+   * @param {Exclude<Together, "side">} how
+   * @param {number} side
+   * @returns {Promise<Float32Array>}
+   */
+  async askMap(numbers, how, side) {
+    const id = ++this.last.combine;
+    await this.give(numbers);
+    const layers = numbers.map((number) => page.heads[number].layer);
+    return new Promise((resolve) => {
+      this.receiveMap = resolve;
+      this.send({ combine: { id, numbers, layers, how, side } });
+    });
   }
 }
 

@@ -1,68 +1,114 @@
 /** The buttons above a picture: what can be chosen of what is shown now. */
 
 import { openHead } from "./actions.js";
-import { comparing, page } from "./data.js";
-import { buttonOf, fillChoices, one } from "./elements.js";
+import { comparing, headTitle, page } from "./data.js";
+import { buttonOf, fillChoices, make, one } from "./elements.js";
 import { hasPalette } from "./legend.js";
+import { currentFilter, listedHeads } from "./listing.js";
+import { meaningOf, METRIC_NAMES, noteOf } from "./metrics.js";
 import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 
-/** @import { Pool, SideName, State, Steps, ViewName } from "./types.js" */
+/** @import { ListName, Pool, SideName, State, Steps, Together, ViewName } from "./types.js" */
 
 /** @typedef {<Name extends keyof State>(name: Name, value: State[Name]) => void} Change */
 
 /** @type {[ViewName, string][]} */
 export const VIEWS = [["matrix", "Matrix"], ["arcs", "Arcs"], ["text", "Text"], ["table", "Table"]];
+/** @type {[ListName, string][]} */
+export const LISTS = [["maps", "Maps"], ["numbers", "Numbers"], ["lens", "One token"]];
+/** @type {[Together, string][]} */
+const TOGETHER = [["side", "Side by side"], ["difference", "Difference"], ["mean", "Mean"], ["max", "Maximum"], ["rollout", "Rollout"]];
 /** @type {[SideName, string][]} */
 const SIDES = [["A", "A"], ["B", "B"], ["change", "B − A"]];
 /** @type {[Pool, string][]} */
 const POOLS = [["mean", "Mean"], ["largest", "Largest"]];
 /** @type {["page" | "head", string][]} */
-const LIMITS = [["page", page.fixed ? "Given limits" : "Shared colours"], ["head", "Per head"]];
+const LIMITS = [["page", page.fixed ? "Given" : "Shared"], ["head", "Per head"]];
 /** @type {[Steps, string][]} */
-const STEPS = [["even", "Linear"], ["root", "Square root"], ["log", "Log"]];
+const STEPS = [["even", "Linear"], ["root", "√"], ["log", "Log"], ["lift", "Lift"]];
+/** @type {["to" | "from", string][]} */
+const DIRECTIONS = [["to", "→ looks at"], ["from", "← seen by"]];
 
-/** Draws all buttons; `change` is called with what is chosen. @param {Change} change */
-export function drawButtons(change) {
-  const choices = {
-    sides: comparing ? SIDES : [],
-    pools: hasPools() ? POOLS : [],
-    limits: hasLimits() ? LIMITS : [],
-    steps: hasSteps() ? STEPS : [],
-  };
-  fillChoices(one("sides"), choices.sides, state.side, (side) => change("side", side));
-  fillChoices(one("pools"), choices.pools, state.pool, (pool) => change("pool", pool));
-  fillChoices(one("limits"), choices.limits, state.limits, (limits) => change("limits", limits));
-  fillChoices(one("steps"), choices.steps, state.steps, (steps) => change("steps", steps));
-  fillChoices(one("views"), VIEWS, state.view, (view) => openHead(state.head, view));
-  showButtons();
+/** Draws all buttons; `change` is called with what is chosen. @param {Change} change @param {(together: Together) => void} together */
+export function drawButtons(change, together) {
+  const open = state.head !== null || state.together !== null;
+  const two = state.chosen.length === 2;
+  const several = state.chosen.length > 1 ? TOGETHER.filter(([name]) => name !== "difference" || two) : [];
+  fillChoices(one("sides"), comparing ? SIDES : [], state.side, (side) => change("side", side));
+  fillChoices(one("pools"), hasPools() ? POOLS : [], state.pool, (pool) => change("pool", pool));
+  fillChoices(one("limits"), hasLimits() ? LIMITS : [], state.limits, (limits) => change("limits", limits));
+  fillChoices(one("steps"), hasSteps() ? stepsOf() : [], state.steps, (steps) => change("steps", steps));
+  fillChoices(one("views"), state.head === null ? [] : VIEWS, state.view, (view) => openHead(state.head, view));
+  fillChoices(one("lists"), open || page.heads.length === 1 ? [] : LISTS, state.list, (list) => change("list", list));
+  fillChoices(one("directions"), hasDirections() ? DIRECTIONS : [], state.direction, (way) => change("direction", way));
+  fillChoices(one("together"), several, state.together ?? /** @type {Together} */ (""), together);
+  showButtons(open);
+}
+
+/** Steps of the colours; lift is of weights. */
+function stepsOf() {
+  return state.side === "change" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
 }
 
 /** Whether means or maxima can be chosen: of thumbnails, and of parts that are computed. */
 function hasPools() {
   const computed = state.head !== null && state.view === "matrix" && page.heads[state.head].factors.length > 0;
-  return poolsThumbnails() && (state.head === null || computed);
+  return poolsThumbnails() && ((state.head === null && !state.together && state.list === "maps") || computed);
 }
 
 /** Whether heads may have colours of their own. */
 function hasLimits() {
+  if (state.head === null) return page.heads.length > 1 && !state.together && state.list === "maps";
   return page.heads.length > 1 && (hasPalette() || state.view === "arcs");
 }
 
 /** Whether anything has colours. */
 function hasSteps() {
-  return state.head === null || state.view !== "table";
+  return state.head === null ? state.list !== "numbers" || state.together !== null : state.view !== "table";
 }
 
-/** Shows the buttons of what is open. */
-function showButtons() {
-  const open = state.head !== null;
-  const [alone, last] = [page.heads.length === 1, page.heads.length - 1];
-  one("zooms").hidden = !open || (state.view !== "matrix" && state.view !== "arcs");
-  one("back").hidden = alone;
-  /** @type {HTMLElement} */ (one("previous").parentElement).hidden = alone;
-  buttonOf("previous").disabled = !open || state.head === 0;
-  buttonOf("next").disabled = !open || state.head === last;
-  /** @type {HTMLElement} */ (one("find").parentElement).hidden = !open;
-  document.querySelector(".tools")?.classList.toggle("open", open);
+/** Whether a token can be shown as a query or as a key. */
+function hasDirections() {
+  return page.heads[state.head ?? 0].same && (state.view !== "table" || state.head === null);
+}
+
+/** Shows the buttons of what is open. @param {boolean} open */
+function showButtons(open) {
+  const [alone, order] = [page.heads.length === 1, listedHeads()];
+  const here = order.indexOf(state.head ?? -1);
+  const zooms = state.head === null ? state.together || state.list === "lens" : ["matrix", "arcs"].includes(state.view);
+  one("zooms").hidden = !zooms;
+  one("back").hidden = alone || !open;
+  one("steppers").hidden = alone || state.head === null;
+  one("lens-open").hidden = alone || !open;
+  buttonOf("lens-open").disabled = !state.pin && !state.mark;
+  buttonOf("previous").disabled = here === 0;
+  buttonOf("next").disabled = here === order.length - 1;
+  one("bar").hidden = false;
+  one("filter-label").hidden = one("sort-label").hidden = open || alone;
+  one("head-title").textContent = titleOfView();
+  drawFilter();
+}
+
+/** What is open, in words. */
+export function titleOfView() {
+  if (state.together) return `Heads ${state.chosen.map((number) => page.heads[number].name).join(", ")}`;
+  if (state.head === null) return "";
+  const note = noteOf(state.head);
+  return `${headTitle(state.head)}${note && ` · ${note}`}`;
+}
+
+/** Draws the filter and the order, and what is wrong with them. */
+function drawFilter() {
+  const [filter, sort] = [one("filter"), one("sort")];
+  if (filter instanceof HTMLInputElement && document.activeElement !== filter) filter.value = state.filter;
+  const { wrong } = currentFilter();
+  one("wrong").hidden = !wrong;
+  one("wrong").textContent = wrong;
+  if (!(sort instanceof HTMLSelectElement) || state.head !== null) return;
+  const own = state.list === "lens" ? [["", "as recorded"], ["weight", "by weight"]] : [["", "as recorded"]];
+  const choices = [...own, ...METRIC_NAMES.map((name) => [name, name])];
+  sort.replaceChildren(...choices.map(([value, name]) => make("option", { value, title: meaningOf(value) }, name)));
+  sort.value = state.sort.replace(/^-/, "");
 }

@@ -47,14 +47,22 @@ export function scoreText(score) {
   return `${withMinus(value.toFixed(digits))} ± ${error.toFixed(digits)}`;
 }
 
-/** A whole percentage, as it stands in a cell. @param {number} value @param {Scale} scale */
-export function cellText(value, scale) {
-  const percent = Math.round(100 * value);
-  return scale.change && percent > 0 ? `+${percent}` : withMinus(String(percent));
+/** The decimals of a percentage with which numbers up to the largest show two digits of it. @param {number} largest */
+export function decimalsOf(largest) {
+  const percent = 100 * Math.abs(largest);
+  return percent > 0 && percent < 10 ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(percent)))) : 0;
+}
+
+/** A percentage, as it stands in a cell. @param {number} value @param {Scale} scale @param {number} decimals */
+export function cellText(value, scale, decimals = 0) {
+  if (value === 0) return "0";
+  const percent = (100 * value).toFixed(decimals).replace(/^-(0\.?0*)$/, "$1").replace(/^(-?)0\./, "$1.");
+  return scale.change && Number(percent) > 0 ? `+${percent}` : withMinus(percent);
 }
 
 /** A percentage under the legend. @param {number} value @param {Scale} scale */
 export function tickText(value, scale) {
+  if (scale.steps === "lift" && !scale.change) return `${Number(value.toPrecision(2))}×`;
   const percent = Math.abs(100 * value);
   const digits = percent === 0 || percent >= 10 ? 0 : Math.min(8, 1 - Math.floor(Math.log10(percent)));
   const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";
@@ -76,4 +84,11 @@ export function quoted(text, place) {
 /** Digits with a typographic minus. @param {string} digits */
 function withMinus(digits) {
   return digits.replace("-", "−");
+}
+
+/** A token as an address names it: its text where that is said once, else its number. @param {Text} text @param {number} place */
+export function quotedPlace(text, place) {
+  const label = text.labels[place];
+  const once = text.labels.indexOf(label) === place && text.labels.indexOf(label, place + 1) < 0;
+  return once && !/^\d*$/.test(label) && !text.edges ? label : positionOf(text, place).split("–")[0];
 }

@@ -1,16 +1,21 @@
 /** The inspector: the cell that is pointed at, and what the chosen token attends to and is attended to by. */
 
+import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { positionOf, quoted } from "./formatting.js";
+import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { quantitiesOf, weightText } from "./quantities.js";
 import { state } from "./state.js";
 import { strongestOf } from "./values.js";
+import { whySection } from "./why.js";
 
 /** @import { Axis, Mark, Shown, Text } from "./types.js" */
 
 const LIST_LENGTH = 8;
 const HINT =
   "Point at a cell or a token for its numbers. Click to keep it: what it attends to, and what attends to it.";
+const LIST_HINT =
+  "Click a token of the text: every head shows what it attends to. Shift and click on heads shows them together.";
 
 /** @typedef {(mark: Mark) => void} Choose what a click on a listed token does */
 
@@ -27,23 +32,53 @@ function tokensOf(shown, mark) {
   };
 }
 
-/** @param {Shown} shown @param {Choose} choose */
+/** @param {Shown | null} shown @param {Choose} choose */
 export function drawInspector(shown, choose) {
   const mark = state.mark ?? state.pin;
-  const hint = make("p", { className: "hint" }, HINT);
-  one("inspector").replaceChildren(...(mark ? sectionsOf(shown, mark, choose) : [make("section", {}, hint)]));
+  one("inspector").replaceChildren(...(shown ? shownSections(shown, mark, choose) : [hint(LIST_HINT)]), ...headSections());
+}
+
+/** @param {Shown} shown @param {Mark | null} mark @param {Choose} choose */
+function shownSections(shown, mark, choose) {
+  if (shown.said) return lensSections(shown, mark);
+  return mark ? sectionsOf(shown, mark, choose) : [hint(HINT)];
+}
+
+/** @param {string} text */
+function hint(text) {
+  return make("section", {}, make("p", { className: "hint" }, text));
+}
+
+/** What is said of a cell of the lens, and the strongest tokens of its head or of the mean. @param {Shown} shown @param {Mark | null} mark */
+function lensSections(shown, mark) {
+  const cell = mark ? (shown.said?.(mark) ?? []) : [];
+  const shades = shown.shades?.(mark);
+  const values = shades?.key ?? shades?.query;
+  const sections = [];
+  if (cell.length) {
+    const [where, pair, number] = cell;
+    sections.push(make("section", {}, make("h3", {}, where), make("p", { className: "pair" }, make("bdi", {}, pair), " ", make("b", {}, number))));
+  }
+  if (!values || !shades) return [...sections, hint("Computing every head…")];
+  const items = strongestOf(values, LIST_LENGTH).map((place) => {
+    return make("li", {}, listButton(shown, shown.keys, place, values[place]));
+  });
+  sections.push(make("section", {}, make("h3", {}, shades.said), make("ul", { className: "list" }, ...items)));
+  return sections;
 }
 
 /** @param {Shown} shown @param {Mark} mark @param {Choose} choose */
 function sectionsOf(shown, mark, choose) {
-  const { query, key } = tokensOf(shown, state.pin ?? mark);
+  const listedMark = state.mark && (state.mark.query === null || state.mark.key === null) ? state.mark : (state.pin ?? mark);
+  const { query, key } = tokensOf(shown, listedMark);
   const lists = [
     ...(query === null ? [] : listSection(shown, "query", query, choose)),
     ...(key === null ? [] : listSection(shown, "key", key, choose)),
   ];
   const listed = make("section", {}, ...lists);
   if (mark.query === null || mark.key === null) return [listed];
-  return [cellSection(shown, mark.query, mark.key), listed];
+  const why = state.pin?.query === mark.query && state.pin.key === mark.key ? whySection(shown, mark.query, mark.key) : [];
+  return [cellSection(shown, mark.query, mark.key), ...besideSections(mark.query, mark.key), ...why, listed];
 }
 
 /** @param {Shown} shown @param {number} query @param {number} key */
@@ -58,6 +93,17 @@ function cellSection(shown, query, key) {
     numbers.append(make("dt", {}, quantity.name), make("dd", {}, quantity.text(query, key)));
   }
   return make("section", {}, make("h3", {}, "query → key"), pair, numbers);
+}
+
+/** The same cell of every head that stands beside. @param {number} query @param {number} key */
+function besideSections(query, key) {
+  const stages = state.current?.stages ?? [];
+  if (stages.length < 2) return [];
+  const numbers = make("dl", { className: "numbers" });
+  for (const { picture } of stages) {
+    numbers.append(make("dt", {}, picture.shown.title), make("dd", {}, weightText(picture.shown.at(query, key), picture.shown.scale.change)));
+  }
+  return [make("section", {}, make("h3", {}, "side by side"), numbers)];
 }
 
 /** @param {Shown} shown @param {Axis} axis @param {number} place @param {Choose} choose */
@@ -94,3 +140,20 @@ function listButton({ scale }, others, other, value) {
   const title = `position ${positionOf(others, other)}`;
   return make("button", { type: "button", title }, label, make("i", {}, bar), number);
 }
+
+/** What the open head does, and its metrics. */
+function headSections() {
+  if (state.head === null || !page.metrics) return [];
+  const numbers = make("dl", { className: "numbers" });
+  for (const name of METRIC_NAMES) {
+    const value = numbersOf(state.head)[name];
+    if (Number.isNaN(value)) continue;
+    numbers.append(make("dt", { title: meaningOf(name) }, name), make("dd", {}, metricText(name, value)));
+  }
+  const details = make("details", { open: measures.open }, make("summary", {}, `Head ${page.heads[state.head].name} in numbers`), numbers);
+  details.addEventListener("toggle", () => (measures.open = details.open));
+  const does = patternOf(state.head);
+  return [make("section", {}, ...(does ? [make("h3", {}, "what it does"), make("p", { className: "pair" }, does)] : []), details)];
+}
+
+const measures = { open: false }; // whether the metrics are unfolded

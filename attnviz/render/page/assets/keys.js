@@ -1,9 +1,11 @@
 /** The keyboard: which key does what, and the search for a token. */
 
-import { drawMarks, letGo, openHead, pin, step } from "./actions.js";
-import { VIEWS } from "./controls.js";
-import { comparing } from "./data.js";
+import { drawMarks, letGo, openHead, openLens, pin, showTogether, step } from "./actions.js";
+import { LISTS, VIEWS } from "./controls.js";
+import { firstHead } from "./address.js";
+import { comparing, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
+import { stepNotes } from "./notes.js";
 import { spokenOf } from "./quantities.js";
 import { state } from "./state.js";
 import { change, fitView } from "./view.js";
@@ -54,19 +56,28 @@ export function onKey(event) {
 function actionOf(key, target) {
   if (key === "?") return openHelp;
   if (comparing && key === "c") return () => change("side", nextSide());
+  if (state.noting && (key === "ArrowLeft" || key === "ArrowRight")) return () => stepNotes(key === "ArrowLeft" ? -1 : 1);
   const { shown } = state;
-  if (state.head === null || !shown) return null;
-  const view = VIEWS[Number(key) - 1];
+  const list = state.head === null && !state.together ? LISTS[Number(key) - 1] : undefined;
+  if (list) return () => change("list", list[0]);
+  const view = state.head === null ? undefined : VIEWS[Number(key) - 1];
   if (view) return () => openHead(state.head, view[0]);
   const inView = target.closest(".stage, .words") || target === document.body || target.id === "head-title";
-  if (key in ARROWS && inView && state.view !== "table") return () => moveTo(shown, movedMark(shown, key));
-  if (key === "Enter" && target.closest(".stage") && state.mark) return () => pin(state.mark);
+  if (shown && key in ARROWS && inView && (state.view !== "table" || state.head === null)) {
+    return () => moveTo(shown, movedMark(shown, key));
+  }
+  if (key === "Enter" && inView && !target.closest(".token") && state.mark) return () => pin(state.mark);
   return {
     "/": () => one("find").focus(),
+    f: () => one("filter").focus(),
+    a: openLens,
+    r: () => change("direction", state.direction === "to" ? "from" : "to"),
+    d: () => showTogether("difference"),
+    m: () => showTogether("mean"),
     "[": () => step(-1),
     "]": () => step(1),
     "+": () => zoomByStep(1),
-    "=": () => zoomByStep(1),
+    "=": () => (state.chosen.length > 1 && state.head === null ? showTogether("side") : zoomByStep(1)),
     "-": () => zoomByStep(-1),
     0: fitView,
     Escape: letGo,
@@ -84,6 +95,7 @@ function moveTo(shown, mark) {
   state.current?.stage?.showTip(null);
   drawMarks();
   state.current?.reveal(mark);
+  state.strip?.reveal(mark);
   say(spokenOf(shown, mark));
 }
 
@@ -95,9 +107,10 @@ function moveTo(shown, mark) {
  * @returns {Mark}
  */
 function movedMark(shown, arrow) {
-  const { query, key } = state.mark ?? state.pin ?? { query: null, key: null };
+  const { query, key, head } = state.mark ?? state.pin ?? { query: null, key: null, head: undefined };
   const [down, right] = ARROWS[arrow];
-  if (state.view === "matrix") {
+  if (shown.moved) return shown.moved({ query, key, head }, down, right);
+  if (state.view === "matrix" || state.together) {
     const isFresh = query === null && key === null;
     const moved = (/** @type {number | null} */ place, /** @type {number} */ by) =>
       isFresh || place === null ? 0 : place + by;
@@ -120,25 +133,50 @@ function within(place, count) {
 
 /** Finds the next token with the text in its label, queries first, and chooses it. @param {string} text */
 export function findToken(text) {
-  const { shown, current, found } = state;
-  if (!text || !shown || !current) return;
-  const matches = matchesOf(shown, text.toLocaleLowerCase());
+  const { found } = state;
+  if (!text) return;
+  const texts = textsShown();
+  const matches = matchesOf(texts, text.toLocaleLowerCase());
   const isAgain = found.text === text && matches.length > 0;
   state.found = { text, place: isAgain ? (found.place + 1) % matches.length : 0 };
   const mark = matches[state.found.place];
   if (!mark) return say(`no token has ${text}`);
-  state.pin = mark;
-  drawMarks();
   const focused = document.activeElement;
-  current.reveal(mark);
+  state.pin = state.mark = null;
+  pin(mark);
+  state.current?.reveal(mark);
+  state.strip?.reveal(mark);
   if (focused instanceof HTMLElement) focused.focus();
-  say(`${spokenOf(shown, mark)}, ${state.found.place + 1} of ${matches.length}`);
+  const label = mark.query !== null ? `query ${texts.queries.labels[mark.query]}` : `key ${texts.keys.labels[mark.key ?? 0]}`;
+  say(`${label}, ${state.found.place + 1} of ${matches.length}`);
 }
 
-/** The tokens with a text in their label. @param {Shown} shown @param {string} wanted @returns {Mark[]} */
+/** The texts that tokens are looked for in. */
+function textsShown() {
+  const number = firstHead();
+  const { same } = page.heads[number];
+  return { queries: textOf(number, "query"), keys: textOf(number, "key"), same };
+}
+
+/** The tokens with a text in their label. @param {ReturnType<typeof textsShown>} texts @param {string} wanted @returns {Mark[]} */
 function matchesOf({ queries, keys, same }, wanted) {
   const places = (/** @type {string[]} */ labels) =>
-    [...labels.keys()].filter((place) => labels[place].toLocaleLowerCase().includes(wanted));
+    byNearness(labels, wanted, [...labels.keys()].filter((place) => lower(labels[place]).includes(wanted)));
   const asQueries = places(queries.labels).map((query) => ({ query, key: null }));
-  return same ? asQueries : [...asQueries, ...places(keys.labels).map((key) => ({ query: null, key }))];
+  if (same) return state.direction === "to" ? asQueries : asQueries.map(({ query }) => ({ query: null, key: query }));
+  return [...asQueries, ...places(keys.labels).map((key) => ({ query: null, key }))];
+}
+
+/** The whole labels first, then those that begin so. @param {string[]} labels @param {string} wanted @param {number[]} places */
+function byNearness(labels, wanted, places) {
+  const far = (/** @type {number} */ place) => {
+    const label = lower(labels[place]).trim();
+    return label === wanted.trim() ? 0 : label.startsWith(wanted) ? 1 : 2;
+  };
+  return places.sort((one, two) => far(one) - far(two) || one - two);
+}
+
+/** @param {string} text */
+function lower(text) {
+  return text.toLocaleLowerCase();
 }

@@ -1,12 +1,13 @@
 /** The legend: the colours of what is shown now, on the page and in a saved file. */
 
-import { cssOf, paintPalette, scaleOf, theme } from "./colors.js";
+import { cssOf, paintPalette, theme } from "./colors.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { tickText } from "./formatting.js";
+import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { valueAt } from "./scales.js";
 import { state } from "./state.js";
-import { poolsThumbnails, thumbnailScale } from "./thumbnails.js";
+import { poolsThumbnails } from "./thumbnails.js";
 
 /** @import { Scale, Surface } from "./types.js" */
 
@@ -14,13 +15,15 @@ const MAX_TICK_CHARACTERS = 22; // of all ticks, from which on every other one i
 
 /** Whether a palette shows what is shown now. */
 export function hasPalette() {
-  return state.head === null || state.view === "matrix";
+  if (state.head !== null) return state.view === "matrix";
+  return state.together !== null || state.list !== "numbers";
 }
 
 /** The scale of what is shown now. */
 function shownScale() {
-  if (state.head === null) return thumbnailScale(0);
-  return state.current?.stage?.picture.scale ?? scaleOf(state.head);
+  const picture = state.current?.stage?.picture;
+  if (picture) return picture.scale ?? picture.shown.scale;
+  return state.head === null ? thumbnailScale(0) : scaleOf(state.head);
 }
 
 /** Draws the legend of what is shown now. */
@@ -50,12 +53,14 @@ function swatches() {
 
 /** What the colours stand for. @param {Scale} scale */
 function nameOf(scale) {
-  return `${scale.change ? "change of attention weight, B − A" : "attention weight"}${pooledSaid()}`;
+  if (scale.change) return `${state.together ? "difference" : "change"} of attention weight${state.together ? "" : ", B − A"}${pooledSaid()}`;
+  return `${scale.steps === "lift" ? "lift: times uniform attention" : "attention weight"}${pooledSaid()}`;
 }
 
 /** Which number of a block is shown; nothing where a cell is one weight. */
 function pooledSaid() {
   const computed = state.current?.stage?.picture.pooled; // undefined where nothing is computed
+  if (state.head === null && (state.together || state.list === "lens")) return page.block > 1 ? ", mean of a block" : "";
   const pooled = state.head === null ? poolsThumbnails() : (computed ?? page.block > 1);
   if (!pooled) return "";
   const alwaysMean = state.head !== null && computed === undefined;

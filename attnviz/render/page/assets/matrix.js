@@ -1,7 +1,7 @@
 /** The matrix: a row for each query, a column for each key, labels that stay while the cells scroll. */
 
 import { paintCells, rgbOf, theme } from "./colors.js";
-import { cellText } from "./formatting.js";
+import { cellText, decimalsOf } from "./formatting.js";
 import { inkOn } from "./scales.js";
 import { state } from "./state.js";
 import { fitText, longest, textWidth } from "./surface.js";
@@ -9,10 +9,12 @@ import { ABSENT } from "./values.js";
 
 /** @import { Area, Axis, Mark, Picture, Shown, Surface, Text } from "./types.js" */
 
-const MAX_CELL = 72;
+const MAX_CELL = 96;
 const MIN_CELL = 0.004;
-export const MIN_NUMBER_CELL = 38; // pixels from which on a cell shows its number
-export const LABEL_STEP = 13; // pixels that a label needs
+const MAX_RATIO = 1.8; // of a cell's width to its height, either way
+const MIN_NUMBER_HEIGHT = 17; // pixels from which on a cell may show its number
+const MIN_NUMBER_WIDTH = 24;
+export const LABEL_STEP = 12; // pixels that a label needs
 const MAX_ZOOMED_CELL = 96;
 
 /** @implements {Picture} */
@@ -21,33 +23,52 @@ export class MatrixPicture {
   constructor(shown) {
     this.shown = shown;
     this.factor = 1;
-    this.cell = 1; // pixels a side
+    this.wide = this.tall = 1; // pixels of a cell
     this.left = this.top = this.margin = 0;
     this.across = false; // whether column labels are written across
+    this.size = { queries: 0, keys: 0 }; // pixels of the widest labels, measured once
     /** @type {HTMLCanvasElement | null} */
     this.canvas = null;
+    this.names = { rows: "queries ↓", columns: "keys →" };
   }
 
   get dimmed() {
     return false;
   }
 
+  /** The smaller side of a cell. */
+  get cell() {
+    return Math.min(this.wide, this.tall);
+  }
+
+  /** Whether cells are so large that they show their numbers. */
+  get numbered() {
+    return this.tall >= MIN_NUMBER_HEIGHT && this.wide >= MIN_NUMBER_WIDTH;
+  }
+
   /** @param {number} width @param {number} most */
   measure(width, most) {
     const { queries, keys, rows, columns } = this.shown;
+    if (!this.size.queries) this.size = { queries: longest(queries.labels), keys: longest(keys.labels) };
     const side = Math.min(150, width * 0.28);
-    this.left = Math.ceil(Math.max(Math.min(side, longest(queries.labels)) + 14, textWidth("queries ↓", 11) + 12));
-    const forLabels = Math.min(130, longest(keys.labels));
-    const room = [(width - this.left - 2) / columns, (most - forLabels - 40) / rows, MAX_CELL];
-    const fitting = Math.max(Math.min(...room), MIN_CELL);
-    this.factor = Math.min(Math.max(this.factor, 1), Math.max(1, MAX_ZOOMED_CELL / fitting));
-    this.cell = fitting * this.factor;
-    this.across = this.cell >= forLabels + 8;
-    this.top = Math.ceil((this.across ? 16 : forLabels) + 30);
-    this.margin = Math.max(0, Math.floor((width - this.left - columns * this.cell) / 2));
+    this.left = Math.ceil(Math.max(Math.min(side, this.size.queries) + 14, textWidth(this.names.rows, 11) + 12));
+    const forLabels = Math.min(110, this.size.keys, Math.max(40, most * 0.3));
+    const [wide, tall] = this.fitting((width - this.left - 2) / columns, (most - forLabels - 34) / rows);
+    this.factor = Math.min(Math.max(this.factor, 1), Math.max(1, MAX_ZOOMED_CELL / Math.min(wide, tall)));
+    [this.wide, this.tall] = [wide * this.factor, tall * this.factor];
+    this.across = this.wide >= this.size.keys + 6;
+    this.top = Math.ceil((this.across ? 14 : forLabels) + 26);
+    this.margin = Math.max(0, Math.floor((width - this.left - columns * this.wide) / 2));
     this.margin = this.factor === 1 ? Math.min(this.margin, 40) : 0;
     this.left += this.margin;
-    return { width: this.left + columns * this.cell + 2, height: this.top + rows * this.cell + 2 };
+    return { width: this.left + columns * this.wide + 2, height: this.top + rows * this.tall + 2 };
+  }
+
+  /** The sides of a cell where there is so much room. @param {number} across @param {number} down */
+  fitting(across, down) {
+    const least = Math.max(MIN_CELL, Math.min(across, down));
+    const [wide, tall] = [across, down].map((room) => Math.max(MIN_CELL, Math.min(room, MAX_CELL, MAX_RATIO * least)));
+    return [wide, tall];
   }
 
   get fixed() {
@@ -65,32 +86,37 @@ export class MatrixPicture {
 
   /** The picture of the cells, painted once and only stretched afterwards. */
   painted() {
-    const { values, rows, columns, scale } = this.shown;
-    this.canvas ??= paintCells(values ?? new Float32Array(0), rows, columns, scale);
+    const { values, rows, columns, scale, seen } = this.shown;
+    this.canvas ??= paintCells(values ?? new Float32Array(0), rows, columns, scale, seen);
     return this.canvas;
   }
 
   /** @param {Surface} surface @param {Area} area */
   draw(surface, area) {
-    const { rows, columns } = this.shown;
-    const { left, top, cell } = this;
+    const { left, top } = this;
     surface.clip(left, top, area.width - left, area.height - top, () => {
-      const [x, y] = [left - area.x, top - area.y];
-      surface.rect(x, y, columns * cell, rows * cell, theme().absent);
-      surface.image(this.painted(), x, y, columns * cell, rows * cell);
-      if (cell >= MIN_NUMBER_CELL) this.drawNumbers(surface, area);
+      this.drawCells(surface, area);
+      if (this.numbered) this.drawNumbers(surface, area);
     });
     this.drawLabels(surface, area);
   }
 
+  /** @param {Surface} surface @param {Area} area */
+  drawCells(surface, area) {
+    const [width, height] = [this.shown.columns * this.wide, this.shown.rows * this.tall];
+    const [x, y] = [this.left - area.x, this.top - area.y];
+    surface.rect(x, y, width, height, theme().absent);
+    surface.image(this.painted(), x, y, width, height);
+  }
+
   /** The first and the end of the cells that are seen. @param {Axis} axis @param {Area} area */
   span(axis, area) {
-    const [scroll, room, count, fixed] =
+    const [scroll, room, count, fixed, side] =
       axis === "query"
-        ? [area.y, area.height, this.shown.rows, this.top]
-        : [area.x, area.width, this.shown.columns, this.left];
-    const first = Math.max(0, Math.floor(scroll / this.cell));
-    return [first, Math.min(count, Math.ceil((scroll + room - fixed) / this.cell))];
+        ? [area.y, area.height, this.shown.rows, this.top, this.tall]
+        : [area.x, area.width, this.shown.columns, this.left, this.wide];
+    const first = Math.max(0, Math.floor(scroll / side));
+    return [first, Math.min(count, Math.ceil((scroll + room - fixed) / side))];
   }
 
   /** @param {Surface} surface @param {Area} area */
@@ -98,14 +124,16 @@ export class MatrixPicture {
     const { scale } = this.shown;
     const [firstRow, lastRow] = this.span("query", area);
     const [firstColumn, lastColumn] = this.span("key", area);
-    const size = Math.min(15, this.cell * 0.27);
+    const digits = decimalsOf(scale.steps === "lift" ? 1 : scale.high);
+    const size = Math.min(15, this.tall * 0.6, this.wide / (2.2 + digits * 0.6));
     for (let row = firstRow; row < lastRow; row++) {
       for (let column = firstColumn; column < lastColumn; column++) {
         const value = this.shown.at(row, column);
         if (value === ABSENT) continue;
-        const text = Number.isNaN(value) ? "NaN" : cellText(value, scale);
-        const [x, y] = [this.left + (column + 0.5) * this.cell - area.x, this.top + (row + 0.5) * this.cell - area.y];
-        surface.text(text, x, y, { size, align: "center", color: inkOn(rgbOf(value, scale)) });
+        const text = Number.isNaN(value) ? "NaN" : cellText(value, scale, digits);
+        const [x, y] = [this.left + (column + 0.5) * this.wide - area.x, this.top + (row + 0.5) * this.tall - area.y];
+        const color = inkOn(rgbOf(value, scale, this.shown.seen(row, column)));
+        surface.text(text, x, y, { size, align: "center", color });
       }
     }
   }
@@ -114,26 +142,26 @@ export class MatrixPicture {
   drawLabels(surface, area) {
     const { queries, keys } = this.shown;
     const faint = { size: 11, color: theme().soft };
-    surface.text("keys →", this.left, 9, faint);
-    surface.text("queries ↓", this.left - 10, 9, { ...faint, align: "right" });
-    const { every } = this;
+    surface.text(this.names.columns, this.left, 9, faint);
+    surface.text(this.names.rows, this.left - 10, 9, { ...faint, align: "right" });
+    const [down, along] = [this.every("query"), this.every("key")];
     const [firstRow, lastRow] = this.span("query", area);
     surface.clip(0, this.top - 7, this.left, area.height - this.top + 7, () => {
-      for (let row = Math.ceil(firstRow / every) * every; row < lastRow; row += every) {
-        this.drawRowLabel(surface, area, row, this.labelOf(queries, row, every), theme().ink);
+      for (let row = Math.ceil(firstRow / down) * down; row < lastRow; row += down) {
+        this.drawRowLabel(surface, area, row, this.labelOf(queries, row, down), theme().ink);
       }
     });
     const [firstColumn, lastColumn] = this.span("key", area);
     surface.clip(this.left - 7, 16, area.width - this.left + 7, this.top - 16, () => {
-      for (let column = Math.ceil(firstColumn / every) * every; column < lastColumn; column += every) {
-        this.drawColumnLabel(surface, area, column, this.labelOf(keys, column, every), theme().ink);
+      for (let column = Math.ceil(firstColumn / along) * along; column < lastColumn; column += along) {
+        this.drawColumnLabel(surface, area, column, this.labelOf(keys, column, along), theme().ink);
       }
     });
   }
 
-  /** Tokens from one label to the next. */
-  get every() {
-    return Math.ceil(LABEL_STEP / this.cell);
+  /** Tokens from one label to the next. @param {Axis} axis */
+  every(axis) {
+    return Math.ceil(LABEL_STEP / (axis === "query" ? this.tall : this.wide) - 0.02);
   }
 
   /** @param {Text} text @param {number} place @param {number} _every @returns {string} */
@@ -141,8 +169,9 @@ export class MatrixPicture {
     return text.labels[place];
   }
 
-  get size() {
-    return Math.min(13, Math.max(10, this.cell * 0.7));
+  /** Of labels, in pixels. @param {number} side */
+  labelSize(side) {
+    return Math.min(13, Math.max(10, side * 0.72));
   }
 
   /**
@@ -154,9 +183,10 @@ export class MatrixPicture {
    * @param {number} weight
    */
   drawRowLabel(surface, area, row, label, color, weight = 400) {
-    const y = this.top + (row + 0.5) * this.cell - area.y;
-    const text = fitText(label, this.size, this.left - this.margin - 12);
-    surface.text(text, this.left - 8, y, { size: this.size, align: "right", color, weight });
+    const y = this.top + (row + 0.5) * this.tall - area.y;
+    const size = this.labelSize(this.tall);
+    const text = fitText(label, size, this.left - this.margin - 12);
+    surface.text(text, this.left - 8, y, { size, align: "right", color, weight });
   }
 
   /**
@@ -168,10 +198,11 @@ export class MatrixPicture {
    * @param {number} weight
    */
   drawColumnLabel(surface, area, column, label, color, weight = 400) {
-    const x = this.left + (column + 0.5) * this.cell - area.x;
-    const style = { size: this.size, color, weight };
-    if (this.across) surface.text(label, x, this.top - 12, { ...style, align: "center" });
-    else surface.text(fitText(label, this.size, this.top - 24), x, this.top - 7, { ...style, turned: -90 });
+    const x = this.left + (column + 0.5) * this.wide - area.x;
+    const size = this.labelSize(this.wide);
+    const style = { size, color, weight };
+    if (this.across) surface.text(label, x, this.top - 10, { ...style, align: "center" });
+    else surface.text(fitText(label, size, this.top - 24), x, this.top - 6, { ...style, turned: -90 });
   }
 
   /**
@@ -188,24 +219,23 @@ export class MatrixPicture {
   /** @param {Surface} surface @param {Area} area @param {Mark} mark @param {string} color */
   drawMark(surface, area, mark, color) {
     const { rows, columns, queries, keys } = this.shown;
-    const { left, top, cell } = this;
-    const thick = Math.max(cell, 2);
-    const [x, y] = [left + (mark.key ?? 0) * cell - area.x, top + (mark.query ?? 0) * cell - area.y];
+    const { left, top, wide, tall } = this;
+    const [width, height] = [Math.max(wide, 2), Math.max(tall, 2)];
+    const [x, y] = [left + (mark.key ?? 0) * wide - area.x, top + (mark.query ?? 0) * tall - area.y];
     surface.clip(left - 2, top - 2, area.width - left + 2, area.height - top + 2, () => {
       const [asQuery, asKey] = [mark.query !== null, mark.key !== null];
-      if (asQuery) this.drawBand(surface, left - area.x, y, columns * cell, thick, color, !asKey);
-      if (asKey) this.drawBand(surface, x, top - area.y, thick, rows * cell, color, !asQuery);
-      if (asQuery && asKey) surface.frame(x, y, thick, thick, color, 2.5);
+      if (asQuery) this.drawBand(surface, left - area.x, y, columns * wide, height, color, !asKey);
+      if (asKey) this.drawBand(surface, x, top - area.y, width, rows * tall, color, !asQuery);
+      if (asQuery && asKey) surface.frame(x, y, width, height, color, 2.5);
     });
-    if (mark.query !== null && y + cell > top - 1 && y < area.height) {
-      const middle = y + cell / 2;
-      surface.rect(0, middle - 9, left - 3, 18, theme().paper);
+    if (mark.query !== null && y + tall > top - 1 && y < area.height) {
+      surface.rect(0, y + tall / 2 - 9, left - 3, 18, theme().paper);
       this.drawRowLabel(surface, area, mark.query, queries.labels[mark.query], theme().accent, 650);
     }
-    if (mark.key !== null && x + cell > left - 1 && x < area.width) {
-      const middle = x + cell / 2;
-      const half = this.across ? Math.min(cell, textWidth(keys.labels[mark.key], this.size, 650) + 8) / 2 : 9;
-      surface.rect(middle - half, 17, 2 * half, top - 19, theme().paper);
+    if (mark.key !== null && x + wide > left - 1 && x < area.width) {
+      const size = this.labelSize(wide);
+      const half = this.across ? Math.min(wide, textWidth(keys.labels[mark.key], size, 650) + 8) / 2 : 9;
+      surface.rect(x + wide / 2 - half, 17, 2 * half, top - 19, theme().paper);
       this.drawColumnLabel(surface, area, mark.key, keys.labels[mark.key], theme().accent, 650);
     }
   }
@@ -226,19 +256,24 @@ export class MatrixPicture {
     else surface.rect(x, y, width, height, color, alone ? 0.8 : 0.45);
   }
 
-  /** @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
-  pointAt(x, y, area) {
-    const row = Math.floor((y - this.top + area.y) / this.cell);
-    const column = Math.floor((x - this.left + area.x) / this.cell);
+  /** The row and the column at a place, each null beside the cells; null beyond them. @param {number} x @param {number} y @param {Area} area */
+  cellAt(x, y, area) {
+    const row = Math.floor((y - this.top + area.y) / this.tall);
+    const column = Math.floor((x - this.left + area.x) / this.wide);
     const query = y >= this.top && row >= 0 && row < this.shown.rows ? row : null;
     const key = x >= this.left && column >= 0 && column < this.shown.columns ? column : null;
-    const beyond = x > this.left + this.shown.columns * this.cell || y > this.top + this.shown.rows * this.cell;
+    const beyond = x > this.left + this.shown.columns * this.wide || y > this.top + this.shown.rows * this.tall;
     return beyond || (query === null && key === null) ? null : { query, key };
+  }
+
+  /** @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */
+  pointAt(x, y, area) {
+    return this.cellAt(x, y, area);
   }
 
   /** @param {Mark} mark */
   placeOf(mark) {
-    const { cell, left, top } = this;
-    return { x: left + (mark.key ?? 0) * cell, y: top + (mark.query ?? 0) * cell, width: cell, height: cell };
+    const { wide, tall, left, top } = this;
+    return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width: wide, height: tall };
   }
 }

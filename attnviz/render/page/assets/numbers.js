@@ -1,9 +1,9 @@
 /** The heads' numbers: inflated when a head is opened, and kept while it is among the last few that were. */
 
 import { page, shapeOf } from "./data.js";
-import { bytesOf, inflate, readHalves } from "./encoding.js";
-import { DenseSide, factorsOf, FactoredSide } from "./sides.js";
+import { readKeys, readSide } from "./reading.js";
 
+/** @import { GivenSide } from "./reading.js" */
 /** @import { Side } from "./types.js" */
 
 const MAX_KEPT_HEADS = 8;
@@ -20,38 +20,42 @@ function documentRead() {
   return new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
 }
 
-/** What an element with deflated content holds. @param {string} id */
-async function contentOf(id) {
+/** The characters of an element that the browser keeps as they are. @param {string} id */
+export async function contentOf(id) {
   if (!document.getElementById(id)?.nextSibling) await documentRead();
-  return inflate(bytesOf(document.getElementById(id)?.textContent ?? ""));
+  return document.getElementById(id)?.textContent ?? "";
+}
+
+/** One head of one recording as the page holds it. @param {number} number @param {number} side @returns {Promise<GivenSide>} */
+export async function givenSide(number, side) {
+  const head = page.heads[number];
+  return {
+    content: await contentOf(`head-${number}-${side}`),
+    shape: shapeOf(number, side),
+    high: head.highs[side],
+    precision: page.precision,
+    block: page.block,
+    about: head.factors[side] ?? null,
+  };
 }
 
 /** @param {number} number @param {number} side @returns {Promise<Side>} */
-async function readSide(number, side) {
-  const head = page.heads[number];
-  if (head.factors.length) return readFactors(number, side);
-  return new DenseSide(await contentOf(`head-${number}-${side}`), shapeOf(number), head.highs[side], page);
-}
-
-/** @param {number} number @param {number} side */
-async function readFactors(number, side) {
-  const about = page.heads[number].factors[side];
-  const [rows, columns] = shapeOf(number, side);
-  const bytes = new Uint8Array(await contentOf(`head-${number}-${side}`));
-  return new FactoredSide(factorsOf(bytes, rows, await readKeys(about.keys, columns * about.features), about));
+async function sideOf(number, side) {
+  const given = await givenSide(number, side);
+  const { about, shape } = given;
+  return readSide(given, about && keysOf(about.keys, shape[1] * about.features));
 }
 
 /** @param {number} number @param {number} count */
-async function readKeys(number, count) {
-  const read = () => contentOf(`keys-${number}`).then((buffer) => readHalves(new Uint8Array(buffer), 0, count));
-  const keys = keptKeys.get(number) ?? read();
+function keysOf(number, count) {
+  const keys = keptKeys.get(number) ?? contentOf(`keys-${number}`).then((content) => readKeys(content, count));
   keep(keptKeys, number, keys);
   return keys;
 }
 
 /** A head's sides. @param {number} number */
 export function loadHead(number) {
-  const loading = keptHeads.get(number) ?? Promise.all(page.sides.map((_, side) => readSide(number, side)));
+  const loading = keptHeads.get(number) ?? Promise.all(page.sides.map((_, side) => sideOf(number, side)));
   keep(keptHeads, number, loading);
   return loading;
 }

@@ -1,26 +1,33 @@
-/** The overview: layers down, heads across, each head a thumbnail that opens it. */
+/** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. */
 
 import { openHead } from "./actions.js";
 import { contextOf, paintCells } from "./colors.js";
 import { comparing, headTitle, itemName, page, shapeOf, textOf } from "./data.js";
-import { make, one } from "./elements.js";
+import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
+import { sharedScale, thumbnailScale } from "./head_scales.js";
+import { listedHeads, sortMetric } from "./listing.js";
+import { metricText, noteOf, numbersOf, patternOf } from "./metrics.js";
 import { weightText } from "./quantities.js";
-import { state } from "./state.js";
-import { sharedScale, thumbnailScale, thumbnailValues } from "./thumbnails.js";
+import { pooledCounts, seenBy } from "./seen.js";
+import { sideNumber, state } from "./state.js";
+import { thumbnailValues } from "./thumbnails.js";
 
-const MAX_THUMB = 168; // pixels a side
+const MAX_THUMB = 200; // pixels a side
 const MAX_ACROSS = 20; // thumbnails of a single layer, which goes on below
-const MIN_NAMED_THUMB = 32; // pixels of a thumbnail that has room for its name
+const MIN_NAMED_THUMB = 64; // pixels of a thumbnail that has room for what its head does
+const MIN_SPREAD = 6; // thumbnails across, from which on they take the whole width
+const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
 
-/** Heads by what sets them apart: cross-attention, and the text of a batch. */
-function groupsOf() {
+/** Heads by what sets them apart: cross-attention, and the text of a batch. @param {number[]} numbers */
+function groupsOf(numbers) {
   /** @type {Map<string, number[]>} */
   const groups = new Map();
-  page.heads.forEach(({ kind }, number) => {
+  for (const number of numbers) {
+    const { kind } = page.heads[number];
     const name = [kind === "cross" ? "cross-attention" : "", itemName(number)].filter(Boolean).join(", ");
     groups.set(name, [...(groups.get(name) ?? []), number]);
-  });
+  }
   return groups;
 }
 
@@ -40,28 +47,52 @@ function layersOf(numbers) {
   return { layers, regular: names.every((name) => name === names[0]) && layers.size > 1 };
 }
 
-/** Builds the thumbnails of all heads. */
-export function buildOverview() {
+const built = { name: "" };
+
+/** Draws the thumbnails where they belong: large, or beside what is open. @param {boolean} open */
+export function drawOverview(open) {
   const overview = one("overview");
+  overview.hidden = page.heads.length === 1 || (!open && state.list !== "maps");
+  const home = open ? one("side") : one("main");
+  if (overview.parentElement !== home) home.prepend(overview);
+  const order = listedHeads();
+  const name = [order.join(), sortMetric(), state.side, state.pool, state.limits, state.steps].join(" ");
+  if (name !== built.name) buildOverview(order);
+  built.name = name;
+  markCurrent();
+  sizeThumbnails();
+}
+
+/** Listens to keys that walk among heads. */
+export function listenToOverview() {
+  one("overview").addEventListener("keydown", moveAmongHeads);
+}
+
+/** @param {number[]} order */
+function buildOverview(order) {
+  const overview = one("overview");
+  const focused = overview.contains(document.activeElement) ? document.activeElement : null;
+  const kept = focused instanceof HTMLElement ? focused.dataset.number : undefined;
   overview.replaceChildren();
-  for (const [name, numbers] of groupsOf()) {
+  for (const [name, numbers] of groupsOf(order)) {
     if (name) overview.append(make("h3", {}, name));
     overview.append(buildGrid(numbers));
   }
-  overview.addEventListener("keydown", moveAmongHeads);
+  if (!order.length) overview.append(make("p", { className: "note" }, "No head is left; other words leave some."));
+  const [first] = thumbs();
+  if (first) first.tabIndex = 0;
   drawThumbnails();
-  sizeThumbnails();
+  if (kept !== undefined) focusThumbnail(Number(kept));
 }
 
 /** @param {number[]} numbers */
 function buildGrid(numbers) {
+  const whole = numbers.length === page.heads.length || !state.filter;
   const { layers, regular } = layersOf(numbers);
+  if (sortMetric() || !whole) return buildRun(numbers);
   const longest = Math.max(...[...layers.values()].map((row) => row.length));
   const most = layers.size > 1 ? longest : Math.min(longest, MAX_ACROSS);
-  const grid = make("div", { className: "grid" });
-  grid.dataset.most = String(most);
-  grid.dataset.rows = String(Math.max(layers.size, Math.ceil(longest / most)));
-  grid.style.gridTemplateColumns = `auto repeat(${most}, var(--thumb))`;
+  const grid = newGrid(most, Math.max(layers.size, Math.ceil(longest / most)), "auto ");
   if (regular) {
     grid.append(make("span", { className: "name across corner" }, "layer \\ head"));
     for (const number of [...layers.values()][0]) {
@@ -73,8 +104,26 @@ function buildGrid(numbers) {
       if (place % most === 0) grid.append(make("span", { className: "name" }, rowName(layer, place, regular)));
       grid.append(buildThumb(number, !regular));
     });
-    for (let place = row.length; place < most; place++) grid.append(make("span"));
+    for (let place = row.length; place % most; place++) grid.append(make("span"));
   }
+  return grid;
+}
+
+/** Heads one after the other, in their order. @param {number[]} numbers */
+function buildRun(numbers) {
+  const most = Math.min(numbers.length, Math.max(4, Math.ceil(Math.sqrt(1.6 * numbers.length))));
+  const grid = newGrid(most, Math.ceil(numbers.length / most), "");
+  for (const number of numbers) grid.append(buildThumb(number, true));
+  return grid;
+}
+
+/** @param {number} most @param {number} rows @param {string} before columns before the thumbnails */
+function newGrid(most, rows, before) {
+  const grid = make("div", { className: "grid" });
+  for (const [name, value] of [["--thumb", "5px"], ["--gap", "2px"], ["--column", "max-content"]]) grid.style.setProperty(name, value);
+  grid.dataset.most = String(most);
+  grid.dataset.rows = String(rows);
+  grid.style.gridTemplateColumns = `${before}repeat(${most}, minmax(var(--thumb), var(--column)))`;
   return grid;
 }
 
@@ -94,16 +143,31 @@ function rowName(layer, place, regular) {
 function buildThumb(number, named) {
   const head = page.heads[number];
   const canvas = make("canvas", { width: head.thumbnail[1], height: head.thumbnail[0] });
-  const thumb = make("button", { type: "button", className: "thumb", tabIndex: number ? -1 : 0 }, canvas);
+  const thumb = make("button", { type: "button", className: "thumb", tabIndex: -1 }, canvas);
   const [rows, columns] = shapeOf(number);
   canvas.style.aspectRatio = String(Math.min(3, Math.max(1 / 3, columns / rows)));
   thumb.dataset.number = String(number);
-  thumb.title = headTitle(number);
-  thumb.setAttribute("aria-label", `${headTitle(number)}${peakSaid(number)}`);
-  thumb.addEventListener("click", () => openHead(number));
-  if (named) thumb.append(make("span", {}, head.name));
+  const metric = sortMetric();
+  const measured = metric ? `${metric} ${metricText(metric, numbersOf(number)[metric])}` : "";
+  thumb.title = [headTitle(number), patternOf(number), measured].filter(Boolean).join(" · ");
+  thumb.setAttribute("aria-label", `${headTitle(number)}${peakSaid(number)}${patternOf(number) && `, ${patternOf(number)}`}`);
+  thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? choose(number) : openHead(number)));
+  const note = measured || noteOf(number);
+  const words = [named ? make("b", {}, head.name) : "", note ? make("span", { className: "does" }, note) : ""].filter(Boolean);
+  if (words.length) thumb.append(make("span", { className: "names" }, ...words.flatMap((word) => [word, " "])));
   return thumb;
 }
+
+/** Chooses a head to be shown with others, or no longer. @param {number} number */
+function choose(number) {
+  const { chosen } = state;
+  state.chosen = chosen.includes(number) ? chosen.filter((other) => other !== number) : [...chosen, number];
+  say(`${state.chosen.length} heads chosen`);
+  chosenChanged.act();
+}
+
+/** What happens when other heads are chosen: the page gives it when it starts. */
+export const chosenChanged = { act: () => {} };
 
 /** What a thumbnail says of its head. @param {number} number */
 function peakSaid(number) {
@@ -115,13 +179,14 @@ function peakSaid(number) {
 }
 
 /** Paints every thumbnail in its colours. */
-export function drawThumbnails() {
+function drawThumbnails() {
   const shared = state.limits === "head" ? null : sharedScale();
   for (const thumb of thumbs()) {
     const number = Number(thumb.dataset.number);
     const canvas = canvasOf(thumb);
     const scale = shared ?? thumbnailScale(number);
-    const painted = paintCells(thumbnailValues(number), canvas.height, canvas.width, scale);
+    const counts = pooledCounts(seenBy(number, sideNumber()), canvas.height);
+    const painted = paintCells(thumbnailValues(number), canvas.height, canvas.width, scale, (row) => counts[row]);
     const context = contextOf(canvas);
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.drawImage(painted, 0, 0);
@@ -140,7 +205,7 @@ export function canvasOf(thumb) {
 
 /** @param {number} number */
 export function focusThumbnail(number) {
-  thumbs().find((thumb) => Number(thumb.dataset.number) === number)?.focus();
+  thumbs().find((thumb) => Number(thumb.dataset.number) === number)?.focus({ preventScroll: true });
 }
 
 /** Gives thumbnails the size that there is room for. */
@@ -150,17 +215,30 @@ export function sizeThumbnails() {
 
 /** @param {HTMLElement} grid */
 function sizeGrid(grid) {
+  const compact = one("overview").parentElement === one("side");
   const most = Number(grid.dataset.most);
   const room = one("overview").clientWidth - widthOfNames(grid) - 8;
-  const gap = Math.max(2, Math.min(12, Math.round(room / most / 12)));
+  const gap = compact ? 2 : Math.max(2, Math.min(14, Math.round(room / most / 12)));
   const inWidth = Math.floor((room - gap * most) / most);
-  const inHeight = Math.floor((window.innerHeight - 330) / Number(grid.dataset.rows)) - gap;
-  const compact = state.head !== null;
-  const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, 44));
-  const side = Math.max(compact ? 5 : 16, fitting);
-  grid.classList.toggle("tiny", side < MIN_NAMED_THUMB);
-  grid.style.setProperty("--thumb", `${side}px`);
+  const top = Math.min(320, one("overview").getBoundingClientRect().top + window.scrollY);
+  const inHeight = Math.floor((window.innerHeight - top - 24) / Number(grid.dataset.rows)) - gap - 18;
+  const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, Math.min(inWidth, MIN_NAMED_THUMB + 8)));
+  const least = compact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
+  const side = Math.max(least, fitting);
+  grid.classList.toggle("tiny", side < MIN_NAMED_THUMB || compact);
+  grid.style.setProperty("--thumb", `${wholeBlocks(grid, side, least)}px`);
   grid.style.setProperty("--gap", `${gap}px`);
+  grid.style.setProperty("--column", compact || most < MIN_SPREAD ? "max-content" : "1fr");
+}
+
+/** The side with which every cell has as many pixels, where cells have a pixel each. @param {HTMLElement} grid @param {number} side @param {number} least */
+function wholeBlocks(grid, side, least) {
+  const canvas = grid.querySelector("canvas");
+  const cells = canvas?.width ?? 1;
+  const density = window.devicePixelRatio || 1;
+  const pixels = Math.floor((side * density) / cells);
+  grid.classList.toggle("smooth", pixels < 1);
+  return pixels < 1 ? side : Math.max(least, (pixels * cells) / density);
 }
 
 /** @param {HTMLElement} grid */
@@ -169,24 +247,27 @@ function widthOfNames(grid) {
   return Math.max(0, ...names.map((name) => (name instanceof HTMLElement ? name.offsetWidth : 0)));
 }
 
-/** Marks the open head's thumbnail. */
-export function markCurrent() {
+/** Marks the open head's thumbnail, and those that are chosen. */
+function markCurrent() {
   for (const thumb of thumbs()) {
-    const current = Number(thumb.dataset.number) === state.head;
+    const number = Number(thumb.dataset.number);
+    const current = number === state.head;
     thumb.setAttribute("aria-current", String(current));
+    thumb.classList.toggle("taken", state.chosen.includes(number));
     if (state.head !== null) thumb.tabIndex = current ? 0 : -1;
   }
 }
 
-/** Arrows walk the grid; left and right also from row to row. @param {KeyboardEvent} event */
+/** Arrows walk the grid; left and right also from row to row; Space chooses. @param {KeyboardEvent} event */
 function moveAmongHeads(event) {
   const all = thumbs();
   const here = all.findIndex((thumb) => thumb === document.activeElement);
-  if (here < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-  const next = neighbour(all, here, event.key);
+  if (here < 0 || event.ctrlKey || event.metaKey || event.altKey || state.noting) return;
+  const next = event.key === " " ? all[here] : neighbour(all, here, event.key);
   if (!next) return;
   event.preventDefault();
   event.stopPropagation();
+  if (event.key === " ") return choose(Number(next.dataset.number));
   for (const thumb of all) thumb.tabIndex = thumb === next ? 0 : -1;
   next.focus();
 }

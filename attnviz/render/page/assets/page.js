@@ -1,12 +1,15 @@
 /** The page: starts what is drawn, and listens to buttons, keys and the address. */
 
-import { openHead, step } from "./actions.js";
+import { drawing, followAddress, openHead, openLens, step, writeAddress } from "./actions.js";
 import { forgetTheme } from "./colors.js";
-import { VIEWS } from "./controls.js";
-import { haveSameTexts, page } from "./data.js";
+import { openShare } from "./command.js";
+import { page } from "./data.js";
 import { one } from "./elements.js";
 import { findToken, onKey, openHelp, zoomByStep } from "./keys.js";
-import { buildOverview, focusThumbnail, sizeThumbnails } from "./overview.js";
+import { METRIC_NAMES, patternOf } from "./metrics.js";
+import { openNotes, original, startStory } from "./notes.js";
+import { chosenChanged, listenToOverview, sizeThumbnails } from "./overview.js";
+import { listenToPrint } from "./printing.js";
 import { savePng, saveSvg } from "./save.js";
 import { state } from "./state.js";
 import { draw, fitView } from "./view.js";
@@ -14,25 +17,38 @@ import { draw, fitView } from "./view.js";
 start();
 
 function start() {
+  original.head = document.documentElement.innerHTML;
   one("tools").hidden = false;
   one("precision").textContent = page.precisionSaid;
   document.querySelector(".page")?.classList.toggle("several", page.heads.length > 1);
-  one("overview").hidden = page.heads.length === 1;
-  buildOverview();
+  listenToOverview();
   listenToButtons();
-  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value));
+  listenToFields();
+  chosenChanged.act = draw;
   document.addEventListener("keydown", onKey);
-  window.addEventListener("hashchange", readAddress);
-  window.addEventListener("resize", () => {
-    sizeThumbnails();
-    state.current?.fit();
-  });
+  window.addEventListener("hashchange", follow);
+  window.addEventListener("popstate", follow);
+  window.addEventListener("resize", fitAll);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     forgetTheme();
     draw();
   });
-  readAddress();
+  listenToPrint(fitAll);
+  follow();
   performance.mark("first view drawn");
+  if (page.notes.length) startStory(0);
+}
+
+/** Takes the room that there is now. */
+function fitAll() {
+  sizeThumbnails();
+  state.strip?.fit();
+  state.current?.fit();
+}
+
+/** Opens what the address names. */
+function follow() {
+  followAddress();
 }
 
 function listenToButtons() {
@@ -40,38 +56,32 @@ function listenToButtons() {
     back: () => openHead(null),
     previous: () => step(-1),
     next: () => step(1),
+    "lens-open": openLens,
     "zoom-in": () => zoomByStep(1),
     "zoom-out": () => zoomByStep(-1),
     "zoom-fit": fitView,
     "save-svg": saveSvg,
     "save-png": savePng,
+    "share-open": openShare,
+    "notes-open": openNotes,
     "help-open": openHelp,
   };
   for (const [name, action] of Object.entries(actions)) one(name).addEventListener("click", action);
 }
 
-/** Opens what the address names. */
-function readAddress() {
-  const address = new URLSearchParams(location.hash.slice(1));
-  const before = state.head;
-  state.head = headOf(address);
-  state.view = VIEWS.find(([name]) => name === address.get("view"))?.[0] ?? state.view;
-  state.mark = null;
-  if (before !== null && state.head !== null && !haveSameTexts(before, state.head)) state.pin = null;
-  draw();
-  if (state.head === null && before !== null) focusThumbnail(before);
-  if (state.head !== null && before === null && page.heads.length > 1) {
-    one("head-title").focus({ preventScroll: true });
-  }
+/** The fields in which a reader types: a token, words that filter heads, and the order of these. */
+function listenToFields() {
+  one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value));
+  one("filter").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && list("filter", target.value));
+  one("sort").addEventListener("change", ({ target }) => target instanceof HTMLSelectElement && list("sort", target.value));
+  const patterns = page.heads.map((_, number) => patternOf(number).replace(/[:\d.,].*$/, "").trim());
+  const words = [...METRIC_NAMES.map((name) => `${name}>0.5`), ...new Set(patterns.filter(Boolean)), "layer:0-3"];
+  one("words").replaceChildren(...words.map((word) => new Option(word)));
 }
 
-/**
- * The head that an address names; the only one, or none, where it names no head.
- *
- * @param {URLSearchParams} address
- */
-function headOf(address) {
-  const number = Number(address.get("number") ?? NaN);
-  if (page.heads[number]) return number;
-  return page.heads.length === 1 ? 0 : null;
+/** Lists other heads, or in another order. @param {"filter" | "sort"} name @param {string} value */
+function list(name, value) {
+  state[name] = value;
+  writeAddress();
+  drawing.draw();
 }

@@ -29,6 +29,7 @@ export function weightText(weight, signed = false, error = null) {
  * @returns {Quantity[]}
  */
 export function quantitiesOf(shown) {
+  if (!shown.sides.length) return [combinedQuantity(shown)];
   const weights = shown.sides.map((side, number) => ({
     name: comparing ? `weight ${page.sides[number]}` : page.block > 1 ? "mean weight" : "weight",
     text: (/** @type {number} */ row, /** @type {number} */ column) =>
@@ -42,6 +43,12 @@ export function quantitiesOf(shown) {
   /** @type {Quantity} */
   const change = { name: "change", text: (row, column) => weightText(shown.changeAt(row, column), true) };
   return [...weights, change, ...rest];
+}
+
+/** The one number of a cell of several heads. @param {Shown} shown @returns {Quantity} */
+function combinedQuantity(shown) {
+  const { change } = shown.scale;
+  return { name: change ? "difference" : "weight", text: (row, column) => weightText(shown.at(row, column), change) };
 }
 
 /**
@@ -64,14 +71,17 @@ function numbersSaid(shown, query, key) {
 
 /** What a tip beside the pointer says. @param {Shown} shown @param {Mark | null} mark */
 export function tipOf(shown, mark) {
-  if (!mark || mark.query === null || mark.key === null) return null;
+  if (!mark) return null;
+  if (shown.said) return shown.said(mark).flatMap((text, place) => [place ? make("br") : "", make("bdi", {}, text)]);
+  if (mark.query === null || mark.key === null) return null;
   const pair = `${shown.queries.labels[mark.query]} → ${shown.keys.labels[mark.key]}`;
   const [first, ...rest] = numbersSaid(shown, mark.query, mark.key);
-  return [make("bdi", {}, pair), make("br"), make("b", {}, first), ` · ${rest.join(" · ")}`];
+  return [make("bdi", {}, pair), make("br"), make("b", {}, first), ...rest.map((text) => ` · ${text}`)];
 }
 
 /** What a screen reader says of a mark. @param {Shown} shown @param {Mark} mark */
 export function spokenOf(shown, mark) {
+  if (shown.said) return shown.said(mark).join(", ");
   const { queries, keys } = shown;
   if (mark.query !== null && mark.key !== null) {
     const pair = `${queries.labels[mark.query]} to ${keys.labels[mark.key]}`;

@@ -1,25 +1,54 @@
 /** The present view as a file: the same strokes as on the screen, on an SVG or on a larger canvas. */
 
 import { contextOf, newCanvas, theme } from "./colors.js";
-import { headTitle, page } from "./data.js";
+import { titleOfView } from "./controls.js";
+import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { drawLegendOn, hasPalette } from "./legend.js";
 import { canvasOf } from "./overview.js";
 import { state } from "./state.js";
-import { CanvasSurface, fitText } from "./surface.js";
+import { TextView } from "./strip.js";
+import { CanvasSurface, fitText, textWidth } from "./surface.js";
 import { MovedSurface, SvgSurface } from "./svg.js";
 
-/** @import { Surface } from "./types.js" */
+/** @import { Area, Stage, Surface } from "./types.js" */
 
 /** @typedef {{ width: number, height: number }} Size */
 
 const PNG_SCALE = 3;
 const MAX_PNG_SIDE = 16_000; // pixels, which browsers can still draw
 const FRAME = 28; // pixels around the picture
-const RGBA = /rgba?\((\d+, \d+, \d+)(?:, ([\d.]+))?/;
+const MAX_WHOLE = 12_000; // pixels of a picture that is saved whole
+const MAX_TITLE_LINES = 3;
 
-function titleOfView() {
-  return state.head === null ? page.title : `${headTitle(state.head)} · ${page.title}`;
+/** The lines of a file's title: what is open, and the page's title, none of them cut in a word. @param {number} width */
+function titleLines(width) {
+  const open = titleOfView() || lensTitle();
+  const title = wrapped(page.title, 13, width, 400).slice(0, MAX_TITLE_LINES);
+  return [
+    ...(open ? wrapped(open, 17, width, 650).map((text) => ({ text, size: 17, weight: 650 })) : []),
+    ...title.map((text) => ({ text, size: open ? 13 : 17, weight: open ? 400 : 650 })),
+  ];
+}
+
+function lensTitle() {
+  return state.shown?.shades ? sentence(state.shown.shades(state.pin).said) : "";
+}
+
+/** @param {string} words */
+function sentence(words) {
+  return words.slice(0, 1).toUpperCase() + words.slice(1);
+}
+
+/** A text in lines of so many pixels. @param {string} text @param {number} size @param {number} width @param {number} weight */
+function wrapped(text, size, width, weight) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines[lines.length - 1] ? `${lines[lines.length - 1]} ${word}` : word;
+    if (!lines[lines.length - 1] || textWidth(longer, size, weight) <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines.map((line) => fitText(line, size, width, weight));
 }
 
 /**
@@ -30,43 +59,84 @@ function titleOfView() {
  */
 function drawFile(surface, size) {
   surface.rect(0, 0, size.width, size.height, theme().paper);
-  surface.text(fitText(titleOfView(), 17, size.width - 2 * FRAME, 650), FRAME, FRAME + 4, { size: 17, weight: 650 });
+  let top = FRAME - 4;
+  for (const { text, size: letters, weight } of titleLines(size.width - 2 * FRAME)) {
+    surface.text(text, FRAME, top + letters / 2, { size: letters, weight });
+    top += letters * 1.4;
+  }
   const legendTop = size.height - FRAME - 30;
   if (hasPalette()) drawLegendOn(surface, FRAME, legendTop);
-  return FRAME + 34;
+  return top + 12;
 }
 
 /** The element that is drawn where the view is no stage. */
 function elementOfView() {
-  if (state.head === null) return one("overview");
+  if (state.head === null && state.list === "maps" && !state.together) return one("overview");
   return one("view").querySelector("table") ?? one("view");
 }
 
 /** @returns {Size} */
 function sizeOfView() {
-  const { width, height } = state.current?.stage ?? sizeOfElement(elementOfView());
-  return { width: Math.max(360, Math.ceil(width)) + 2 * FRAME, height: Math.ceil(height + 2 * FRAME + 34 + 56) };
+  const { width, height } = bareSize();
+  const wide = Math.max(360, Math.ceil(width)) + 2 * FRAME;
+  const title = titleLines(wide - 2 * FRAME).reduce((total, { size }) => total + 1.4 * size, 0);
+  return { width: wide, height: Math.ceil(height + 2 * FRAME + title + (hasPalette() ? 56 : 8)) };
+}
+
+/** Of the view itself. @returns {Size} */
+function bareSize() {
+  const { current } = state;
+  if (current instanceof TextView) return current.wholeSize();
+  if (current?.stages) {
+    const { clientWidth, clientHeight } = one("view");
+    return { width: clientWidth, height: clientHeight };
+  }
+  return current?.stage ? areaOf(current.stage) : sizeOfElement(elementOfView());
+}
+
+/** What of a stage is saved: all of it, or the part that is seen where it is enlarged. @param {Stage} stage @returns {Area} */
+function areaOf(stage) {
+  const { width, height } = stage.whole;
+  if (stage.picture.factor > 1.01 || height > MAX_WHOLE) return stage.area;
+  return { x: 0, y: 0, width: Math.ceil(Math.min(width, stage.width)), height: Math.ceil(height) };
 }
 
 /** As wide as what is in it, not as the window. @param {Element} element */
 function sizeOfElement(element) {
   const { left } = element.getBoundingClientRect();
-  const parts = [...element.querySelectorAll(".thumb, .across, .token, .note, td")];
-  const width = Math.max(...parts.map((part) => part.getBoundingClientRect().right - left));
+  const parts = [...element.querySelectorAll(".thumb, .across, .note, td")];
+  const width = Math.max(0, ...parts.map((part) => part.getBoundingClientRect().right - left));
   return { width, height: element.scrollHeight };
 }
 
 /** @param {Surface} surface @param {number} left @param {number} top */
 function drawViewOn(surface, left, top) {
   const moved = new MovedSurface(surface, left, top);
-  if (state.head === null) drawOverviewOn(moved);
-  else if (state.current?.stage) {
-    const { area, picture } = state.current.stage;
-    if (!picture.dimmed) picture.draw(moved, area);
-    picture.drawOver(moved, area);
-  } else {
+  const { current } = state;
+  if (current instanceof TextView) current.drawOn(moved);
+  else if (current?.stages) drawStagesOn(moved, current.stages);
+  else if (current?.stage) drawStageOn(moved, current.stage, areaOf(current.stage));
+  else if (elementOfView() === one("overview")) drawOverviewOn(moved);
+  else {
     one("view").querySelector(".scroll")?.scrollTo(0, 0);
-    drawElementsOn(moved, elementOfView());
+    drawTextOn(moved, elementOfView(), elementOfView().getBoundingClientRect());
+  }
+}
+
+/** @param {Surface} surface @param {Stage} stage @param {Area} area */
+function drawStageOn(surface, { picture }, area) {
+  if (!picture.dimmed) picture.draw(surface, area);
+  picture.drawOver(surface, area);
+}
+
+/** Stages side by side, each under its title. @param {Surface} surface @param {Stage[]} stages */
+function drawStagesOn(surface, stages) {
+  const origin = one("view").getBoundingClientRect();
+  for (const stage of stages) {
+    const { left, top } = stage.element.getBoundingClientRect();
+    const [x, y] = [left - origin.left, top - origin.top];
+    surface.text(stage.picture.shown.title, x, y - 12, { size: 14, weight: 650 });
+    drawStageOn(new MovedSurface(surface, x, y), stage, stage.area);
   }
 }
 
@@ -84,18 +154,6 @@ function drawOverviewOn(surface) {
   }
 }
 
-/** Tokens with their shades, and all text. @param {Surface} surface @param {Element} view */
-function drawElementsOn(surface, view) {
-  const origin = view.getBoundingClientRect();
-  for (const element of view.querySelectorAll(".token")) {
-    const [, color, opacity] = getComputedStyle(element).backgroundColor.match(RGBA) ?? [];
-    for (const { left, top, width, height } of element.getClientRects()) {
-      surface.rect(left - origin.left, top - origin.top, width, height, `rgb(${color})`, Number(opacity ?? 1));
-    }
-  }
-  drawTextOn(surface, view, origin);
-}
-
 /**
  * Every piece of text within an element, where it stands on the screen.
  *
@@ -108,7 +166,7 @@ function drawTextOn(surface, view, origin) {
   const range = document.createRange();
   while (walker.nextNode()) {
     const { parentElement, textContent } = walker.currentNode;
-    if (!textContent?.trim() || !parentElement || parentElement.closest(".group, .unseen, caption")) continue;
+    if (!textContent?.trim() || !parentElement || parentElement.closest(".group, .unseen, caption, .names, .plain:not(td .plain, th .plain)")) continue;
     range.selectNodeContents(walker.currentNode);
     const { left, top, height } = range.getBoundingClientRect();
     const { fontSize, fontWeight, color } = getComputedStyle(parentElement);
@@ -119,7 +177,8 @@ function drawTextOn(surface, view, origin) {
 
 /** Hands a file to the browser to keep. @param {Blob} blob @param {string} suffix */
 function offer(blob, suffix) {
-  const name = state.head === null ? "heads" : `head-${page.heads[state.head].name}-${state.view}`;
+  const several = state.together ?? (state.list === "maps" ? "heads" : state.list);
+  const name = state.head === null ? several : `head-${page.heads[state.head].name}-${state.view}`;
   const link = make("a", { href: URL.createObjectURL(blob), download: `attention-${name}.${suffix}` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
@@ -130,7 +189,7 @@ function svgOfView() {
   const size = sizeOfView();
   const surface = new SvgSurface();
   drawViewOn(surface, FRAME, drawFile(surface, size));
-  return surface.file(size.width, size.height, titleOfView(), page.caption);
+  return surface.file(size.width, size.height, [titleOfView(), page.title].filter(Boolean).join(" · "), page.caption);
 }
 
 function canvasOfView() {

@@ -13,9 +13,15 @@ const LOG_RANGE = 1e-4; // of the largest value: where logarithmic steps begin
  * @param {Scale} scale
  */
 export function fractionOf(value, scale) {
+  if (scale.steps === "lift" && !scale.change) return liftFraction(value, scale);
   const part = Math.min(1, Math.max(0, (Math.abs(value) - scale.low) / (scale.high - scale.low)));
-  const stepped = scale.steps === "root" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
+  const stepped = scale.steps === "root" || scale.steps === "lift" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
   return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
+}
+
+/** From 1 / high to high in equal factors; 1, no preference, is in the middle. @param {number} level @param {Scale} scale */
+function liftFraction(level, { high }) {
+  return Math.min(1, Math.max(0, 0.5 + Math.log(Math.max(level, 1e-12)) / (2 * Math.log(high))));
 }
 
 /** From the smallest part that logarithmic steps tell from nothing, 0, to all, 1. @param {number} part */
@@ -25,8 +31,9 @@ function logOf(part) {
 
 /** The value at a fraction of the colours. @param {number} fraction @param {Scale} scale */
 export function valueAt(fraction, scale) {
+  if (scale.steps === "lift" && !scale.change) return scale.high ** (2 * fraction - 1);
   const stepped = scale.change ? Math.abs(2 * fraction - 1) : fraction;
-  const part = { even: stepped, root: stepped ** 2, log: LOG_RANGE ** (1 - stepped) }[scale.steps];
+  const part = { even: stepped, root: stepped ** 2, lift: stepped ** 2, log: LOG_RANGE ** (1 - stepped) }[scale.steps];
   return scale.low + (scale.high - scale.low) * (scale.change ? Math.sign(fraction - 0.5) * part : part);
 }
 
@@ -46,6 +53,17 @@ export function hueOf(value, scale) {
   return scale.change ? (value < 0 ? "less" : "more") : "arc";
 }
 
+/**
+ * What the colours stand for: the weight itself, or how many times it is what uniform attention would give.
+ *
+ * @param {number} value
+ * @param {Scale} scale
+ * @param {number} seen keys that the query may see
+ */
+export function levelOf(value, scale, seen) {
+  return scale.steps === "lift" && !scale.change && value !== ABSENT ? value * seen : value;
+}
+
 /** Black or white, whichever contrasts more. @param {Iterable<number>} rgb */
 export function inkOn(rgb) {
   const [red, green, blue] = Array.from(rgb, (part) => {
@@ -56,7 +74,7 @@ export function inkOn(rgb) {
 }
 
 /** Red, green and blue of a colour written #rrggbb. @param {string} color */
-function partsOf(color) {
+export function partsOf(color) {
   return [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
 }
 

@@ -9,8 +9,8 @@ import { CanvasSurface } from "./surface.js";
 /** @import { Area, Mark, Picture, Shown, Stage } from "./types.js" */
 
 const MIN_DRAG = 5; // pixels from which a press that moves is a drag
-const ROOM_BELOW = 86; // pixels left for the legend under it
-const MIN_HEIGHT = 320;
+const ROOM_BELOW = 12; // pixels left under it
+const MIN_HEIGHT = 280;
 
 /** @typedef {(event: { clientX: number, clientY: number }) => [number, number]} PlaceOf */
 
@@ -25,7 +25,12 @@ export class PictureStage {
   constructor(parent, picture, label, before = null) {
     this.picture = picture;
     this.view = state.view;
+    /** @type {number | undefined} the height that it has at most, where not the window's */
+    this.most = undefined;
+    /** @type {() => void} called after it moved or zoomed */
+    this.moved = () => {};
     this.width = this.height = this.requested = 0;
+    this.whole = { width: 0, height: 0 };
     this.last = { x: 0, y: 0, width: 0, height: 0 };
     this.dragged = false;
     this.canvases = ["stage-base", "stage-over"].map((className) => make("canvas", { className, ariaHidden: "true" }));
@@ -36,7 +41,10 @@ export class PictureStage {
     this.element.setAttribute("aria-label", label);
     this.tip = make("div", { className: "tip", hidden: true });
     parent.append(this.element, this.tip);
-    this.element.addEventListener("scroll", () => this.request());
+    this.element.addEventListener("scroll", () => {
+      this.request();
+      this.moved();
+    });
     this.listen();
     if (before) picture.factor = before.picture.factor;
     this.fit();
@@ -64,8 +72,9 @@ export class PictureStage {
   fit() {
     const width = this.element.parentElement?.clientWidth ?? 0;
     const above = this.element.getBoundingClientRect().top + window.scrollY;
-    const most = Math.max(MIN_HEIGHT, window.innerHeight - Math.min(above, 300) - ROOM_BELOW);
+    const most = this.most ?? Math.max(MIN_HEIGHT, window.innerHeight - Math.min(above, 300) - ROOM_BELOW);
     const size = this.picture.measure(width, most);
+    this.whole = size;
     this.width = width;
     this.height = Math.min(size.height, most);
     this.element.style.height = `${this.height}px`;
@@ -175,16 +184,22 @@ export class PictureStage {
       return [event.clientX - bounds.left, event.clientY - bounds.top];
     };
     over.addEventListener("pointermove", (event) => {
-      if (event.pointerType !== "touch") pointTo(this.markAt(at(event)), ...at(event));
+      if (event.pointerType !== "touch") pointTo(this.markAt(at(event)), ...at(event), this);
     });
-    over.addEventListener("pointerleave", () => pointTo(null));
+    over.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && pointTo(null, 0, 0, this));
     this.listenToDrag(over);
     over.addEventListener("click", (event) => {
       if (this.dragged) return;
-      pin(this.markAt(at(event)));
+      const mark = this.markAt(at(event));
+      if (event.pointerType === "touch") pointTo(mark, undefined, undefined, this);
       this.element.focus({ preventScroll: true });
+      if (this.picture.click) this.picture.click(mark);
+      else pin(mark);
     });
-    over.addEventListener("dblclick", (event) => this.zoom(2, at(event)));
+    over.addEventListener("dblclick", (event) => {
+      if (this.picture.open) this.picture.open(this.markAt(at(event)));
+      else this.zoom(2, at(event));
+    });
     this.element.addEventListener(
       "wheel",
       (event) => {

@@ -1,7 +1,7 @@
 /** The numbers as a table that a screen reader can walk: of all queries where they are few, else of a chosen one. */
 
 import { pin } from "./actions.js";
-import { headTitle, page } from "./data.js";
+import { page } from "./data.js";
 import { make } from "./elements.js";
 import { positionOf, scoreText } from "./formatting.js";
 import { quantitiesOf, weightText } from "./quantities.js";
@@ -11,6 +11,8 @@ import { ABSENT } from "./values.js";
 /** @import { Mark, Shown, View } from "./types.js" */
 
 const MAX_TABLE_CELLS = 900;
+const ROW_STEP = 29; // pixels of a row of many
+const ROWS_BEYOND = 12; // drawn above and below those that are seen
 const NOTE = "Each cell: the weight, and under it the score.";
 
 /** @implements {View} */
@@ -18,24 +20,32 @@ export class TableView {
   /** @param {HTMLElement} parent @param {Shown} shown */
   constructor(parent, shown) {
     this.shown = shown;
-    this.query = state.pin?.query ?? 0;
+    this.query = state.pin?.query ?? (shown.same ? state.pin?.key : null) ?? 0;
+    this.sorted = true; // by weight, the largest first
+    /** @type {number[]} keys in the order of their rows */
+    this.order = [];
+    this.first = -1;
+    this.body = make("tbody");
+    this.scroll = make("div", { className: "scroll", tabIndex: 0 });
+    this.scroll.setAttribute("role", "region");
+    this.scroll.setAttribute("aria-label", "Table of the head’s numbers");
+    this.scroll.addEventListener("scroll", () => this.whole || this.drawRows());
     this.element = make("div");
     parent.append(this.element);
     this.draw();
   }
 
-  draw() {
-    const { whole } = this;
-    const scroll = make("div", { className: "scroll", tabIndex: 0 }, whole ? this.everyQuery() : this.oneQuery());
-    scroll.setAttribute("role", "region");
-    scroll.setAttribute("aria-label", "Table of the head’s numbers");
-    this.element.replaceChildren(...(whole ? [] : [this.chooser()]), scroll);
-    const twoNumbers = whole && page.block === 1 && !this.shown.scale.change;
-    if (twoNumbers) this.element.append(make("p", { className: "note" }, NOTE));
-  }
-
   get whole() {
     return this.shown.rows * this.shown.columns <= MAX_TABLE_CELLS;
+  }
+
+  draw() {
+    const { whole, scroll } = this;
+    const twoNumbers = whole && page.block === 1 && !this.shown.scale.change && this.shown.sides.length > 0;
+    const note = twoNumbers ? [make("p", { className: "note" }, NOTE)] : [];
+    this.element.replaceChildren(...(whole ? [] : [this.chooser()]), scroll, ...note);
+    scroll.replaceChildren(whole ? this.everyQuery() : this.oneQuery());
+    if (!whole) this.drawRows();
   }
 
   everyQuery() {
@@ -47,7 +57,8 @@ export class TableView {
       for (let column = 0; column < columns; column++) line.append(this.wholeCell(row, column));
       body.push(line);
     }
-    return this.table(head, body);
+    this.body.replaceChildren(...body);
+    return this.table(head);
   }
 
   /** @param {number} row @param {number} column */
@@ -61,53 +72,90 @@ export class TableView {
   }
 
   chooser() {
-    const { queries } = this.shown;
-    const choices = queries.labels.map((label, place) => {
-      return new Option(`${positionOf(queries, place)} ${label}`, String(place));
+    const { queries, rows } = this.shown;
+    const first = queries.edges ? 0 : (queries.first ?? 0);
+    const input = make("input", { type: "number", min: String(first), max: String(first + rows - 1) });
+    input.value = String(first + this.query);
+    input.addEventListener("change", () => this.turn(Number(input.value) - first));
+    const order = make("button", { type: "button", className: "plain" }, this.sorted ? "In the order of the text" : "Largest first");
+    order.addEventListener("click", () => {
+      this.sorted = !this.sorted;
+      this.draw();
     });
-    const select = make("select", {}, ...choices);
-    select.addEventListener("change", () => this.turn(Number(select.value)));
-    select.value = String(this.query);
-    return make("label", { className: "choose" }, "Query", select);
+    const label = make("label", {}, "Query ", input);
+    return make("p", { className: "choose" }, label, make("b", {}, make("bdi", {}, queries.labels[this.query])), order);
   }
 
   /** @param {number} query */
   turn(query) {
-    this.query = query;
-    pin({ query, key: null });
+    this.query = Math.min(this.shown.rows - 1, Math.max(0, query));
+    pin({ query: this.query, key: null });
     this.draw();
-    this.element.querySelector("select")?.focus();
+    this.element.querySelector("input")?.focus();
   }
 
   oneQuery() {
-    const { keys, columns } = this.shown;
-    const quantities = quantitiesOf(this.shown);
-    const names = ["position", "key", ...quantities.map((quantity) => quantity.name)];
+    const { shown } = this;
+    const names = ["position", "key", ...quantitiesOf(shown).map((quantity) => quantity.name)];
     const head = make("tr", {}, ...names.map((name) => headed(name, "col")));
-    const body = [];
-    for (let key = 0; key < columns; key++) {
-      const numbers = quantities.map((quantity) => make("td", {}, quantity.text(this.query, key)));
-      body.push(make("tr", {}, make("td", {}, positionOf(keys, key)), headed(keys.labels[key], "row"), ...numbers));
+    this.order = [...Array(shown.columns).keys()];
+    if (this.sorted) {
+      const values = shown.line("query", this.query);
+      const size = (/** @type {number} */ key) => (values[key] === ABSENT ? -1 : Math.abs(values[key]) || 0);
+      this.order.sort((one, two) => size(two) - size(one) || one - two);
     }
-    return this.table(head, body);
+    this.first = -1;
+    this.scroll.scrollTop = 0;
+    const table = this.table(head);
+    table.setAttribute("aria-rowcount", String(shown.columns + 1));
+    return table;
   }
 
-  /** @param {HTMLElement} head @param {HTMLElement[]} body */
-  table(head, body) {
-    const caption = make("caption", {}, `${headTitle(this.shown.number)}: ${page.caption}`);
-    return make("table", { className: "cells" }, caption, make("thead", {}, head), make("tbody", {}, ...body));
+  /** Draws the rows that are seen, between two empty ones as high as all others. */
+  drawRows() {
+    const first = Math.max(0, Math.floor(this.scroll.scrollTop / ROW_STEP) - ROWS_BEYOND);
+    if (first === this.first) return;
+    this.first = first;
+    const count = Math.ceil((this.scroll.clientHeight || 600) / ROW_STEP) + 2 * ROWS_BEYOND;
+    const end = Math.min(this.order.length, first + count);
+    const rows = this.order.slice(first, end).map((key, place) => this.keyRow(key, first + place));
+    this.body.replaceChildren(emptyRow(first * ROW_STEP), ...rows, emptyRow((this.order.length - end) * ROW_STEP));
+  }
+
+  /** @param {number} key @param {number} place */
+  keyRow(key, place) {
+    const { keys } = this.shown;
+    const numbers = quantitiesOf(this.shown).map((quantity) => make("td", {}, quantity.text(this.query, key)));
+    const row = make("tr", {}, make("td", {}, positionOf(keys, key)), headed(keys.labels[key], "row"), ...numbers);
+    row.setAttribute("aria-rowindex", String(place + 2));
+    row.style.height = `${ROW_STEP}px`;
+    return row;
+  }
+
+  /** @param {HTMLElement} head */
+  table(head) {
+    const caption = make("caption", {}, `${this.shown.title}: ${page.caption}`);
+    return make("table", { className: "cells" }, caption, make("thead", {}, head), this.body);
   }
 
   drawOver() {}
 
   /** @param {Mark} mark */
   reveal(mark) {
-    if (mark.query === null || this.whole) return;
-    this.query = mark.query;
+    const query = mark.query ?? (this.shown.same ? mark.key : null);
+    if (query === null || this.whole || query === this.query) return;
+    this.query = query;
     this.draw();
   }
 
   fit() {}
+}
+
+/** @param {number} height */
+function emptyRow(height) {
+  const row = make("tr", { ariaHidden: "true" });
+  row.style.height = `${height}px`;
+  return row;
 }
 
 /** @param {string} text @param {"row" | "col"} scope */

@@ -1,10 +1,9 @@
-/** The thumbnails' numbers: means and maxima of every head, and the colours that they are shown in. */
+/** The thumbnails' numbers: means and maxima of every head. */
 
-import { scaleOf, scaleUpTo } from "./colors.js";
 import { page, shapeOf } from "./data.js";
 import { bytesOf, decode, weightsOfCodes } from "./encoding.js";
 import { sideNumber, state } from "./state.js";
-import { changeOf, largestOf } from "./values.js";
+import { changeOf } from "./values.js";
 
 /** @import { Pooled } from "./types.js" */
 
@@ -33,31 +32,14 @@ export function shownPool(pooled) {
   return state.side === "change" ? changeOf(sides[0], sides[1]) : sides[sideNumber()];
 }
 
+/** The maxima of a thumbnail. @param {number} number @param {number} side */
+export function largestMaxima(number, side) {
+  return thumbnails[number][side].largest;
+}
+
 /** @param {number} number */
 export function thumbnailValues(number) {
   return shownPool(thumbnails[number]);
-}
-
-/**
- * The scale of some thumbnails: pooled values are smaller than those that they are pooled from.
- *
- * @param {Iterable<number>} numbers
- */
-function scaleOfThumbnails(numbers) {
-  if (page.fixed && state.limits === "page" && state.side !== "change") return scaleOf(0);
-  let high = 0;
-  for (const number of numbers) high = Math.max(high, largestOf(thumbnailValues(number)));
-  return scaleUpTo(high);
-}
-
-/** The scale of all thumbnails. */
-export function sharedScale() {
-  return scaleOfThumbnails(page.heads.keys());
-}
-
-/** The scale of a thumbnail, shared by all or its own. @param {number} number */
-export function thumbnailScale(number) {
-  return state.limits === "head" ? scaleOfThumbnails([number]) : sharedScale();
 }
 
 /** Whether a thumbnail has fewer cells than its head has tokens. */

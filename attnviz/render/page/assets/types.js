@@ -3,10 +3,15 @@
  *
  * @typedef {"matrix" | "arcs" | "text" | "table"} ViewName
  * @typedef {"" | "A" | "B" | "change"} SideName which run of a comparison is shown; "" where there is one run
- * @typedef {"even" | "root" | "log"} Steps of the colours
+ * @typedef {"even" | "root" | "log" | "lift"} Steps of the colours
+ * @typedef {"maps" | "numbers" | "lens"} ListName how all heads are shown: thumbnails, a table, or one token's rows
+ * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "largest"} Pool
  * @typedef {"query" | "key"} Axis
- * @typedef {{ query: number | null, key: number | null }} Mark a cell, or a token where one of both is null
+ * @typedef {{ query: number | null, key: number | null, head?: number }} Mark a cell, or a token where one of both is
+ *   null; of one head where several are shown
+ * @typedef {(row: number, column: number) => number} Seen how many keys a cell's query may see
+ * @typedef {{ first: number, step: number } | { counts: number[] }} Counts of keys that each query may see
  */
 
 /**
@@ -36,7 +41,39 @@
  * @property {Steps | null} steps
  * @property {"page" | "head"} limits
  * @property {[number, number] | null} fixed
+ * @property {Metrics | null} metrics
+ * @property {Counts[]} seen
+ * @property {{ input: string, remark: string, compares: boolean }} command that shows the same recording
+ * @property {Note[]} notes
  */
+
+/**
+ * @typedef {object} Metrics
+ * @property {string[]} names
+ * @property {("share" | "bits" | "tokens")[]} units
+ * @property {string[]} meanings
+ * @property {number[]} highs the largest number of each
+ * @property {string} codes in 16 bits of the largest, heads by metrics, in base 85
+ * @property {[string, string][]} patterns names and tokens
+ * @property {number[][]} of places of each head's patterns
+ * @property {number[][]} values their numbers
+ * @property {number} every
+ */
+
+/**
+ * @typedef {object} DescribedHead
+ * @property {number} layer
+ * @property {number} head
+ * @property {string} kind
+ * @property {string} pattern
+ * @property {Record<string, number>} numbers
+ */
+
+/**
+ * @typedef {{ query: Float32Array | null, key: Float32Array | null, said: string }} Shades by the axis that is shaded
+ */
+
+/** @typedef {{ place: string, text: string }} Note a place as the page's address writes it, and what is said there */
 
 /**
  * @typedef {object} Precision
@@ -67,6 +104,8 @@
  * @property {([number, number, number] | null)[]} peaks row, column and value of the largest weight, by side
  * @property {number[]} highs what the largest code stands for, by side
  * @property {[number, number][]} thumbnailHighs
+ * @property {number[]} tops the largest weight of queries that see several keys, by side
+ * @property {number[]} seen which of the page's counts, by side
  * @property {number} reach
  */
 
@@ -145,6 +184,11 @@
  * @property {Text} keys
  * @property {boolean} same
  * @property {Scale} scale
+ * @property {Seen} seen
+ * @property {string} title
+ * @property {(mark: Mark | null) => Shades} [shades] what shades the text, where not a line of the head
+ * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark
+ * @property {(mark: Mark) => string[]} [said] what is said of a cell, where not by its head's numbers
  */
 
 /**
@@ -220,6 +264,8 @@
  * @property {(x: number, y: number, area: Area) => Mark | null} pointAt
  * @property {(mark: Mark) => Area} placeOf
  * @property {(factor: number) => number} zoomBy how far the content grew
+ * @property {(mark: Mark | null) => void} [click]
+ * @property {(mark: Mark | null) => void} [open] what a double click does, where it does not zoom
  */
 
 /**
@@ -233,6 +279,8 @@
  * @property {() => void} draw
  * @property {() => void} fit
  * @property {(factor: number) => void} zoom
+ * @property {() => void} moved
+ * @property {{ width: number, height: number }} whole of the picture at its zoom
  * @property {(shown: Shown) => boolean} keptFor
  * @property {(mark: Mark | null, content?: (Node | string)[] | null, x?: number, y?: number) => void} showTip
  */
@@ -243,6 +291,7 @@
  * @property {(mark: Mark) => void} reveal
  * @property {() => void} fit
  * @property {Stage} [stage]
+ * @property {Stage[]} [stages] where several stand side by side
  */
 
 /**
@@ -252,13 +301,26 @@
  * @property {SideName} side
  * @property {"page" | "head"} limits
  * @property {Steps} steps
+ * @property {ListName} list how all heads are shown where none is open
+ * @property {number[]} chosen heads that are shown together
+ * @property {Together | null} together
+ * @property {string} filter
+ * @property {string} sort
+ * @property {boolean} noting whether the notes are stepped through
+ * @property {number} note which of them is shown
  * @property {Pool} pool of thumbnails and of computed parts
  * @property {"to" | "from"} direction of the text view
  * @property {Mark | null} mark what is pointed at
  * @property {Mark | null} pin what was clicked
  * @property {Shown | null} shown the open head's numbers
  * @property {View | null} current what draws them
+ * @property {View | null} strip the text on top
  * @property {{ text: string, place: number }} found the last search, and which of its matches was chosen
+ */
+
+/**
+ * @typedef {{ id: number, numbers: number[], axis: Axis, place: number }} LinesRequest
+ * @typedef {{ id: number, numbers: number[], layers: number[], how: Together, side: number }} CombineRequest
  */
 
 export {};

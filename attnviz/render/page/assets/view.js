@@ -1,130 +1,116 @@
-/** What is drawn of the state: the overview, or a head in one of its views. */
+/** What is drawn of the state: all heads, a head in one of its views, or several heads together. */
 
-import { refreshInspector } from "./actions.js";
+import { drawing, refreshInspector, showTogether, writeAddress } from "./actions.js";
+import { firstHead } from "./address.js";
 import { ArcsPicture } from "./arcs.js";
-import { scaleOf } from "./colors.js";
-import { drawButtons, VIEWS } from "./controls.js";
-import { headTitle, page, textOf } from "./data.js";
-import { make, one } from "./elements.js";
+import { drawButtons, titleOfView, VIEWS } from "./controls.js";
+import { page } from "./data.js";
+import { make, one, say } from "./elements.js";
 import { drawLegend, hasPalette } from "./legend.js";
+import { LensShown } from "./lens.js";
+import { LensPicture } from "./lens_picture.js";
+import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
 import { loadHead } from "./numbers.js";
-import { drawThumbnails, markCurrent, sizeThumbnails } from "./overview.js";
+import { drawOverview, focusThumbnail } from "./overview.js";
+import { NumbersView } from "./numbers_view.js";
+import { ShownHead } from "./shown.js";
 import { PictureStage } from "./stage.js";
-import { sideNumber, state } from "./state.js";
+import { state } from "./state.js";
+import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
-import { ABSENT, changeOf, visibleWeight } from "./values.js";
-import { WordsView } from "./words.js";
+import { combinedShown, SideBySide, whyNot } from "./together.js";
 import { ZoomPicture } from "./zoom.js";
 
-/** @import { Axis, Picture, Shown, Side, State, View } from "./types.js" */
+/** @import { Mark, Picture, Shown, State, View } from "./types.js" */
 
-/** The open head, as the chosen side of it is shown. @implements {Shown} */
-class ShownHead {
-  /** @param {number} number @param {Side[]} sides */
-  constructor(number, sides) {
-    this.number = number;
-    this.sides = sides;
-    this.side = sides[sideNumber()];
-    this.changed = state.side === "change";
-    this.values = this.changed ? changeOfSides(sides) : (this.side.weights ?? null);
-    this.queries = textOf(number, "query", sideNumber());
-    this.keys = textOf(number, "key", sideNumber());
-    this.rows = this.queries.labels.length;
-    this.columns = this.keys.labels.length;
-    this.same = page.heads[number].same;
-    this.scale = scaleOf(number);
-  }
+/** @type {{ id: number, head: number | null | undefined }} */
+const drawn = { id: 0, head: undefined }; // number of the latest drawing: one that takes long is let go of when another begins
 
-  /** @param {number} row @param {number} column */
-  changeAt(row, column) {
-    const [before, after] = this.sides.map((side) => visibleWeight(side.weight(row, column)));
-    return after - before;
-  }
-
-  /** @param {number} row @param {number} column */
-  at(row, column) {
-    if (!this.changed) return this.side.weight(row, column);
-    const hidden = this.sides.every((side) => side.weight(row, column) === ABSENT);
-    return hidden ? ABSENT : this.changeAt(row, column);
-  }
-
-  /** @param {Axis} axis @param {number} place */
-  line(axis, place) {
-    if (!this.changed) return this.side.line(axis, place);
-    const [before, after] = this.sides.map((side) => side.line(axis, place));
-    return changeOf(before, after);
-  }
-
-  /** @param {number} row @param {number} column */
-  score(row, column) {
-    return this.side.score(row, column);
-  }
-}
-
-/** What changed in all cells; null where they are computed. @param {Side[]} sides */
-function changeOfSides([before, after]) {
-  return before.weights && after.weights ? changeOf(before.weights, after.weights) : null;
-}
-
-/** Draws everything. */
-export async function draw() {
-  const number = state.head;
-  drawFrame(number !== null);
-  if (number === null) {
-    state.shown = state.current = null;
-    return;
-  }
-  const sides = await loadHead(number);
-  if (state.head !== number) return;
-  state.shown = new ShownHead(number, sides);
-  one("head-title").textContent = headTitle(number);
-  drawView(state.shown);
+/** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
+export async function draw(zoom = null) {
+  const id = ++drawn.id;
+  drawFrame();
+  drawStrip(firstListed());
+  if (state.together) await drawTogether(id);
+  else if (state.head === null) drawList();
+  else await drawHead(state.head, id);
+  if (id !== drawn.id) return;
+  state.strip?.drawOver();
   drawLegend();
-}
-
-/** Draws what stands around a head's own numbers. @param {boolean} open */
-function drawFrame(open) {
-  document.querySelector(".page")?.classList.toggle("open", open);
-  one("head").hidden = !open;
-  one("overview").hidden = page.heads.length === 1;
-  drawButtons(change);
-  one("legend").hidden = !hasPalette();
-  (open ? one("main") : one("overview").parentElement)?.insertBefore(one("legend"), open ? null : one("head"));
-  drawLegend();
-  markCurrent();
-  sizeThumbnails();
-}
-
-/** @param {Shown} shown */
-function drawView(shown) {
-  const parent = one("view");
-  parent.replaceChildren();
-  state.current = newView(parent, shown);
   refreshInspector();
+  if (state.pin) for (const view of [state.current, state.strip]) view?.reveal(state.pin);
+  if (zoom) takeZoom(zoom);
+  focusAfter();
 }
 
-/** @param {HTMLElement} parent @param {Shown} shown @returns {View} */
-function newView(parent, shown) {
-  if (state.view === "text") return new WordsView(parent, shown);
-  if (state.view === "table") return new TableView(parent, shown);
-  return newStage(parent, shown);
+/** Puts the focus where a reader expects it: on what was opened, or on the head that was left. */
+function focusAfter() {
+  const before = drawn.head;
+  drawn.head = state.head;
+  const typing = document.activeElement?.matches("input, select, textarea, [aria-pressed]");
+  if (before === undefined || before === state.head || typing || page.heads.length === 1) return;
+  if (state.head !== null && before === null) one("head-title").focus({ preventScroll: true });
+  if (state.head === null && before !== null && state.list === "maps") focusThumbnail(before);
 }
 
-/** @param {HTMLElement} parent @param {Shown} shown @returns {View} */
-function newStage(parent, shown) {
+/** The head whose text stands on top. */
+function firstListed() {
+  return state.head ?? (state.together ? state.chosen[0] : null) ?? listedHeads()[0] ?? 0;
+}
+
+/** Draws what stands around the numbers. */
+function drawFrame() {
+  const open = state.head !== null || state.together !== null || state.list === "lens";
+  const frame = document.querySelector(".page");
+  frame?.classList.toggle("open", open);
+  document.title = `${titleOfView() || "All heads"} · ${page.title}`;
+  drawButtons(change, showTogether);
+  one("legend").hidden = !hasPalette();
+  drawOverview(open);
+  if (open) one("side").insertBefore(one("legend"), one("inspector"));
+  else one("main").append(one("legend"));
+}
+
+/** @param {number} number @param {number} id */
+async function drawHead(number, id) {
+  const sides = await loadHead(number);
+  if (id !== drawn.id) return;
+  state.shown = new ShownHead(number, sides);
+  const parent = one("view");
   const before = state.current?.stage ?? null;
-  const picture = newPicture(shown);
-  const name = new Map(VIEWS).get(state.view)?.toLowerCase();
-  const label = `${headTitle(shown.number)}: ${name}. Arrows move, slash finds a token.`;
+  parent.replaceChildren();
+  state.current = newView(parent, state.shown, before);
+}
+
+/** @param {HTMLElement} parent @param {Shown} shown @param {View["stage"] | null} before @returns {View} */
+function newView(parent, shown, before) {
+  if (state.view === "text") return new TextView(parent, shown.number, true);
+  if (state.view === "table") return new TableView(parent, shown);
+  return stageView(parent, newPicture(shown), new Map(VIEWS).get(state.view)?.toLowerCase() ?? "", before);
+}
+
+/** @param {HTMLElement} parent @param {Picture} picture @param {string} name @param {View["stage"] | null} before @returns {View} */
+function stageView(parent, picture, name, before) {
+  const { shown } = picture;
+  const label = `${shown.title}: ${name}. Arrows move, slash finds a token.`;
   const stage = new PictureStage(parent, picture, label, before?.keptFor(shown) ? before : null);
+  stage.moved = writeSoon;
   if (picture.note) parent.append(make("p", { className: "note" }, picture.note));
   return { stage, drawOver: () => stage.drawOver(), reveal: (mark) => stage.reveal(mark), fit: () => stage.fit() };
 }
 
+const writing = { timer: 0 };
+
+/** Writes the address when the picture stands still. */
+function writeSoon() {
+  clearTimeout(writing.timer);
+  writing.timer = setTimeout(writeAddress, 300);
+}
+
 /** @param {Shown} shown @returns {Picture} */
 function newPicture(shown) {
-  if (state.view === "arcs") return new ArcsPicture(shown);
+  if (state.view === "arcs" && !state.together) return new ArcsPicture(shown);
   if (shown.values) return new MatrixPicture(shown);
   return new ZoomPicture(shown, () => {
     const stage = state.current?.stage;
@@ -132,6 +118,67 @@ function newPicture(shown) {
     stage.draw();
     drawLegend();
   });
+}
+
+/** Draws all heads: their thumbnails, their numbers, or one token of each. */
+function drawList() {
+  const parent = one("view");
+  const { shown } = state;
+  parent.replaceChildren();
+  const before = state.current?.stage ?? null;
+  state.shown = state.current = null;
+  if (state.list === "numbers") state.current = new NumbersView(parent);
+  if (state.list !== "lens") return;
+  if (!state.pin) return parent.append(make("p", { className: "note lead" }, LEAD));
+  const lens = shown instanceof LensShown && isOf(shown, state.pin) ? shown : new LensShown(state.pin, () => redrawLens(lens));
+  lens.arrange();
+  state.shown = lens;
+  state.current = stageView(parent, new LensPicture(lens), "one token in all heads", before);
+}
+
+const LEAD = "Click a token of the text: every head shows what that token attends to.";
+
+/** @param {LensShown} lens */
+function redrawLens(lens) {
+  const stage = state.current?.stage;
+  if (stage?.picture.shown !== lens) return;
+  stage.fit();
+  state.strip?.drawOver();
+  refreshInspector();
+  drawLegend();
+}
+
+/** Whether a lens is of a token, over the heads that are listed now. @param {LensShown} lens @param {Mark} token */
+function isOf(lens, token) {
+  const place = lens.axis === "query" ? token.query : token.key;
+  const axis = token.query !== null && (token.key === null || lens.axis === "query") ? "query" : "key";
+  const heads = listedHeads();
+  return place === lens.place && axis === lens.axis && lens.side === state.side && heads.every((number) => lens.lines.has(number));
+}
+
+/** @param {number} id */
+async function drawTogether(id) {
+  const how = state.together;
+  const numbers = state.chosen;
+  if (!how) return;
+  const refused = whyNot(numbers, how);
+  if (refused) {
+    state.shown = state.current = null;
+    one("view").replaceChildren(make("p", { className: "note lead" }, refused));
+    return say(refused);
+  }
+  const shown = how === "side" ? await sideBySide(numbers) : [await combinedShown(numbers, how, loadHead)];
+  if (id !== drawn.id) return;
+  const parent = one("view");
+  parent.replaceChildren();
+  state.shown = shown[0];
+  state.current = null;
+  state.current = shown.length > 1 ? new SideBySide(parent, shown, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
+}
+
+/** @param {number[]} numbers */
+async function sideBySide(numbers) {
+  return Promise.all(numbers.map(async (number) => new ShownHead(number, await loadHead(number))));
 }
 
 /**
@@ -144,11 +191,25 @@ function newPicture(shown) {
 export function change(name, value) {
   const group = document.activeElement?.parentElement;
   state[name] = value;
+  if (name === "direction" && state.pin && page.heads[firstHead()].same) state.pin = { query: state.pin.key, key: state.pin.query };
+  writeAddress();
   draw().then(() => {
     const pressed = group?.id ? group.querySelector('[aria-pressed="true"]') : null;
     if (pressed instanceof HTMLElement) pressed.focus();
   });
-  drawThumbnails();
+}
+
+/** Takes the zoom and the place that an address names. @param {string} zoom */
+function takeZoom(zoom) {
+  const [, factor, query, key] = zoom.match(/^([\d.]+)@(\d+),(\d+)$/) ?? [];
+  const stage = state.current?.stage;
+  if (!stage || !factor) return;
+  stage.picture.factor = Number(factor);
+  stage.fit();
+  const { x, y, width, height } = stage.picture.placeOf({ query: Number(query), key: Number(key) });
+  stage.element.scrollLeft = x + width / 2 - stage.width / 2;
+  stage.element.scrollTop = y + height / 2 - stage.height / 2;
+  stage.draw();
 }
 
 /** Shows the whole of a picture. */
@@ -157,4 +218,7 @@ export function fitView() {
   if (!stage) return;
   stage.picture.factor = 1;
   stage.fit();
+  stage.moved();
 }
+
+drawing.draw = draw;

@@ -1,160 +1,224 @@
-/** The text itself, shaded by what the chosen token attends to or by what attends to it. */
+/** A text that is shaded by what a token attends to or what attends to it: only the lines that are seen are drawn. */
 
-import { drawMarks, pin, pointTo } from "./actions.js";
+import { pin, pointTo } from "./actions.js";
 import { scaleUpTo, theme } from "./colors.js";
-import { fillChoices, make } from "./elements.js";
-import { quoted } from "./formatting.js";
-import { weightText } from "./quantities.js";
+import { make } from "./elements.js";
+import { lineWith, linesOf } from "./flow.js";
 import { faded, hueOf, inkOn, mixed, strengthOf } from "./scales.js";
 import { state } from "./state.js";
-import { ABSENT, averageOfKeys, largestOf } from "./values.js";
+import { textWidth } from "./surface.js";
+import { ABSENT, largestOf } from "./values.js";
 
-/** @import { Axis, Mark, Scale, Shown, View } from "./types.js" */
+/** @import { Axis, Mark, Scale, Surface, Text } from "./types.js" */
 
 /** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
+/** @typedef {{ values: Float32Array | null, scale: Scale }} Shading of tokens; null shades nothing */
 
-/** @type {["to" | "from", string][]} */
-const DIRECTIONS = [["to", "what it attends to"], ["from", "what attends to it"]];
+const MARGIN_LINES = 2; // drawn above and below those that are seen
+const PADDING = 0.3; // of a token, beside it, in parts of the size of its letters
+const MAX_SAVED_LINES = 400;
+const SPACE = 0.28; // of a space, in parts of the size of letters
+const OPACITY = 0.78; // of the strongest shade
 
-/** @implements {View} */
-export class WordsView {
-  /** @param {HTMLElement} parent @param {Shown} shown */
-  constructor(parent, shown) {
-    this.shown = shown;
-    this.element = make("div");
-    this.directions = make("div", { className: "group" });
-    this.directions.setAttribute("role", "group");
-    this.directions.setAttribute("aria-label", "What the shading shows");
-    this.note = make("p", { className: "note" });
-    /** @type {Paragraph[]} */
-    this.axes = shown.same ? ["both"] : ["query", "key"];
-    /** @type {Record<Paragraph, HTMLElement[]>} */
-    this.tokens = { query: [], key: [], both: [] };
-    /** @type {HTMLElement[]} */
-    this.chosen = [];
-    /** @type {Map<HTMLElement, number>} of each token, as it is now */
-    this.shades = new Map();
-    this.element.append(...(shown.same ? [this.directions] : []), this.note);
-    for (const axis of this.axes) this.element.append(this.paragraph(axis));
+export class Words {
+  /**
+   * @param {HTMLElement} parent
+   * @param {Text} text
+   * @param {Paragraph} axis
+   * @param {string} label
+   */
+  constructor(parent, text, axis, label) {
+    this.text = text;
+    this.axis = axis;
+    this.space = make("div", { className: "words-space" });
+    this.element = make("div", { className: "words", tabIndex: 0 }, this.space);
+    this.element.setAttribute("role", "group");
+    this.element.setAttribute("aria-label", label);
+    /** @type {number[]} */
+    this.starts = [0, 0];
+    /** @type {Map<number, HTMLElement>} */
+    this.lines = new Map();
+    /** @type {Shading} */
+    this.shading = { values: null, scale: scaleUpTo(1) };
+    this.step = 24; // pixels from line to line
     parent.append(this.element);
-    if (shown.same) this.addDirections();
-    this.drawOver();
+    this.element.addEventListener("scroll", () => this.drawLines());
+    this.listen();
+    this.fit();
   }
 
-  /** @param {Paragraph} axis */
-  paragraph(axis) {
-    const text = axis === "key" ? this.shown.keys : this.shown.queries;
-    const paragraph = make("p", { className: "words", dir: "auto" });
-    if (!this.shown.same) paragraph.append(make("h3", {}, axis === "query" ? "queries" : "keys"));
-    this.tokens[axis] = text.labels.map((label, place) => {
-      const token = make("button", { type: "button", className: "token", tabIndex: place ? -1 : 0 }, label);
-      token.dataset.place = String(place);
-      const space = text.spaces[place];
-      if (space === "\n" && place) paragraph.append(make("br"));
-      else if (space === " " && place) paragraph.append(" ");
-      else if (place) paragraph.append(make("wbr"));
-      paragraph.append(token);
-      return token;
-    });
+  listen() {
     const markAt = (/** @type {Event} */ { target }) => {
-      const token = /** @type {Element} */ (target).closest(".token");
-      return token instanceof HTMLElement ? this.markOf(axis, Number(token.dataset.place)) : null;
+      const token = /** @type {Element} */ (target).closest?.(".token");
+      return token instanceof HTMLElement ? this.markOf(Number(token.dataset.place)) : null;
     };
-    paragraph.addEventListener("pointermove", (event) => event.pointerType !== "touch" && pointTo(markAt(event)));
-    paragraph.addEventListener("pointerleave", () => pointTo(null));
-    paragraph.addEventListener("click", (event) => {
+    this.element.addEventListener("pointermove", (event) => event.pointerType !== "touch" && pointTo(markAt(event)));
+    this.element.addEventListener("pointerleave", () => pointTo(null));
+    this.element.addEventListener("click", (event) => {
       const mark = markAt(event);
-      if (mark) pin(mark);
+      if (mark) pin(event.shiftKey ? besides(mark) : mark);
     });
-    return paragraph;
   }
 
-  /** @param {Paragraph} axis @param {number} place @returns {Mark} */
-  markOf(axis, place) {
-    const asKey = axis === "key" || (axis === "both" && state.direction === "from");
+  /** @param {number} place @returns {Mark} */
+  markOf(place) {
+    const asKey = this.axis === "key" || (this.axis === "both" && state.direction === "from");
     return asKey ? { query: null, key: place } : { query: place, key: null };
   }
 
-  addDirections() {
-    fillChoices(this.directions, DIRECTIONS, state.direction, (direction) => this.turn(direction));
+  /** Breaks the lines anew for the width that there is. */
+  fit() {
+    const style = getComputedStyle(this.element);
+    const size = parseFloat(style.fontSize);
+    this.step = Math.round(size * 1.72);
+    const room = Math.max(60, this.element.clientWidth - 4);
+    this.starts = linesOf(widthsOf(this.text, size), this.text.spaces, size * SPACE, room);
+    const height = (this.starts.length - 1) * this.step;
+    this.space.style.height = `${height}px`;
+    this.element.style.setProperty("--line", `${this.step}px`);
+    this.clear();
+    this.drawLines();
   }
 
-  /** @param {"to" | "from"} direction */
-  turn(direction) {
-    state.direction = direction;
-    const place = state.pin?.query ?? state.pin?.key;
-    if (place !== undefined && place !== null) state.pin = this.markOf("both", place);
-    this.addDirections();
-    drawMarks();
+  clear() {
+    for (const line of this.lines.values()) line.remove();
+    this.lines.clear();
   }
 
-  drawOver() {
-    const mark = state.mark || state.pin;
-    const shades = mark ? this.shadesOf(mark) : {};
-    const average = mark ? null : averageOfKeys(this.shown);
-    const largest = largestOf(average ?? Object.values(shades)[0]);
-    const scale = scaleUpTo(largest);
-    for (const axis of this.axes) {
-      const values = shades[axis] ?? (axis === "query" ? null : average);
-      this.tokens[axis].forEach((token, place) => this.shade(token, values ? values[place] : 0, scale));
+  /** Draws the lines that are seen, and lets go of those that are not. */
+  drawLines() {
+    const { scrollTop, clientHeight } = this.element;
+    const first = Math.max(0, Math.floor(scrollTop / this.step) - MARGIN_LINES);
+    const count = Math.min(this.starts.length - 1, first + Math.ceil(clientHeight / this.step) + 2 * MARGIN_LINES + 1);
+    for (const [number, line] of this.lines) {
+      if (number >= first && number < count) continue;
+      line.remove();
+      this.lines.delete(number);
     }
-    this.note.textContent = this.noteOf(mark, largest);
-    this.markChosen(mark);
+    for (let number = first; number < count; number++) if (!this.lines.has(number)) this.drawLine(number);
   }
 
-  /** What the shading shows. @param {Mark | null} mark @param {number} largest */
-  noteOf(mark, largest) {
-    const darkest = mark || this.shown.values ? `; the darkest is ${weightText(largest)}` : "";
-    if (mark) {
-      const name = this.nameOf(mark);
-      return `Shaded: ${mark.query !== null ? `what ${name} attends to` : `what attends to ${name}`}${darkest}.`;
+  /** @param {number} number */
+  drawLine(number) {
+    const line = make("div", { className: "words-line", dir: "auto" });
+    line.style.top = `${number * this.step}px`;
+    for (let place = this.starts[number]; place < this.starts[number + 1]; place++) {
+      if (place > this.starts[number] && this.text.spaces[place] === " ") line.append(" ");
+      const token = make("button", { type: "button", className: "token", tabIndex: -1 }, this.text.labels[place]);
+      token.dataset.place = String(place);
+      line.append(token);
+      this.shadeToken(token, place);
     }
-    const what = this.shown.values ? "how much each token is attended to on average" : "nothing";
-    return `Shaded: ${what}${darkest}. Point at a token for what it attends to; click to keep it.`;
+    this.lines.set(number, line);
+    this.space.append(line);
   }
 
-  /** @param {Mark | null} mark */
-  markChosen(mark) {
-    for (const token of this.chosen) token.classList.remove("chosen");
-    this.chosen = this.axes.flatMap((axis) => {
-      const place = axis === "both" ? (mark?.query ?? mark?.key) : mark?.[axis];
-      return place === null || place === undefined ? [] : [this.tokens[axis][place]];
-    });
-    for (const token of this.chosen) token.classList.add("chosen");
+  /** @param {Shading} shading */
+  shade(shading) {
+    this.shading = shading;
+    for (const line of this.lines.values()) {
+      for (const token of line.children) {
+        if (token instanceof HTMLElement) this.shadeToken(token, Number(token.dataset.place));
+      }
+    }
   }
 
-  /** @param {Mark} mark */
-  nameOf({ query, key }) {
-    return query !== null ? quoted(this.shown.queries, query) : quoted(this.shown.keys, key ?? 0);
-  }
-
-  /** What is shaded, and how much. @param {Mark} mark @returns {Partial<Record<Paragraph, Float32Array>>} */
-  shadesOf({ query, key }) {
-    const { same } = this.shown;
-    if (query !== null) return { [same ? "both" : "key"]: this.shown.line("query", query) };
-    return { [same ? "both" : "query"]: this.shown.line("key", key ?? 0) };
-  }
-
-  /** @param {HTMLElement} token @param {number} value @param {Scale} scale */
-  shade(token, value, scale) {
-    const part = strengthOf(value, scale);
-    const opacity = Math.round(78 * part) / 100;
-    const shade = value === ABSENT || Number.isNaN(value) ? value : value < 0 ? -opacity : opacity;
-    if (Object.is(this.shades.get(token), shade)) return;
-    this.shades.set(token, shade);
+  /** @param {HTMLElement} token @param {number} place */
+  shadeToken(token, place) {
+    const { values, scale } = this.shading;
+    const value = values ? values[place] : 0;
+    const opacity = Math.round(100 * OPACITY * strengthOf(value, scale)) / 100;
+    const [chosen, marked] = [state.pin, state.mark].map((mark) => this.isOf(mark, place));
+    const look = `${value < 0 ? "-" : ""}${opacity} ${value === ABSENT} ${chosen} ${marked}`;
+    if (token.dataset.look === look) return;
+    token.dataset.look = look;
     const hue = theme()[hueOf(value, scale)];
     token.style.backgroundColor = opacity ? faded(hue, opacity) : "";
     token.style.color = opacity > 0.2 ? inkOn(mixed(theme().paper, hue, opacity)) : "";
     token.classList.toggle("absent", value === ABSENT);
     token.classList.toggle("nan", Number.isNaN(value));
+    token.classList.toggle("chosen", chosen);
+    token.classList.toggle("marked", marked);
+  }
+
+  /** Whether a mark names the token. @param {Mark | null} mark @param {number} place */
+  isOf(mark, place) {
+    if (!mark) return false;
+    return this.axis === "both" ? mark.query === place || mark.key === place : mark[this.axis] === place;
+  }
+
+  /** Of all lines that a file holds. */
+  get wholeHeight() {
+    return Math.min(MAX_SAVED_LINES, this.starts.length - 1) * this.step;
+  }
+
+  /** Draws all lines with their shades. @param {Surface} surface */
+  drawOn(surface) {
+    const size = parseFloat(getComputedStyle(this.element).fontSize);
+    const widths = widthsOf(this.text, size);
+    for (let line = 0; line < Math.min(MAX_SAVED_LINES, this.starts.length - 1); line++) {
+      let x = 0;
+      for (let place = this.starts[line]; place < this.starts[line + 1]; place++) {
+        if (x && this.text.spaces[place] === " ") x += size * SPACE;
+        this.drawTokenOn(surface, place, x, line * this.step, widths[place], size);
+        x += widths[place];
+      }
+    }
+  }
+
+  /** @param {Surface} surface @param {number} place @param {number} x @param {number} y @param {number} width @param {number} size */
+  drawTokenOn(surface, place, x, y, width, size) {
+    const { values, scale } = this.shading;
+    const value = values ? values[place] : 0;
+    const opacity = OPACITY * strengthOf(value, scale);
+    const hue = theme()[hueOf(value, scale)];
+    if (opacity > 0.004) surface.rect(x, y + 2, width, this.step - 4, hue, opacity);
+    const color = opacity > 0.2 ? inkOn(mixed(theme().paper, hue, opacity)) : value === ABSENT ? theme().soft : theme().ink;
+    const weight = this.isOf(state.pin, place) ? 700 : 400;
+    surface.text(this.text.labels[place], x + (PADDING * size) / 2, y + this.step / 2, { size, color, weight });
   }
 
   /** @param {Mark} mark */
   reveal({ query, key }) {
-    const token = this.tokens[this.shown.same ? "both" : query !== null ? "query" : "key"][query ?? key ?? 0];
-    token.focus({ preventScroll: true });
-    token.scrollIntoView({ block: "nearest" });
+    const place = this.axis === "both" ? (query ?? key) : this.axis === "query" ? query : key;
+    if (place === null) return;
+    const top = lineWith(this.starts, place) * this.step;
+    const { scrollTop, clientHeight } = this.element;
+    if (top < scrollTop) this.element.scrollTop = top;
+    else if (top + this.step > scrollTop + clientHeight) this.element.scrollTop = top + this.step - clientHeight;
+    this.drawLines();
   }
+}
 
-  fit() {}
+/** The chosen token kept, and the one that is pointed at beside it: a pair. @param {Mark} mark @returns {Mark} */
+function besides(mark) {
+  const { pin: kept } = state;
+  const place = mark.query ?? mark.key ?? 0;
+  if (kept?.query !== null && kept?.query !== undefined) return { query: kept.query, key: place };
+  if (kept?.key !== null && kept?.key !== undefined) return { query: place, key: kept.key };
+  return mark;
+}
+
+/** The scale of shades up to the largest of some values. @param {Float32Array | null} values */
+export function shadingOf(values) {
+  const scale = scaleUpTo(values ? largestOf(values) : 1);
+  return { values, scale: scale.steps === "lift" ? { ...scale, steps: /** @type {const} */ ("root") } : scale };
+}
+
+/** @type {WeakMap<Text, { size: number, widths: Float32Array }>} */
+const measured = new WeakMap();
+
+/** The widths of a text's tokens, measured once for each size and label. @param {Text} text @param {number} size */
+function widthsOf(text, size) {
+  const known = measured.get(text);
+  if (known?.size === size) return known.widths;
+  /** @type {Map<string, number>} */
+  const byLabel = new Map();
+  const widths = Float32Array.from(text.labels, (label) => {
+    const width = byLabel.get(label) ?? textWidth(label, size) + PADDING * size;
+    byLabel.set(label, width);
+    return width;
+  });
+  measured.set(text, { size, widths });
+  return widths;
 }

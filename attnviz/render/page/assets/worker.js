@@ -1,25 +1,36 @@
-/** The worker: computes the shown part of a head, a few rows of pixels at a time, until another part is asked for. */
+/** The worker: parts of a long head, one token's lines in many heads, and several heads in one map. */
 
+import { Combined, combinedOf, Rollout } from "./combining.js";
 import { Factors, ROWS } from "./factors.js";
 import { Pool } from "./pooling.js";
+import { HeadStore } from "./store.js";
 
-/** @import { Answer, GivenFactors, Part } from "./types.js" */
+/** @import { Answer, CombineRequest, GivenFactors, LinesRequest, Part } from "./types.js" */
 
 const BAND_TIME = 24; // milliseconds after which what is done is sent
 
+const store = new HeadStore();
 const work = {
   /** @type {Factors[]} the open head's, one for each recording */
   sides: [],
-  latest: 0, // number of the latest request
+  latest: { part: 0, lines: 0, combine: 0 }, // numbers of the latest requests
 };
 
 onmessage = ({ data }) => {
   if (data.sides) work.sides = data.sides.map((/** @type {GivenFactors} */ given) => new Factors(given));
+  else if (data.given) store.add(data.given);
+  else if (data.lines) answerLines(data.lines);
+  else if (data.combine) answerCombine(data.combine);
   else {
-    work.latest = data.id;
+    work.latest.part = data.id;
     answer(data);
   }
 };
+
+/** Lets messages in between. */
+function pause() {
+  return new Promise((resolve) => setTimeout(resolve));
+}
 
 /** Sends the part in bands. @param {Part & { id: number }} part */
 async function answer(part) {
@@ -28,8 +39,8 @@ async function answer(part) {
     const end = performance.now() + BAND_TIME;
     for (; row < part.bottom && performance.now() < end; row += ROWS) for (const pool of pools) pool.add(row);
     send(part.id, pools);
-    await new Promise((resolve) => setTimeout(resolve));
-    if (part.id !== work.latest) return;
+    await pause();
+    if (part.id !== work.latest.part) return;
   }
 }
 
@@ -41,4 +52,54 @@ function send(id, pools) {
   /** @type {Answer} */
   const answer = { id, first, last: pools[0].taken, pooled };
   postMessage(answer, { transfer });
+}
+
+/** Sends a token's line of one head after the other. @param {LinesRequest} request */
+async function answerLines({ id, numbers, axis, place }) {
+  work.latest.lines = id;
+  for (const number of numbers) {
+    const sides = await store.sides(number);
+    const lines = sides.map((side) => side.line(axis, place).slice());
+    postMessage({ line: { id, number, lines } }, { transfer: lines.map((line) => line.buffer) });
+    await pause();
+    if (id !== work.latest.lines) return;
+  }
+}
+
+/** Sends several heads as one map. @param {CombineRequest} request */
+async function answerCombine(request) {
+  work.latest.combine = request.id;
+  const values = await (request.how === "rollout" ? rolledOut(request) : combined(request));
+  if (values && request.id === work.latest.combine) postMessage({ map: { id: request.id, values } }, { transfer: [values.buffer] });
+}
+
+/** @param {number} number @param {number} side */
+async function weightsOf(number, side) {
+  return (await store.sides(number))[side].weights ?? new Float32Array(0);
+}
+
+/** @param {CombineRequest} request */
+async function combined({ id, numbers, how, side }) {
+  if (how === "difference") return combinedOf([await weightsOf(numbers[0], side), await weightsOf(numbers[1], side)], how);
+  const first = await weightsOf(numbers[0], side);
+  const all = new Combined(how === "max" ? "max" : "mean", first.length);
+  for (const number of numbers) {
+    all.add(await weightsOf(number, side));
+    await pause();
+    if (id !== work.latest.combine) return null;
+  }
+  return all.done();
+}
+
+/** @param {CombineRequest} request */
+async function rolledOut({ id, numbers, layers, side }) {
+  const first = await weightsOf(numbers[0], side);
+  const rollout = new Rollout(Math.round(Math.sqrt(first.length)));
+  for (const layer of [...new Set(layers)].sort((one, two) => one - two)) {
+    const own = numbers.filter((_, place) => layers[place] === layer);
+    rollout.add(await Promise.all(own.map((number) => weightsOf(number, side))));
+    await pause();
+    if (id !== work.latest.combine) return null;
+  }
+  return rollout.done();
 }

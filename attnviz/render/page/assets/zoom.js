@@ -7,12 +7,12 @@ import { paintCells, scaleUpTo, theme } from "./colors.js";
 import { theComputer } from "./computer.js";
 import { page } from "./data.js";
 import { positionOf } from "./formatting.js";
-import { LABEL_STEP, MatrixPicture, MIN_NUMBER_CELL } from "./matrix.js";
+import { LABEL_STEP, MatrixPicture } from "./matrix.js";
 import { state } from "./state.js";
 import { shownPool, thumbnailValues } from "./thumbnails.js";
 import { largestOf } from "./values.js";
 
-/** @import { Answer, Area, PaintedPart, Part, Scale, Shown, Surface, Text } from "./types.js" */
+/** @import { Answer, Area, Axis, PaintedPart, Part, Scale, Shown, Surface, Text } from "./types.js" */
 
 const MAX_COMPUTED_CELLS = 2 ** 25; // cells of a part; a larger one shows the overview alone
 const MAX_LABEL_DISTANCE = 4; // tokens from one label to the next; farther apart, their positions are written
@@ -36,6 +36,7 @@ export class ZoomPicture extends MatrixPicture {
   }
 
   get scale() {
+    if (state.steps === "lift" && state.side !== "change") return this.shown.scale;
     if (state.pool === "largest" || !this.pooled || state.side === "change") return this.shown.scale;
     if (page.fixed && state.limits === "page") return this.shown.scale;
     const own = this.bands.length ? this.bands : [this.overview];
@@ -59,9 +60,9 @@ export class ZoomPicture extends MatrixPicture {
   partOf(area) {
     const [top, bottom] = this.span("query", area);
     const [left, right] = this.span("key", area);
-    const pixels = (/** @type {number} */ count) =>
-      Math.max(1, Math.min(count, MAX_PIXELS, Math.round(count * this.cell)));
-    return { top, bottom, left, right, height: pixels(bottom - top), width: pixels(right - left) };
+    const pixels = (/** @type {number} */ count, /** @type {number} */ side) =>
+      Math.max(1, Math.min(count, MAX_PIXELS, Math.round(count * side)));
+    return { top, bottom, left, right, height: pixels(bottom - top, this.tall), width: pixels(right - left, this.wide) };
   }
 
   /** Asks for what is seen at the end of this frame. @param {Area} area */
@@ -107,15 +108,15 @@ export class ZoomPicture extends MatrixPicture {
       const { scale } = this;
       const bands = [this.overview, ...this.before, ...this.bands];
       for (const band of bands) this.drawBandOfCells(surface, area, band, scale);
-      if (this.cell >= MIN_NUMBER_CELL) this.drawNumbers(surface, area);
+      if (this.numbered) this.drawNumbers(surface, area);
     });
     this.drawLabels(surface, area);
   }
 
   /** @param {Surface} surface @param {Area} area @param {PaintedPart} band @param {Scale} scale */
   drawBandOfCells(surface, area, band, scale) {
-    const [x, right] = [band.left, band.right].map((key) => Math.round(this.left + key * this.cell - area.x));
-    const [y, bottom] = [band.top, band.bottom].map((query) => Math.round(this.top + query * this.cell - area.y));
+    const [x, right] = [band.left, band.right].map((key) => Math.round(this.left + key * this.wide - area.x));
+    const [y, bottom] = [band.top, band.bottom].map((query) => Math.round(this.top + query * this.tall - area.y));
     const [width, height] = [right - x, bottom - y];
     if (x + width < 0 || y + height < 0 || x > area.width || y > area.height) return;
     surface.rect(x, y, width, height, theme().absent);
@@ -124,14 +125,18 @@ export class ZoomPicture extends MatrixPicture {
 
   /** Painted once for each scale. @param {PaintedPart} band @param {Scale} scale */
   paint(band, scale) {
-    if (!band.canvas || band.high !== scale.high) band.canvas = paintCells(band.values, band.height, band.width, scale);
+    if (!band.canvas || band.high !== scale.high) {
+      const tokens = (band.bottom - band.top) / band.height;
+      const seen = (/** @type {number} */ row) => this.shown.seen(band.top + Math.floor((row + 0.5) * tokens), 0);
+      band.canvas = paintCells(band.values, band.height, band.width, scale, seen);
+    }
     band.high = scale.high;
     return band.canvas;
   }
 
-  /** @override */
-  get every() {
-    const least = LABEL_STEP / this.cell;
+  /** @override @param {Axis} axis */
+  every(axis) {
+    const least = LABEL_STEP / (axis === "query" ? this.tall : this.wide);
     if (least <= MAX_LABEL_DISTANCE) return Math.ceil(least);
     const ten = 10 ** Math.floor(Math.log10(least));
     return [1, 2, 5].map((times) => times * ten).find((step) => step >= least) ?? 10 * ten;

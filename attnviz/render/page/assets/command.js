@@ -1,0 +1,126 @@
+/** What is shown as a link, and as the `attnviz` line that draws it as a figure. */
+
+import { writtenAddress } from "./address.js";
+import { page, textOf } from "./data.js";
+import { make, one, say } from "./elements.js";
+import { quotedPlace } from "./formatting.js";
+import { listedHeads, sortMetric } from "./listing.js";
+import { state } from "./state.js";
+
+const SCALES = { even: "linear", root: "sqrt", log: "log", lift: "lift" };
+
+/** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
+function commandOf() {
+  const heads = state.together ? state.chosen : state.head === null ? null : [state.head];
+  const words = [page.command.input, ...headWords(heads), ...viewWords(heads), ...scaleWords(heads)];
+  return { line: `${words.filter(Boolean).join(" ")} -o figure.svg`, lacks: lacking() };
+}
+
+/** @param {number[] | null} heads */
+function headWords(heads) {
+  if (heads) {
+    const names = heads.map((number) => page.heads[number].name).join(",");
+    const reduce = state.together && ["mean", "max", "rollout"].includes(state.together) ? ` --reduce ${state.together}` : "";
+    return [`--heads ${names}${reduce}`];
+  }
+  if (state.list === "lens") return [`--heads ${listedHeads().map((number) => page.heads[number].name).join(",")}`];
+  const filter = state.filter ? `--filter ${shellQuoted(state.filter)}` : "";
+  const sort = sortMetric() ? `--sort ${state.sort}` : "";
+  return [filter, sort, "--all"];
+}
+
+/** @param {number[] | null} heads */
+function viewWords(heads) {
+  if (page.command.compares) return [];
+  const lens = heads === null && state.list === "lens";
+  const view = heads && !state.together ? state.view : lens ? "text" : "matrix";
+  if (view === "arcs") return ["--style arcs"];
+  if (view !== "text" && view !== "table") return zoomWords();
+  const number = heads?.[0] ?? listedHeads()[0] ?? 0;
+  const place = state.pin?.query;
+  const query = place === null || place === undefined ? "" : `--query ${shellQuoted(quotedPlace(textOf(number, "query"), place))}`;
+  if (view === "table") return ["--table both"];
+  return [query || "--style text"];
+}
+
+/** The part that is seen of a picture that is enlarged. */
+function zoomWords() {
+  const stage = state.current?.stage;
+  if (!stage || stage.picture.factor <= 1.01 || state.head === null) return [];
+  const [first, last] = [[1, 1], [stage.width - stage.picture.fixed.left - 2, stage.height - stage.picture.fixed.top - 2]].map(([x, y]) =>
+    stage.picture.pointAt(x + stage.picture.fixed.left, y + stage.picture.fixed.top, stage.area),
+  );
+  if (first?.query == null || first.key == null) return [];
+  const [queries, keys] = [textOf(state.head, "query"), textOf(state.head, "key")];
+  const span = (/** @type {import("./types.js").Text} */ text, /** @type {number} */ from, /** @type {number | null | undefined} */ to) => {
+    const place = (/** @type {number} */ at) => (text.edges ? text.edges[at] : (text.first ?? 0) + at);
+    return `${place(from)}:${to === null || to === undefined ? "" : place(to) + 1}`;
+  };
+  return [`--queries ${span(queries, first.query, last?.query)}`, `--keys ${span(keys, first.key, last?.key)}`];
+}
+
+/** @param {number[] | null} heads */
+function scaleWords(heads) {
+  const table = heads && !state.together && state.view === "table";
+  if (table || state.side !== "" || (heads === null && state.list === "lens")) return [];
+  const limits = page.fixed && state.limits === "page" ? page.fixed.join(":") : state.limits === "head" ? "head" : "";
+  return [`--color-scale ${SCALES[state.steps]}`, limits && `--limits ${limits}`];
+}
+
+/** What of the screen the line does not draw. */
+function lacking() {
+  if (state.together === "difference") return "It draws both heads: a figure of the difference of two heads is saved here, by SVG.";
+  if (state.head === null && !state.together && state.list === "numbers") return "It draws thumbnails: attnviz heads lists the numbers.";
+  if (state.head === null && state.list === "lens" && state.pin?.query === null) return "It shades what a token attends to; what attends to it is saved here, by SVG.";
+  return page.command.remark;
+}
+
+/** A word as a shell reads it. @param {string} word */
+function shellQuoted(word) {
+  return /^[\w.,:@%+/-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
+}
+
+/** Shows the link and the command, each with what copies it. */
+export function openShare() {
+  const dialog = one("share");
+  if (!(dialog instanceof HTMLDialogElement)) return;
+  const { line, lacks } = commandOf();
+  const link = `${location.href.split("#")[0]}${writtenAddress()}`;
+  dialog.replaceChildren(
+    make("h2", {}, "What is shown now"),
+    copied("Link", link.startsWith("about:") ? writtenAddress() : link),
+    copied("Command that draws it", line),
+    ...(lacks ? [make("p", { className: "hint" }, lacks)] : []),
+    closing(),
+  );
+  dialog.showModal();
+}
+
+/** The button that closes a dialog. */
+export function closing() {
+  return make("form", { method: "dialog" }, make("button", { className: "plain" }, "Close"));
+}
+
+/** @param {string} name @param {string} text */
+function copied(name, text) {
+  const field = make("textarea", { readOnly: true, value: text, rows: Math.min(5, Math.ceil(text.length / 56)), spellcheck: false });
+  const button = make("button", { type: "button" }, "Copy");
+  button.addEventListener("click", async () => {
+    const done = await copy(field);
+    button.textContent = done ? "Copied" : "Press Ctrl+C";
+    say(done ? `${name} copied` : "press Control C");
+  });
+  const group = make("span", { className: "group" }, button);
+  return make("p", { className: "copied" }, make("label", {}, name, field), group);
+}
+
+/** @param {HTMLTextAreaElement} field */
+async function copy(field) {
+  field.select();
+  try {
+    await navigator.clipboard.writeText(field.value);
+    return true;
+  } catch {
+    return document.execCommand("copy"); // a page from a disk or in a frame may have no clipboard
+  }
+}

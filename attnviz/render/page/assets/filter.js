@@ -1,0 +1,90 @@
+/** Which heads a line of words leaves, such as `previous>0.5 layer:3-5`: the language of `attnviz heads --filter`. */
+
+/** @import { DescribedHead } from "./types.js" */
+
+const COMPARISON = /^([a-z-]+)(>=|<=|>|<|=)(\d*\.?\d+|\d+\.)$/;
+const EQUAL_WITHIN = 0.005; // numbers are shown with two decimals
+const EXAMPLE = "previous>0.5 layer:3-5";
+
+/** @type {Record<string, (value: number, number: number) => boolean>} */
+const OPERATIONS = {
+  ">": (value, number) => value > number,
+  ">=": (value, number) => value >= number,
+  "<": (value, number) => value < number,
+  "<=": (value, number) => value <= number,
+  "=": (value, number) => Math.abs(value - number) < EQUAL_WITHIN,
+};
+
+/** @typedef {(head: DescribedHead) => boolean} HeadTest */
+
+/**
+ * What every word says, as one test; or what is wrong with a word.
+ *
+ * @param {string} text
+ * @param {string[]} metrics
+ * @returns {{ keeps: HeadTest, wrong: string }}
+ */
+export function parseFilter(text, metrics) {
+  const spaced = text.replace(/:\s+/g, ":").replace(/\s*(>=|<=|>|<|=)\s*/g, "$1");
+  try {
+    const words = spaced.toLowerCase().split(/\s+/).filter(Boolean);
+    const tests = words.map((word) => testOf(word, metrics));
+    return { keeps: (head) => tests.every((test) => test(head)), wrong: "" };
+  } catch (error) {
+    return { keeps: () => true, wrong: error instanceof Error ? error.message : "" };
+  }
+}
+
+/** @param {string} word @param {string[]} metrics @returns {HeadTest} */
+function testOf(word, metrics) {
+  if (word.length > 1 && word.startsWith("-")) {
+    const test = testOf(word.slice(1), metrics);
+    return (head) => !test(head);
+  }
+  const [, written, operation, number] = word.match(COMPARISON) ?? [];
+  if (written) {
+    const name = findName(written, metrics);
+    return ({ numbers }) => !Number.isNaN(numbers[name] ?? NaN) && OPERATIONS[operation](numbers[name], Number(number));
+  }
+  const [, axis, value] = word.match(/^(layers?|heads?|kind):(.+)$/) ?? [];
+  if (axis) return listTest(axis, value);
+  if (/[<>=:]/.test(word)) throw new Error(`“${word}” is no test of a head; ${EXAMPLE} works`);
+  return ({ layer, head, pattern }) => word === `${layer}.${head}` || pattern.toLowerCase().includes(word);
+}
+
+/** @param {string} axis @param {string} value @returns {HeadTest} */
+function listTest(axis, value) {
+  if (axis === "kind") {
+    if (value !== "self" && value !== "cross") throw new Error("kind:self or kind:cross works");
+    return ({ kind }) => kind === value;
+  }
+  if (axis.startsWith("layer")) {
+    const layers = listedNumbers(value);
+    return ({ layer }) => layers.has(layer);
+  }
+  if (value.includes(".")) {
+    const wanted = value.split(",");
+    return ({ layer, head }) => wanted.includes(`${layer}.${head}`);
+  }
+  const heads = listedNumbers(value);
+  return ({ head }) => heads.has(head);
+}
+
+/** The numbers of a list with ranges, as 0-3,7. @param {string} list @returns {Set<number>} */
+function listedNumbers(list) {
+  const numbers = new Set();
+  for (const part of list.split(",")) {
+    const [, first, last] = part.match(/^(\d{1,5})(?:-(\d{1,5}))?$/) ?? [];
+    if (first === undefined) throw new Error(`“${list}” is not a list of numbers; 0-3,7 works`);
+    for (let number = Number(first); number <= Number(last ?? first); number++) numbers.add(number);
+  }
+  return numbers;
+}
+
+/** The name that is written, or the only one that begins so. @param {string} written @param {string[]} names */
+function findName(written, names) {
+  const begun = names.filter((name) => name.startsWith(written));
+  if (names.includes(written)) return written;
+  if (begun.length === 1) return begun[0];
+  throw new Error(`no metric ${written}; ${(begun.length ? begun : names).join(", ")} work`);
+}

@@ -1,0 +1,32 @@
+/** Which heads are listed, and in which order: by the filter's words, and by a metric or as they were recorded. */
+
+import { page } from "./data.js";
+import { parseFilter } from "./filter.js";
+import { described, METRIC_NAMES, numbersOf } from "./metrics.js";
+import { state } from "./state.js";
+
+/** The filter as it is now, and what is wrong with it. */
+export function currentFilter() {
+  return parseFilter(state.filter, METRIC_NAMES);
+}
+
+/** The metric that heads are sorted by; "" where they stand in their own order. */
+export function sortMetric() {
+  const name = state.sort.replace(/^-/, "");
+  return METRIC_NAMES.includes(name) ? name : "";
+}
+
+/** The listed heads in their order. @returns {number[]} */
+export function listedHeads() {
+  const { keeps } = currentFilter();
+  const left = [...page.heads.keys()].filter((number) => keeps(described(number)));
+  const metric = sortMetric();
+  if (!metric) return left;
+  const sign = state.sort.startsWith("-") ? 1 : -1;
+  const valueOf = (/** @type {number} */ number) => numbersOf(number)[metric];
+  return left.sort((one, two) => {
+    const [first, second] = [valueOf(one), valueOf(two)];
+    if (Number.isNaN(first) || Number.isNaN(second)) return Number(Number.isNaN(first)) - Number(Number.isNaN(second));
+    return sign * (first - second) || one - two;
+  });
+}

@@ -1,0 +1,73 @@
+/** What is known of each head: its metrics, and what it does in plain words. */
+
+import { page } from "./data.js";
+import { bytesOf } from "./encoding.js";
+
+/** @import { DescribedHead } from "./types.js" */
+
+const LARGEST_CODE = 65_534;
+const { metrics } = page;
+const numbers = readNumbers();
+
+/** The metrics' names, in their order. */
+export const METRIC_NAMES = metrics?.names ?? [];
+
+/** By head, then by metric. @returns {Record<string, number>[]} */
+function readNumbers() {
+  if (!metrics) return page.heads.map(() => ({}));
+  const codes = new Uint16Array(bytesOf(metrics.codes).slice().buffer);
+  const valueOf = (/** @type {number} */ code, /** @type {number} */ high) =>
+    code > LARGEST_CODE ? NaN : (high * code) / LARGEST_CODE;
+  return page.heads.map((_, head) =>
+    Object.fromEntries(
+      metrics.names.map((name, place) => [name, valueOf(codes[head * metrics.names.length + place], metrics.highs[place])]),
+    ),
+  );
+}
+
+/** @param {number} number */
+export function numbersOf(number) {
+  return numbers[number];
+}
+
+/** What a head does, such as “previous token 0.98”; "" where nothing is known. @param {number} number */
+export function patternOf(number) {
+  if (!metrics) return "";
+  return metrics.of[number]
+    .map((place, rank) => {
+      const [name, token] = metrics.patterns[place];
+      const value = metrics.values[number][rank];
+      return `${name}${token ? `: ${token}` : ""}${value === undefined ? "" : ` ${value.toFixed(2)}`}`;
+    })
+    .join(", ");
+}
+
+/** The clearest thing that a head does, nothing where that is mixed. @param {number} number */
+export function noteOf(number) {
+  const [first] = patternOf(number).split(", ");
+  return first === "mixed" ? "" : first;
+}
+
+/** @param {number} number @returns {DescribedHead} */
+export function described(number) {
+  const { layer, head, kind } = page.heads[number];
+  return { layer, head, kind, pattern: patternOf(number), numbers: numbers[number] };
+}
+
+/** A metric as it is written: shares and bits with two decimals. @param {string} name @param {number} value */
+export function metricText(name, value) {
+  if (Number.isNaN(value)) return "–";
+  return value.toFixed(metrics?.units[metrics.names.indexOf(name)] === "tokens" ? 1 : 2);
+}
+
+/** What a metric is, in a phrase. @param {string} name */
+export function meaningOf(name) {
+  return metrics?.meanings[metrics.names.indexOf(name)] ?? "";
+}
+
+/** The largest number of a metric. @param {string} name */
+export function highOf(name) {
+  const place = metrics?.names.indexOf(name) ?? -1;
+  if (!metrics || place < 0) return 1;
+  return metrics.units[place] === "share" ? 1 : metrics.highs[place];
+}

@@ -1,0 +1,23 @@
+/** Printing: the page takes the paper's width before it is printed, and the window's afterwards. */
+
+import { forgetTheme } from "./colors.js";
+import { drawing } from "./actions.js";
+
+/** Fits everything to the paper, and back. @param {() => void} fit */
+export function listenToPrint(fit) {
+  const media = matchMedia("print");
+  const refit = () => {
+    forgetTheme();
+    fit();
+  };
+  window.addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("printing");
+    refit();
+  });
+  window.addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("printing");
+    refit();
+    drawing.draw();
+  });
+  media.addEventListener("change", refit);
+}

@@ -1,0 +1,36 @@
+/** How many keys each query may see: what a weight is compared with where colours stand for lift. */
+
+import { page, textOf } from "./data.js";
+
+/** @import { Counts } from "./types.js" */
+
+/** @type {Map<string, Float32Array>} */
+const counted = new Map();
+
+/** The counts of a head's queries. @param {number} number @param {number} side @returns {Float32Array} */
+export function seenBy(number, side = 0) {
+  const length = textOf(number, "query", side).labels.length;
+  const which = page.heads[number].seen[side];
+  const name = `${which} ${length}`;
+  const counts = counted.get(name) ?? countsOf(page.seen[which], length);
+  counted.set(name, counts);
+  return counts;
+}
+
+/** @param {Counts} given @param {number} length */
+function countsOf(given, length) {
+  if ("counts" in given) return Float32Array.from(given.counts);
+  return Float32Array.from({ length }, (_, row) => given.first + given.step * row);
+}
+
+/** The counts of queries pooled to so many rows: of each block the mean. @param {Float32Array} counts @param {number} rows */
+export function pooledCounts(counts, rows) {
+  if (rows === counts.length) return counts;
+  return Float32Array.from({ length: rows }, (_, row) => {
+    const first = Math.floor((row * counts.length) / rows);
+    const end = Math.max(first + 1, Math.floor(((row + 1) * counts.length) / rows));
+    let total = 0;
+    for (let place = first; place < end; place++) total += counts[place];
+    return total / (end - first);
+  });
+}

@@ -1,0 +1,60 @@
+/** The open head's numbers, as the chosen side of it is shown. */
+
+import { headTitle, page, textOf } from "./data.js";
+import { scaleOf } from "./head_scales.js";
+import { seenBy } from "./seen.js";
+import { sideNumber, state } from "./state.js";
+import { ABSENT, changeOf, visibleWeight } from "./values.js";
+
+/** @import { Axis, Shown, Side } from "./types.js" */
+
+/** One head. @implements {Shown} */
+export class ShownHead {
+  /** @param {number} number @param {Side[]} sides */
+  constructor(number, sides) {
+    this.number = number;
+    this.title = headTitle(number);
+    this.sides = sides;
+    this.side = sides[sideNumber()];
+    this.changed = state.side === "change";
+    this.values = this.changed ? changeOfSides(sides) : (this.side.weights ?? null);
+    this.queries = textOf(number, "query", sideNumber());
+    this.keys = textOf(number, "key", sideNumber());
+    this.rows = this.queries.labels.length;
+    this.columns = this.keys.labels.length;
+    this.same = page.heads[number].same;
+    this.scale = scaleOf(number);
+    const counts = seenBy(number, sideNumber());
+    this.seen = (/** @type {number} */ row) => counts[row];
+  }
+
+  /** @param {number} row @param {number} column */
+  changeAt(row, column) {
+    const [before, after] = this.sides.map((side) => visibleWeight(side.weight(row, column)));
+    return after - before;
+  }
+
+  /** @param {number} row @param {number} column */
+  at(row, column) {
+    if (!this.changed) return this.side.weight(row, column);
+    const hidden = this.sides.every((side) => side.weight(row, column) === ABSENT);
+    return hidden ? ABSENT : this.changeAt(row, column);
+  }
+
+  /** @param {Axis} axis @param {number} place */
+  line(axis, place) {
+    if (!this.changed) return this.side.line(axis, place);
+    const [before, after] = this.sides.map((side) => side.line(axis, place));
+    return changeOf(before, after);
+  }
+
+  /** @param {number} row @param {number} column */
+  score(row, column) {
+    return this.side.score(row, column);
+  }
+}
+
+/** What changed in all cells; null where they are computed. @param {Side[]} sides */
+function changeOfSides([before, after]) {
+  return before.weights && after.weights ? changeOf(before.weights, after.weights) : null;
+}

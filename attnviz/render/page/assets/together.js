@@ -1,0 +1,186 @@
+/** Several heads together: side by side with one cursor and one zoom, or as one map that the worker makes of them. */
+
+import { combinedOf } from "./combining.js";
+import { theComputer } from "./computer.js";
+import { page, textOf } from "./data.js";
+import { make } from "./elements.js";
+import { scaleOf } from "./head_scales.js";
+import { seenBy } from "./seen.js";
+import { PictureStage } from "./stage.js";
+import { sideNumber } from "./state.js";
+import { lineOf } from "./values.js";
+
+/** @import { Axis, Mark, Picture, Shown, Side, Together, View } from "./types.js" */
+
+const MAX_SIDE_BY_SIDE = 6;
+const MAX_ROLLED_TOKENS = 1_100; // of a product of maps that takes seconds
+const GAP = 16;
+
+/** Why the chosen heads cannot be shown so; "" where they can. @param {number[]} numbers @param {Together} how */
+export function whyNot(numbers, how) {
+  const [first] = numbers;
+  const texts = (/** @type {number} */ number) => [textOf(number, "query"), textOf(number, "key")];
+  if (!numbers.every((number) => texts(number).every((text, place) => text === texts(first)[place]))) {
+    return "These heads are not over the same tokens; those of one text and one kind work.";
+  }
+  if (how === "side") return numbers.length > MAX_SIDE_BY_SIDE ? `Up to ${MAX_SIDE_BY_SIDE} heads stand side by side.` : "";
+  if (how === "difference") return numbers.length === 2 ? "" : "A difference is of two heads.";
+  const factored = page.heads[first].factors.length > 0;
+  if (how !== "rollout") return factored && numbers.length > 12 ? "Of texts this long, up to 12 heads are combined." : "";
+  const layers = [...new Set(numbers.map((number) => page.heads[number].layer))].sort((one, two) => one - two);
+  if (!page.heads[first].same || page.block > 1) return "Rollout follows self-attention, token by token.";
+  if (layers.some((layer, place) => layer !== layers[0] + place)) return "Rollout needs layers that follow one another.";
+  if (factored || textOf(first, "query").labels.length > MAX_ROLLED_TOKENS) {
+    return "Rollout multiplies whole maps, and these are too long for a page; attnviz show --reduce rollout does it.";
+  }
+  return "";
+}
+
+/** Several heads as one. @implements {Shown} */
+class CombinedShown {
+  /** @param {number[]} numbers @param {Exclude<Together, "side">} how @param {Side[]} sides @param {Float32Array | null} values */
+  constructor(numbers, how, sides, values) {
+    const [number] = numbers;
+    this.number = number;
+    this.numbers = numbers;
+    this.how = how;
+    /** @type {"mean" | "max" | "difference"} */
+    this.pooling = how === "rollout" ? "mean" : how;
+    this.parts = sides;
+    /** @type {Side[]} none of its cells is one head's */
+    this.sides = [];
+    this.values = values;
+    this.title = titleOf(numbers, how);
+    this.queries = textOf(number, "query", sideNumber());
+    this.keys = textOf(number, "key", sideNumber());
+    this.rows = this.queries.labels.length;
+    this.columns = this.keys.labels.length;
+    this.same = page.heads[number].same;
+    this.scale = scaleOfCombined(number, how, values);
+    const counts = seenBy(number, sideNumber());
+    this.seen = (/** @type {number} */ row) => counts[row];
+  }
+
+  /** @param {number} row @param {number} column */
+  at(row, column) {
+    if (this.values) return this.values[row * this.columns + column];
+    return combinedOf(this.parts.map((side) => Float32Array.of(side.weight(row, column))), this.pooling)[0];
+  }
+
+  /** @param {Axis} axis @param {number} place */
+  line(axis, place) {
+    if (this.values) return lineOf(this.values, this.columns, axis, place);
+    return combinedOf(this.parts.map((side) => side.line(axis, place)), this.pooling);
+  }
+
+  score() {
+    return null;
+  }
+
+  /** @param {number} row @param {number} column */
+  changeAt(row, column) {
+    return this.at(row, column);
+  }
+}
+
+/** @param {number[]} numbers @param {Exclude<Together, "side">} how */
+function titleOf(numbers, how) {
+  const names = numbers.map((number) => page.heads[number].name);
+  if (how === "difference") return `Head ${names[1]} − head ${names[0]}`;
+  const words = { mean: "Mean", max: "Maximum", rollout: "Rollout" }[how];
+  return `${words} of ${names.length > 6 ? `${names.length} heads` : `heads ${names.join(", ")}`}`;
+}
+
+/** @param {number} number @param {Exclude<Together, "side">} how @param {Float32Array | null} values */
+function scaleOfCombined(number, how, values) {
+  const scale = scaleOf(number);
+  const change = how === "difference";
+  let high = 0;
+  const counts = seenBy(number, sideNumber());
+  const columns = textOf(number, "key").labels.length;
+  values?.forEach((value, place) => {
+    if ((change || counts[Math.floor(place / columns)] > 1) && Math.abs(value) > high && value >= -1) high = Math.abs(value);
+  });
+  if (!change && scale.steps === "lift") return scale;
+  const steps = change && scale.steps === "lift" ? /** @type {const} */ ("root") : scale.steps;
+  return { ...scale, low: 0, high: high || (change ? page.high : scale.high), steps, change, palette: change ? page.diverging : page.sequential };
+}
+
+/** Stages side by side that scroll, zoom and point together. @implements {View} */
+export class SideBySide {
+  /**
+   * @param {HTMLElement} parent
+   * @param {Shown[]} shown
+   * @param {(shown: Shown) => Picture} newPicture
+   */
+  constructor(parent, shown, newPicture) {
+    this.grid = make("div", { className: "side-by-side" });
+    this.across = 1;
+    this.following = false;
+    parent.append(this.grid);
+    this.stages = shown.map((one) => {
+      const box = make("div", { className: "beside" });
+      this.grid.append(make("figure", {}, make("figcaption", {}, one.title), box));
+      const stage = new PictureStage(box, newPicture(one), `${one.title}: matrix. Arrows move.`);
+      stage.moved = () => this.follow(stage);
+      return stage;
+    });
+    this.fit();
+  }
+
+  get stage() {
+    return this.stages[0];
+  }
+
+  /** The other stages take the place and the zoom of one. @param {PictureStage} leader */
+  follow(leader) {
+    if (this.following) return;
+    this.following = true;
+    for (const stage of this.stages) {
+      if (stage === leader) continue;
+      if (stage.picture.factor !== leader.picture.factor) {
+        stage.picture.factor = leader.picture.factor;
+        stage.fit();
+      }
+      const { x, y } = leader.area;
+      if (stage.area.x !== x || stage.area.y !== y) stage.scrollTo({ x, y });
+    }
+    requestAnimationFrame(() => (this.following = false));
+  }
+
+  /** As many across as leaves each the most room. */
+  fit() {
+    const { clientWidth } = this.grid;
+    const top = this.grid.getBoundingClientRect().top + window.scrollY;
+    const height = Math.max(320, window.innerHeight - Math.min(top, 300) - 20);
+    const count = this.stages.length;
+    const sideOf = (/** @type {number} */ across) =>
+      Math.min(clientWidth / across - GAP, height / Math.ceil(count / across) - 34);
+    const choices = [...Array(count).keys()].map((place) => place + 1);
+    this.across = choices.reduce((best, across) => (sideOf(across) > sideOf(best) ? across : best), 1);
+    this.grid.style.gridTemplateColumns = `repeat(${this.across}, minmax(0, 1fr))`;
+    const most = Math.max(220, height / Math.ceil(count / this.across) - 34);
+    for (const stage of this.stages) {
+      stage.most = most;
+      stage.fit();
+    }
+  }
+
+  drawOver() {
+    for (const stage of this.stages) stage.drawOver();
+  }
+
+  /** @param {Mark} mark */
+  reveal(mark) {
+    this.stages[0].reveal(mark);
+  }
+}
+
+/** The combined map, of whole weights by the worker, of factors as they are looked at. @param {number[]} numbers @param {Exclude<Together, "side">} how @param {(number: number) => Promise<Side[]>} load */
+export async function combinedShown(numbers, how, load) {
+  if (!page.heads[numbers[0]].factors.length) {
+    return new CombinedShown(numbers, how, [], await theComputer().askMap(numbers, how, sideNumber()));
+  }
+  const sides = await Promise.all(numbers.map(async (number) => (await load(number))[sideNumber()]));
+  return new CombinedShown(numbers, how, sides, null);
+}

@@ -1,0 +1,82 @@
+"""What a page says of its heads besides their weights: metrics, patterns, and how many keys each query may see."""
+
+from typing import Any
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.render.page.encoding import base85
+from attnviz.report.heads_measured import HeadsMeasured
+from attnviz.report.numbers import Numbers
+
+LARGEST_CODE = 65_534  # of a metric; the code above it stands for no number
+
+
+def about_metrics(measured: HeadsMeasured | None) -> dict[str, Any] | None:
+    """Metrics in 16 bits each, of the largest of their metric, and patterns by their places in a list of all."""
+    if measured is None:
+        return None
+    highs = np.nanmax(measured.values, axis=0, initial=0.0)
+    highs[highs == 0] = 1.0
+    codes = np.rint(np.nan_to_num(measured.values / highs * LARGEST_CODE, nan=LARGEST_CODE + 1))
+    named = dict.fromkeys((one.name, one.token) for patterns in measured.patterns for one in patterns)
+    places = {name: place for place, name in enumerate(named)}
+    return {
+        "names": measured.names,
+        "units": measured.units,
+        "meanings": measured.meanings,
+        "highs": highs.tolist(),
+        "codes": base85(codes.astype("<u2").tobytes()).decode("ascii"),
+        "patterns": list(named),
+        "of": [[places[one.name, one.token] for one in patterns] for patterns in measured.patterns],
+        "values": [[round(one.value, 4) for one in patterns if one.value] for patterns in measured.patterns],
+        "every": measured.every,
+    }
+
+
+class SeenCounts:
+    """How many keys the queries of each head may see: each run of counts once, however many heads share it."""
+
+    def __init__(self) -> None:
+        self.described: list[dict[str, Any]] = []
+        self.known: dict[bytes, int] = {}
+        self.of_maps: dict[tuple[int, int, int], int] = {}
+        self.ratio = 1.0  # of the most keys that a query sees to the fewest, of those that see several
+
+    def number(self, maps: LayerMaps, queries: slice, edges: list[int]) -> int:
+        """The place of the counts of some queries, of blocks the mean."""
+        name = id(maps), queries.start, queries.stop
+        if name not in self.of_maps:
+            counts = mean_counts(maps, edges)
+            content = counts.tobytes()
+            if content not in self.known:
+                self.known[content] = len(self.described)
+                self.described.append(_about_counts(counts))
+                several = counts[counts > 1]
+                self.ratio = max(self.ratio, float(several.max() / several.min()) if several.size else 1.0)
+            self.of_maps[name] = self.known[content]
+        return self.of_maps[name]
+
+
+def mean_counts(maps: LayerMaps, edges: list[int]) -> Float64Array:
+    """How many keys the queries of each block may see on average, of those that see any: ``(blocks,)``."""
+    counts = maps.visible_keys(slice(edges[0], edges[-1]))
+    starts = np.asarray(edges[:-1]) - edges[0]
+    totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
+    return np.asarray(totals / np.maximum(seeing, 1))
+
+
+def _about_counts(counts: Float64Array) -> dict[str, Any]:
+    """A first number and a step where these do, as for no mask and for a causal one; else all."""
+    step = float(counts[1] - counts[0]) if len(counts) > 1 else 0.0
+    if np.allclose(counts, counts[0] + step * np.arange(len(counts))):
+        return {"first": float(counts[0]), "step": step}
+    return {"counts": [round(float(count), 2) for count in counts]}
+
+
+def measured_remarks(numbers: Numbers, measured: HeadsMeasured | None) -> list[str]:
+    """What must be known of the metrics."""
+    if measured is None or measured.every == 1:
+        return []
+    return [f"Metrics of these {len(numbers.heads)} heads are measured over one in {measured.every} blocks of queries."]

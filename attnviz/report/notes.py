@@ -1,0 +1,38 @@
+"""The notes of a page, read from a file: each line the address of what is shown, and what is said there."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.printable import printable
+
+MAX_NOTES = 1_000
+LINE = re.compile(r"(#\S*)\s+(\S.*)")
+EXAMPLE = "#head=3.4&query=it It looks at its noun."
+
+
+def read_notes(file: str | None) -> list[dict[str, Any]]:
+    """The notes of a file in their order; none where there is no file. Empty lines are left out.
+
+    Raises:
+        AttnvizError: if the file cannot be read, or a line is no note.
+    """
+    if file is None:
+        return []
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise AttnvizError(f"{option('notes', file)} cannot be read: {reason}") from None
+    notes = [_note(line, number) for number, line in enumerate(lines, 1) if line.strip()]
+    if len(notes) > MAX_NOTES:
+        raise AttnvizError(f"{option('notes', file)} holds {len(notes)} notes; up to {MAX_NOTES} work")
+    return notes
+
+
+def _note(line: str, number: int) -> dict[str, Any]:
+    match = LINE.fullmatch(line.strip())
+    if match is None:
+        raise AttnvizError(f"{option('notes')}: line {number} is no note: a place and a text, as {EXAMPLE!r}, works")
+    return {"place": match[1], "text": printable(match[2])}

@@ -1,0 +1,47 @@
+"""The words of a command line that shows a recording again: from its settings, or from a file that it was saved to."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from attnviz.base.errors import flag
+from attnviz.base.options import declared_options
+from attnviz.models.settings import ModelSettings
+
+MAX_TEXT = 400  # characters that a command line quotes
+SAVED = "run.safetensors"
+SAVED_REMARK = f"{SAVED} stands for the saved recording: attnviz record writes it, or recording.save('{SAVED}')."
+
+
+def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The words up to the options of the picture, what must be known of them, and whether two runs are compared."""
+    if "recording_a" in about:
+        remark = "a.safetensors and b.safetensors stand for the two saved recordings."
+        return {"input": "attnviz compare a.safetensors b.safetensors", "remark": remark, "compares": True}
+    words = _model_words(about["recording"])
+    if words is None:
+        return {"input": f"attnviz show {SAVED}", "remark": SAVED_REMARK, "compares": False}
+    return {"input": " ".join(["attnviz show", *map(shlex.quote, words)]), "remark": "", "compares": False}
+
+
+def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
+    """Text and settings of a recording that a command made; ``None`` of any other, and of a long text."""
+    text, settings = str(recording["text"]), recording["settings"]
+    declared = declared_options(ModelSettings)
+    if not text or len(text) > MAX_TEXT or "model" not in settings or not text.isprintable():
+        return None
+    words = [text]
+    for name, value in settings.items():
+        if name not in declared or value in (None, declared[name].default):
+            continue
+        if isinstance(value, bool):
+            words.append(flag(name, value))
+        elif isinstance(value, (str, int, float)):
+            words += [flag(name), _named(name, str(value), recording)]
+    return words
+
+
+def _named(name: str, value: str, recording: Mapping[str, Any]) -> str:
+    """A setting as it is written: a model's folder by the last of its names, since others have it elsewhere."""
+    return str(recording["model"]) if name == "model" and PurePath(value).is_absolute() else value
