@@ -166,6 +166,7 @@ def _layers_named(heads: Sequence[ChosenHead]) -> str:
 def strongest(panels: Sequence[Panel]) -> str:
     """The largest weight shown, in words."""
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT)]
+    weights = [panel for panel in weights if panel.has_choices] or weights
     best = max(weights, key=lambda panel: panel.peak, default=None)
     if best is None or best.peak < 0:
         return ""

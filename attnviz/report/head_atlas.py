@@ -14,6 +14,7 @@ from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, sum
 from attnviz.report.captions import model_name, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
+from attnviz.report.numbers import origin
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import Axis, Panel, Quantity
 from attnviz.report.report import HeadAtlas, HeadList, Summary
@@ -105,6 +106,7 @@ def _atlas(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadAtlas
         caption=_caption(scope, table),
         remarks=(*_table_remarks(table), *_recording_remarks(scope)),
         look=options.look,
+        about={"recording": origin(scope.recordings[0]) | ({"text": ""} if scope.texts > 1 else {})},
         table=table,
     )
 

@@ -185,13 +185,18 @@ class Panel:
         """A value as a cell of this panel shows it."""
         return self.quantity.cell(value, self.decimals)
 
+    @property
+    def has_choices(self) -> bool:
+        """Whether any query sees several keys, so that its weights are not 1 by definition."""
+        return self.seen is None or bool((self.visible & (self.seen > 1)[:, None]).any())
+
     @cached_property
     def telling(self) -> BoolArray:
         """The visible cells of queries that see several keys, ``(rows, columns)``; all where no query does."""
-        if self.seen is None:
+        if self.seen is None or not self.has_choices:
             return self.visible
         several: BoolArray = self.visible & (self.seen > 1)[:, None]
-        return several if several.any() else self.visible
+        return several
 
     @cached_property
     def peak(self) -> float:

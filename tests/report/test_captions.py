@@ -55,6 +55,11 @@ def test_caption_places_the_largest_weight_that_it_says_and_not_one_that_is_so_b
         assert "60%" in caption
 
 
+def test_a_text_of_one_token_never_has_the_largest_weight_of_a_batch() -> None:
+    maps = [replace(random_maps(tokenize(text), causal=True), item=item) for item, text in enumerate(("a b c", "d"))]
+    assert "text 0, from" in report_of(Recording(maps=tuple(maps), model="a model")).caption
+
+
 def test_title_is_the_text_made_visible_and_short(recording: Recording) -> None:
     from attnviz.report.captions import text_title
     from attnviz.text.tokens import tokenize
