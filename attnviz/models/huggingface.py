@@ -16,6 +16,7 @@ from attnviz.models.huggingface_loading import (
     quiet_library,
     refusals,
     said_by,
+    silenced,
     text_part,
 )
 from attnviz.models.settings import ModelSettings
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.text.selection import AttentionPart, Selection
     from attnviz.text.tokens import Tokens
+
+KEPT_GENERATION_SETTINGS = (  # of a folder's: where a text begins and ends, and what it never has; all else is greedy
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
+    *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +87,12 @@ class HuggingFaceSource(AbstractSource):
         with quiet_library(folder), torch.inference_mode():
             with refusals(self.settings.model):
                 model, tokenizer = self._load(folder)
-                reading = self._read(model, tokenizer, text)
-            inner = text_part(model)
-            if self.settings.truncate:
-                reading = truncated(reading, position_limit(inner))
+                inner = text_part(model)
+                with silenced():
+                    reading = self._read(model, tokenizer, text)
+                    if self.settings.truncate:
+                        reading = truncated(reading, position_limit(inner))
+                    unknown = unknown_remark(tokenizer, reading.tokens)
             refuse_unreadable(inner, reading, self.settings.model)
             options = CaptureOptions(
                 selection=selection,
@@ -104,7 +112,7 @@ class HuggingFaceSource(AbstractSource):
                 refuse_broken(inner, inputs, self.settings.model)
                 raise
         recorded = listening.recording()
-        remarks = (*reading.remarks, *unknown_remark(tokenizer, reading.tokens), *recorded.remarks)
+        remarks = (*reading.remarks, *unknown, *recorded.remarks)
         settings = self.settings.as_json() | {"architecture": type(inner).__name__}
         return Recording(
             maps=recorded.maps,
@@ -211,10 +219,18 @@ def truncated(reading: ModelInput, limit: int | None) -> ModelInput:
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
-    """The ids that the model writes next, the likeliest each time; of an encoder-decoder, its decoder's all."""
+    """The ids that the model writes next, the likeliest each time; of an encoder-decoder, its decoder's all.
+
+    A folder's own settings may ask for samples, beams or penalties, which would not be the likeliest.
+    """
+    from transformers import GenerationConfig
+
+    of_folder = getattr(model, "generation_config", None)
+    kept = {name: getattr(of_folder, name, None) for name in KEPT_GENERATION_SETTINGS}
+    model.generation_config = GenerationConfig(**kept)  # type: ignore[no-untyped-call]
     ids = _batch(tokens, model)
     written = model.generate(
-        input_ids=ids, attention_mask=ids.new_ones(ids.shape), max_new_tokens=count, do_sample=False
+        input_ids=ids, attention_mask=ids.new_ones(ids.shape), max_new_tokens=count, do_sample=False, num_beams=1
     )  # type: ignore[operator]
     whole: list[int] = written[0].tolist()
     return whole if model.config.is_encoder_decoder else whole[len(tokens) :]

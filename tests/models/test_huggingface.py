@@ -1,6 +1,7 @@
 """Hugging Face models from folders: tiny ones made here, and the real MiniLM of a package."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -165,6 +166,15 @@ def test_generated_tokens_follow_and_attention_is_causal_over_the_whole(llama: s
     assert np.array_equal(maps.visible, np.tri(7, dtype=bool))
     assert "generated" in recording.remarks[0]
     assert maps.query_tokens.text == "the cat" + "".join(labels(maps)[4:]).replace("␣", " ")
+
+
+def test_the_likeliest_tokens_are_generated_whatever_the_folder_says(llama: str, tmp_path: Path) -> None:
+    shutil.copytree(llama, tmp_path / "m")
+    wishes = {"do_sample": True, "temperature": 9.0, "num_beams": 3, "no_repeat_ngram_size": 1, "min_new_tokens": 10**9}
+    (tmp_path / "m" / "generation_config.json").write_text(json.dumps(wishes | {"eos_token_id": 3}))
+    greedy = recorded("the cat", llama, generate=5).maps[0]
+    assert len(set(labels(greedy)[4:])) < 5  # which no_repeat_ngram_size would change
+    assert labels(recorded("the cat", str(tmp_path / "m"), generate=5).maps[0]) == labels(greedy)
 
 
 def test_refuses_to_generate_without_the_weights_of_a_language_head(bert: str, llama: str) -> None:
