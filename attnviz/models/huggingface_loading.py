@@ -5,7 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """The model's own tokenizer, without running code of the folder."""
     from transformers import AutoTokenizer
 
-    with sealed():
+    with sealed(), silenced():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
@@ -98,6 +98,28 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
             f"{settings.model!r} would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
             f"{option('dtype', 'bfloat16')} takes half, {option('device_map', 'auto')} leaves on disk what does not fit"
         )
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Within, nothing is printed: native code of libraries writes what it finds in a folder, whatever a terminal obeys.
+
+    It is not Python's streams that are closed to it but what is behind them.
+    """
+    kept = []
+    with suppress(OSError):
+        for number in (1, 2):
+            kept.append((os.dup(number), number))
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for _, number in kept:
+            os.dup2(nothing, number)
+        yield
+    finally:
+        for copy, number in kept:
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(nothing)
 
 
 @contextmanager
@@ -186,7 +208,7 @@ def quiet_library(folder: Path) -> Iterator[None]:
         logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="transformers")
+            warnings.filterwarnings("ignore", module=r"transformers|torch\.(nn|utils)")  # of models that are refused
             yield
     finally:
         logging.set_verbosity(level)

@@ -1,11 +1,15 @@
 """A share of the fuzzing, from the same seeds in every run."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.fuzz.sweep import cases, try_case
 from tests.fuzz.target import fuzz
 from tests.fuzz.targets import TARGETS
 
 SECONDS = 60  # of all targets together
+EVERY = 199  # of the settings of a folder, one case in so many
 
 pytestmark = pytest.mark.slow
 
@@ -16,3 +20,7 @@ def test_whatever_comes_is_taken_or_refused_in_one_line(name: str) -> None:
     if failure is not None:
         raise failure
     assert tried > 0
+
+
+def test_any_value_of_a_folders_setting_is_drawn_or_refused_in_one_line(in_folder: Path) -> None:
+    assert {try_case(*case) for case in cases(every=EVERY)} == {0, 1}

@@ -174,6 +174,7 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
         ({"dtype": "float999"}, "cannot load"),
         ({"quantization_config": {}}, "cannot load"),
         ({"num_attention_heads": 10**6}, "cannot load"),
+        ({"intermediate_size": 0}, "are not in its file"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_one_line(
@@ -222,6 +223,21 @@ def test_a_sound_chat_template_still_works(folder: Path, capfd: pytest.CaptureFi
 def test_a_broken_tokenizer_is_one_line(folder: Path, refused: Callable[..., str], content: str) -> None:
     (folder / "tokenizer.json").write_text(content)
     refused()
+
+
+def test_nothing_that_native_code_prints_of_a_tokenizer_is_seen(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "special_tokens_map.json").write_text(json.dumps({"unk_token": {"\x1b[31m": 1, "content": "[UNK]"}}))
+    assert main(["show", "the cat", "--model", str(folder), "--json"]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["heads"]
+    assert "\x1b" not in said.out + said.err
+
+
+def test_an_unknown_token_without_an_end_is_one_line(folder: Path, refused: Callable[..., str]) -> None:
+    (folder / "special_tokens_map.json").write_text(json.dumps({"unk_token": ""}))
+    assert "cannot load" in refused()
 
 
 def test_what_torch_load_is_replaced_by_is_put_back(bert: Path) -> None:
