@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from attnviz.api import contributions as contributions
     from attnviz.api import draw as draw
     from attnviz.attention.modules import MultiHeadAttention as MultiHeadAttention
     from attnviz.attention.modules import SelfAttention as SelfAttention
@@ -27,6 +28,7 @@ EXPORTS = {
     "SelfAttention": "attnviz.attention.modules",
     "SeparateHeads": "attnviz.attention.modules",
     "build_report": "attnviz.report.build",
+    "contributions": "attnviz.api",
     "draw": "attnviz.api",
     "load": "attnviz.maps.saved",
     "record": "attnviz.capture.record",

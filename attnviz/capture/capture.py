@@ -11,6 +11,7 @@ from torch import nn
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.captured_call import CapturedCall, capture_call
 from attnviz.capture.chunks import Chunks
+from attnviz.capture.contributions import MovedValues
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.readable import apart_from_the_run
@@ -53,6 +54,8 @@ class Capture:
         self.others: dict[tuple[str, bool], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
+        self.moved = MovedValues() if options.values else None
+        self.observer.search = None if self.moved is None else self.moved.search
 
     def on_attention(self, call: SeenCall) -> None:
         """Numbers a call, and keeps its maps where it was chosen."""
@@ -65,6 +68,11 @@ class Capture:
             layer = self.modules.block_of(caller.name, type(caller.module)).number
             other = OtherCall(layer, caller.name, tuple(shape), reason, is_attention)
             self.others.setdefault((caller.name, is_attention), other)
+
+    def on_projection(self) -> None:
+        """Ends the forward pass after the projections of all chosen layers, where it waited for them alone."""
+        if self.observer.ends_after_search and self.moved is not None and not self.moved.search.pending:
+            raise StopForward(self)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """Keeps what an attention call was computed on that nobody can read."""
@@ -109,7 +117,8 @@ class Capture:
         self.head_counts.setdefault(site, 0)
         chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
         call = seen.build() if chosen or any(piece.is_first for piece in pieces) else None
-        self.chunks = None if call is None else Chunks.begun(site, call, pieces, seen.shape)
+        waits = self.moved is None  # else its projection would be over when all chunks are known
+        self.chunks = Chunks.begun(site, call, pieces, seen.shape) if call is not None and waits else None
         if self.chunks is None:
             if chosen:
                 self._keep(site, call, seen.shape)
@@ -179,7 +188,10 @@ class Capture:
         if heads:
             captured = capture_call(site, heads, call, self.options.dense, first)
             windows = self.observer.windows
-            self.calls.append((windows and placed(captured, windows)) or captured)
+            put_together = windows and placed(captured, windows)
+            self.calls.append(put_together or captured)
+            if self.moved is not None and not put_together:
+                self.moved.expect(call, captured, first)
 
     def _first_head(self, site: CallSite) -> int:
         """The number of a call's first head: those of a module's further calls go on where the last one ended."""
@@ -200,6 +212,9 @@ class Capture:
             return
         complete = site.layer > max(chosen) or (site.layer == max(chosen) and site.head is None)
         if complete and set(chosen) <= {recorded.layer for recorded in self.head_counts}:
+            if self.moved is not None and self.moved.search.pending and not self.observer.ends_after_search:
+                self.observer.ends_after_search = True
+                return
             raise StopForward(self)
 
 

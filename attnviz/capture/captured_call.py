@@ -26,7 +26,7 @@ from attnviz.text.tokens import Tokens
 MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the factors of a longer one are smaller
 MIN_CHECKED_BYTES = 2**20
 ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
-HEAD_ARRAYS = ("scores", "weights", "mean", "maximum")  # arrays whose first axis is the heads
+HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
 MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once
 

@@ -83,6 +83,7 @@ class ForwardPass:
         self._refuse_other_softmaxes(calls)
         self._refuse_no_call()
         self._refuse_absent()
+        self._refuse_unmoved(calls)
         maps = tuple(maps for group in _by_layer(calls) for maps in self._maps_of(group))
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
@@ -167,6 +168,18 @@ class ForwardPass:
         for layer in selection.chosen_layers or self._layers:
             count = max(count for site, count in self.head_counts.items() if site.layer == layer)
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
+
+    def _refuse_unmoved(self, calls: Sequence[CapturedCall]) -> None:
+        """Raises AttnvizError where contributions are wanted of a call whose output projection was not found."""
+        if not self.options.values:
+            return
+        for call in calls:
+            if not all("moved" in text for text in call.fields):
+                place = call.site.module or "the model itself"
+                raise AttnvizError(
+                    f"layer {call.site.layer} ({place}) has no contributions: no linear map was seen that takes what "
+                    "its attention gave unchanged; its weights can be shown"
+                )
 
     def _left_out(self) -> tuple[str, ...]:
         """Sentences where attention that cannot be read, or softmaxes of other shapes, are not in the recording."""

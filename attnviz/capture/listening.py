@@ -75,6 +75,7 @@ class Listening:
         self.guest_captures: dict[int, Capture] = {}
         self.unheard = False
         self.closed = False
+        self.fuses: bool | None = None
 
     def __enter__(self) -> "Listening":
         if self.thread is not None:
@@ -82,6 +83,9 @@ class Listening:
         self.thread = get_ident()
         PATCHES.enter()
         try:
+            if self.options.values:
+                self.fuses = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)  # whose kernels have no projection to be seen
             _blocks.append(self)
             add_observer(self.own.observer)
         except BaseException:
@@ -164,6 +168,8 @@ class Listening:
     def _close(self) -> None:
         self.closed = True
         try:
+            if self.fuses is not None:
+                torch.backends.mha.set_fastpath_enabled(self.fuses)
             remove_observer(self.own.observer)
             self._forget()
         finally:

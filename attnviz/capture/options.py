@@ -24,6 +24,7 @@ class CaptureOptions:
         context: labels of the keys of cross-attention.
         stop: whether to end the forward pass after the last chosen layer.
         dense: whether to keep whole maps; ``None`` for the factors of long ones.
+        values: whether to keep what each key moves, of which contributions are made.
 
     Raises:
         AttnvizError: for an attention that is none of encoder, decoder and cross.
@@ -35,6 +36,7 @@ class CaptureOptions:
     context: TokenLabels | None = None
     stop: bool = False
     dense: bool | None = None
+    values: bool = False
 
     def __post_init__(self) -> None:
         if self.attention not in (None, *ATTENTION_PARTS):

@@ -56,6 +56,7 @@ def record(
     context: TokenLabels | None = None,
     stop: bool = False,
     dense: bool | None = None,
+    values: bool = False,
 ) -> AbstractContextManager[Recording]:
     """Records the attention of the forward passes made in the ``with`` block.
 
@@ -79,6 +80,7 @@ def record(
         stop: end the forward pass after the last chosen layer; what follows it in the block does not run.
         dense: keep whole maps (true), or factors where a call has them (false); ``None`` for factors of long ones.
             Without factors a map past 2,048 tokens is pooled, unless this is true.
+        values: also keep what each key moves, ‖v·W_O‖ of each head, of which contributions are made.
 
     Raises:
         AttnvizError: for what is no module; where the block ends without attention, or lacks a layer or head that was
@@ -88,7 +90,13 @@ def record(
         layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)
     )
     options = CaptureOptions(
-        selection=selection, attention=attention, tokens=tokens, context=context, stop=stop, dense=dense
+        selection=selection,
+        attention=attention,
+        tokens=tokens,
+        context=context,
+        stop=stop,
+        dense=dense,
+        values=values,
     )
     return RecordBlock(Listening(model, options))
 

@@ -159,7 +159,19 @@ class StepRows:
             weights[:, rows, columns] = part.weights[..., : place.keys]
             visible[rows, columns] = part.visible[:, : place.keys]
         uneven = any(call.fields[item].get("uneven", False) for call, _ in self.calls)
-        return {"scores": scores, "weights": weights, "visible": visible, "uneven": uneven}
+        return {"scores": scores, "weights": weights, "visible": visible, "uneven": uneven} | self._moved(item)
+
+    def _moved(self, item: int) -> dict[str, Any]:
+        """What the keys of one text move, where every call tells it."""
+        if not all("moved" in call.fields[item] for call, _ in self.calls):
+            return {}
+        moved = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
+        for call, place in self.calls:
+            moved[:, place.column : place.column + place.keys] = call.fields[item]["moved"][:, : place.keys]
+        return {
+            "moved": moved,
+            "moved_fidelity": _worst([call.fields[item]["moved_fidelity"] for call, _ in self.calls]),
+        }
 
 
 def cells_of(call: CapturedCall, item: int) -> Window:

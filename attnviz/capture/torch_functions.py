@@ -26,6 +26,8 @@ from attnviz.capture.dataflow import Candidate, DataFlow, Scores, Use
 from attnviz.capture.layout import layout_of_use
 from attnviz.capture.lineage import NOTHING, Lineage
 from attnviz.capture.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
+from attnviz.capture.output_projection import ProjectionSearch
+from attnviz.capture.products import PRODUCTS
 from attnviz.capture.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.sites import CallingModule, ModuleIndex
 from attnviz.capture.token_places import TokenPlaces
@@ -86,6 +88,9 @@ class AttentionListener(Protocol):
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """Receives an attention call on tensors that cannot be read, and what they are."""
 
+    def on_projection(self) -> None:
+        """Receives that a projection was found which is looked for."""
+
     def on_failure(self, error: Exception) -> None:
         """Receives what went wrong while a call was looked at, for the end of the block: the run goes on."""
 
@@ -127,6 +132,8 @@ class Observer:
         self.cross: bool | None = None
         self.places = TokenPlaces()
         self.windows: Windows | None = None
+        self.search: ProjectionSearch | None = None
+        self.ends_after_search = False
         self.closed = False
 
     @contextmanager
@@ -154,6 +161,14 @@ class Observer:
             raise
         except Exception:  # tensors of a kind that cannot be followed: what is made of them is not known
             return
+        if self.search is not None and self.search.pending and call.name in PRODUCTS:
+            self._find_projection(self.search, call)
+
+    def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
+        """Tells of a product that is the projection of what attention gave."""
+        with self.looking():
+            if search.see(call.name, call.args, call.kwargs, call.result, lambda each: self.flow.node(each).constant):
+                self.listener.on_projection()
 
     def holders(self) -> list[Candidate]:
         """What holds tensors of the run that may still be written over."""

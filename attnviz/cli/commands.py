@@ -25,6 +25,7 @@ from attnviz.cli.options import (
     Output,
     Second,
     Step,
+    Values,
     WithModel,
     spread_options,
 )
@@ -43,7 +44,7 @@ from attnviz.cli.output import (
 )
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look, on_terminal, refuse_uninspected
-from attnviz.report.options import All, Rank, Reduction, ReportOptions, Table
+from attnviz.report.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, Table
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
@@ -71,6 +72,7 @@ def show(
     reduction: Reduction,
     table: Table = None,
     all: All = False,
+    of: Of = "weights",
     batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
@@ -79,13 +81,14 @@ def show(
 
     refuse_output(output)
     if batch is None:
-        recording = record(read_input(input, settings.tokenizer), settings, selection, reads_all(output))
+        text, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
+        recording = record(text, settings, selection, reads_all(output), values)
     else:
-        recording = record_batch(read_batch(batch, input), settings, selection)
+        recording = record_batch(read_batch(batch, input), settings, selection, of == CONTRIBUTIONS)
     from attnviz.report.build import build_report
 
     options = ReportOptions(
-        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, look=look
+        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, of=of, look=look
     )
     deliver(build_report(recording, drawn_on(options, output)), output)
     if recording.untrained and output.suffix is None:
@@ -103,6 +106,7 @@ def heads(
     look: Annotated[Look, ATLAS_LOOK],
     output: Output,
     all: All = False,
+    of: Of = "weights",
     batch: Batch = None,
 ) -> None:
     """List what every head does, as a table, or as an atlas with -o."""
@@ -110,11 +114,11 @@ def heads(
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas")
-    texts = read_texts(input, settings.tokenizer, batch)
-    recordings = tuple(record(text, settings, selection, whole=True) for text in texts)
+    texts, values = read_texts(input, settings.tokenizer, batch), of == CONTRIBUTIONS
+    recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
     from attnviz.report.head_atlas import heads_report
 
-    options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, look=look), output)
+    options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, of=of, look=look), output)
     deliver(heads_report(recordings, options), output)
 
 
@@ -131,6 +135,7 @@ def compare(
     other: Other = None,
     with_model: WithModel = None,
     second: Second = None,
+    of: Of = "weights",
 ) -> None:
     """Draw what changes with --causal, another text, model or recording."""
     from attnviz.cli.input import read_beside, read_input
@@ -139,12 +144,12 @@ def compare(
     refuse_output(output)
     beside, text = read_beside(other, second), read_input(input, settings.tokenizer)
     if with_model is None:
-        before, after, change = record_both(text, beside, settings, selection, reads_all(output))
+        before, after, change = record_both(text, beside, settings, selection, reads_all(output), of == CONTRIBUTIONS)
     else:
-        before, after, change = record_models(text, beside, settings, with_model, selection)
+        before, after, change = record_models(text, beside, settings, with_model, selection, of == CONTRIBUTIONS)
     from attnviz.report.comparison import comparison_report
 
-    options = ReportOptions(**vars(rank), selection=selection, grouping=words, look=look)
+    options = ReportOptions(**vars(rank), selection=selection, grouping=words, of=of, look=look)
     deliver(comparison_report(before, after, change, drawn_on(options, output)), output)
 
 
@@ -156,6 +161,7 @@ def record_command(
     selection: Selection,
     output: Output,
     half: Half = False,
+    values: Values = False,
 ) -> None:
     """Save the attention over a text, to show later without the model."""
     from attnviz.cli.input import read_input
@@ -168,7 +174,7 @@ def record_command(
     text = read_input(input, settings.tokenizer)
     if isinstance(text, Path):
         raise AttnvizError(f"{str(text)!r} is a recording already; attnviz show {text} draws it")
-    recording = record(text, settings, selection)
+    recording = record(text, settings, selection, values=values)
     if half:
         from attnviz.maps.half import halve
 

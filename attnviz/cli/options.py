@@ -102,6 +102,7 @@ Other = Annotated[str | None, Option("Compare with this text, or this saved reco
 Second = Annotated[str | None, Option("A saved recording to compare the first with.", panel="Input")]
 WithModel = Annotated[str | None, Option("Compare with this model.", panel="Model")]
 Half = Annotated[bool, Option("Hold the factors of a long text in bfloat16.", panel="Output")]
+Values = Annotated[bool, Option("Keep what each key moves too, for --of contributions.", panel="Output")]
 Head = Annotated[
     str,
     Option(

@@ -19,22 +19,34 @@ NOTHING_TO_COMPARE = (
 CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
-def record(given: Given, settings: "ModelSettings", selection: Selection, whole: bool = False) -> "Recording":
-    """The recording of a text, or the one that is saved there; ``whole`` where all of its numbers will be read."""
+def record(
+    given: Given, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
+) -> "Recording":
+    """The recording of a text, or the one that is saved there.
+
+    Args:
+        given: which of both.
+        settings: of the model.
+        selection: which layers and heads are recorded.
+        whole: whether all numbers of a saved one will be read.
+        values: whether one that is made keeps what each key moves.
+    """
     if isinstance(given, Path):
         from attnviz.maps.saved import load
 
         return load(given, whole)
     from attnviz.models.sources import open_source
 
-    return open_source(settings).record(given, selection)
+    return open_source(settings).record(given, selection, values)
 
 
-def record_batch(texts: list[str], settings: "ModelSettings", selection: Selection) -> "Recording":
+def record_batch(
+    texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
+) -> "Recording":
     """The recording of several texts, run together."""
     from attnviz.models.sources import open_source
 
-    return open_source(settings).record_batch(texts, selection)
+    return open_source(settings).record_batch(texts, selection, values)
 
 
 def parse_head(head: str) -> tuple[int, int]:
@@ -60,11 +72,16 @@ def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation"
 
 
 def record_both(
-    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection, whole: bool = False
+    text: Given,
+    other: Given | None,
+    settings: "ModelSettings",
+    selection: Selection,
+    whole: bool = False,
+    values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
     if isinstance(text, Path) or isinstance(other, Path):
-        return record_each(text, other, settings, selection, whole)
+        return record_each(text, other, settings, selection, whole, values)
     from attnviz.base.machine import refuse_little_memory
     from attnviz.models.settings import ModelSettings
     from attnviz.models.sources import open_source, refuse_unused
@@ -73,7 +90,7 @@ def record_both(
         if other is None:
             raise AttnvizError(NOTHING_TO_COMPARE)
         source = open_source(settings)
-        return source.record(text, selection), source.record(other, selection), "another text"
+        return source.record(text, selection, values), source.record(other, selection, values), "another text"
     refuse_little_memory()
     from attnviz.models.seeded import SeededSource
 
@@ -84,28 +101,38 @@ def record_both(
     refuse_unused(settings)
     before = SeededSource(replace(settings, **plain))
     after = SeededSource(settings, like=None if "seed" in changed else before)
-    recording_a = before.record(text, selection)
-    recording_b = after.record(text if other is None else other, selection)
+    recording_a = before.record(text, selection, values)
+    recording_b = after.record(text if other is None else other, selection, values)
     words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
 
 
 def record_models(
-    text: Given, other: Given | None, settings: "ModelSettings", model: str, selection: Selection
+    text: Given,
+    other: Given | None,
+    settings: "ModelSettings",
+    model: str,
+    selection: Selection,
+    values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two models, and what was changed in words."""
     if isinstance(text, Path) or isinstance(other, Path):
         raise AttnvizError("--with-model records a text anew; with saved recordings leave it out")
-    before = record(text, settings, selection)
-    after = record(text if other is None else other, replace(settings, model=model), selection)
+    before = record(text, settings, selection, values=values)
+    after = record(text if other is None else other, replace(settings, model=model), selection, values=values)
     return before, after, f"the change to {after.model}" + ("" if other is None else " and another text")
 
 
 def record_each(
-    text: Given, other: Given | None, settings: "ModelSettings", selection: Selection, whole: bool
+    text: Given,
+    other: Given | None,
+    settings: "ModelSettings",
+    selection: Selection,
+    whole: bool,
+    values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
     if other is None:
         raise AttnvizError(f"nothing to compare {text} with; a second recording after it works, or --with TEXT")
-    before, after = (record(each, settings, selection, whole) for each in (text, other))
+    before, after = (record(each, settings, selection, whole, values) for each in (text, other))
     return before, after, f"the change to {other}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LONG_MAP_TOKENS = 2048  # queries and keys beyond which maps are kept as factors
 Kind = Literal["self", "cross"]
+QuantityName = Literal["weight", "contribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,8 @@ class CallFields(TypedDict):
     item: int
     scale: float | None
     fidelity: float | None
+    moved: FloatArray | None
+    moved_fidelity: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +81,11 @@ class LayerMaps(ABC):
         scale: what q·k was multiplied by; ``None`` where not known.
         fidelity: the largest difference between weights @ values and what the model's attention
             really gave; ``None`` where not known.
+        moved: ``(heads, keys)``, the norm of what each key gives a query of weight 1: ‖f(x)‖ of its value after the
+            output projection; ``None`` where it was not kept.
+        moved_fidelity: the largest difference between the sum of α f(x) over heads and keys, with the bias, and what
+            the model's output projection really gave; ``None`` where not known.
+        quantity: what the numbers are that stand where weights do.
     """
 
     layer: int
@@ -89,9 +97,17 @@ class LayerMaps(ABC):
     item: int = 0
     scale: float | None = None
     fidelity: float | None = None
+    moved: FloatArray | None = None
+    moved_fidelity: float | None = None
+    quantity: QuantityName = "weight"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", printable(self.module))
+        if self.moved is not None:
+            expected = len(self.heads), len(self.key_tokens)
+            if self.moved.shape != expected:
+                raise AttnvizError(f"layer {self.layer}: moved of shape {self.moved.shape}, expected {expected}")
+            self.moved.setflags(write=False)
 
     @property
     @abstractmethod

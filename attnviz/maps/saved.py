@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from attnviz.base.arrays import FloatArray
     from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
     from attnviz.maps.tensor_file import Entry, StoredMaps, Tensors
@@ -75,7 +76,8 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
     for number, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
         header["maps"].append({"class": tensors.kind, **_call_header(maps, numbers), **tensors.header})
-        arrays |= {f"maps.{number}.{name}": array for name, array in tensors.arrays.items()}
+        moved = {} if maps.moved is None else {"moved": maps.moved}
+        arrays |= {f"maps.{number}.{name}": array for name, array in (tensors.arrays | moved).items()}
     return header, arrays
 
 
@@ -137,8 +139,15 @@ def _read_maps(stored: "StoredMaps", texts: "list[Tokens]") -> "LayerMaps":
         item=stored.count("item"),
         scale=stored.number("scale"),
         fidelity=stored.number("fidelity"),
+        moved=_read_moved(stored, (len(heads), len(key_tokens))),
+        moved_fidelity=stored.number("moved_fidelity"),
     )
     return _reader(saved_as)(stored, call)
+
+
+def _read_moved(stored: "StoredMaps", shape: tuple[int, int]) -> "FloatArray | None":
+    """What each key moves, where the file holds it."""
+    return stored.array("moved", "float32", shape) if stored.value.get("has_moved") else None
 
 
 def _reader(saved_as: str) -> "Callable[[StoredMaps, CallFields], LayerMaps]":
@@ -159,7 +168,8 @@ def _reader(saved_as: str) -> "Callable[[StoredMaps, CallFields], LayerMaps]":
 def _call_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
     """The fields of the call, tokens by their numbers in the file."""
     queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))
-    return {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
+    header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
+    return header if maps.moved is None else header | {"has_moved": True, "moved_fidelity": maps.moved_fidelity}
 
 
 def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":

@@ -107,6 +107,7 @@ def _joined_maps(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Grou
         item=maps.item,
         scale=maps.scale,
         fidelity=maps.fidelity,
+        quantity=maps.quantity,
         source=cell_maps(maps),
         rows=rows,
         columns=columns,

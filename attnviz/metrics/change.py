@@ -12,7 +12,7 @@ from attnviz.base.progress import track
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.metrics import measure_heads
+from attnviz.metrics.metrics import measure_heads, with_shares
 from attnviz.streaming.overview import bands
 from attnviz.text.selection import Selection
 
@@ -115,7 +115,7 @@ def _head_change(a: CellMaps, b: CellMaps, head: int, entropies: tuple[float, fl
 
 def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
     """Total variation and divergence of these queries, ``(queries,)``, without those that see nothing in either."""
-    one, other = (maps.window((head,), queries, slice(0, len(maps.key_tokens))) for maps in (a, b))
+    one, other = (with_shares(each).window((head,), queries, slice(0, len(each.key_tokens))) for each in (a, b))
     seen = (one.visible | other.visible).any(axis=-1)
     rows = one.weights[0][seen], other.weights[0][seen]
     return total_variation(*rows), jensen_shannon(*rows)

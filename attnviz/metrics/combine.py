@@ -52,6 +52,7 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
         key_tokens=maps.key_tokens,
         kind=maps.kind,
         item=maps.item,
+        quantity=maps.quantity,
         sources=tuple(heads),
         method="mean" if method == "mean" else "max",
     ).held()
@@ -108,6 +109,7 @@ def rolled_out(heads: Heads, residual: float) -> DenseMaps:
         key_tokens=maps.key_tokens,
         kind=maps.kind,
         item=maps.item,
+        quantity=maps.quantity,
         scores=window.scores,
         weights=window.weights,
         visible=window.visible,
@@ -132,6 +134,12 @@ def _product(layers: Iterator[Float64Array], *, paths: bool) -> tuple[Float64Arr
 def _mixed(heads: Heads, residual: float) -> Float64Array:
     """A layer's mean over heads with its residual, ``(tokens, tokens)``; rows sum to one.
 
+    Of contributions it is how a layer mixes tokens by what its heads move: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
+    ‖α_h,ik f_h(x_k)‖, so that a head which moves more counts for more (the norm-based mixing of Kobayashi et al. 2021,
+    "Incorporating Residual and Normalization Layers", with the layers multiplied as in Ferrando et al. 2022,
+    "Measuring the Mixing of Contextual Information"; heads are added by their norms, and the residual has the share
+    that is given).
+
     A row that sees nothing passes on its own token alone.
     """
     count = len(heads[0][0].query_tokens)
@@ -140,6 +148,9 @@ def _mixed(heads: Heads, residual: float) -> Float64Array:
         for maps, head in heads:
             mixed[band] += maps.window((head,), band, slice(0, count)).weights[0]
     mixed /= len(heads)
+    if heads[0][0].quantity == "contribution":
+        totals = mixed.sum(axis=-1, keepdims=True)
+        np.divide(mixed, totals, out=mixed, where=totals > 0)
     share = np.where(mixed.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
     mixed *= 1 - share
     mixed[np.diag_indices(count)] += share[:, 0]

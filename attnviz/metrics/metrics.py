@@ -300,10 +300,20 @@ def measure(
     ]
 
 
+def with_shares(maps: CellMaps) -> CellMaps:
+    """The maps with rows that sum to 1: weights as they are, contributions as shares of their rows."""
+    if maps.quantity == "weight":
+        return maps
+    from attnviz.maps.contributions import shares_of_rows
+
+    return shares_of_rows(maps)
+
+
 def measure_queries(
     maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int = 1
 ) -> tuple[dict[str, Float64Array], Columns, BoolArray]:
     """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
+    maps = with_shares(maps)
     functions = {name: function for name in names if (function := METRICS[name].rows)}
     shape = len(heads), len(maps.query_tokens)
     numbers = {name: np.full(shape, np.nan) for name in functions}

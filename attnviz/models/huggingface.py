@@ -69,7 +69,7 @@ class HuggingFaceSource(AbstractSource):
         super().__init__(settings, built_in)
         self.loaded: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
 
-    def record(self, text: str, selection: "Selection") -> "Recording":
+    def record(self, text: str, selection: "Selection", values: bool = False) -> "Recording":
         """The recording of one text in one forward pass, which ends after the last chosen layer.
 
         Raises:
@@ -101,6 +101,7 @@ class HuggingFaceSource(AbstractSource):
                 context=reading.context,
                 stop=True,
                 dense=self.settings.dense,
+                values=values,
             )
             listening, inputs = Listening(inner, options), _inputs(inner, reading)
             try:

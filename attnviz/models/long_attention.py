@@ -25,12 +25,14 @@ class Attention(NamedTuple):
         queries: ``(batch, heads, queries, features of a head)``.
         keys: ``(batch, heads, keys, features of a head)``.
         logsumexp: ``(batch, heads, queries)``, natural.
+        values: ``(batch, heads, keys, features of a head)``.
     """
 
     output: Tensor
     queries: Tensor
     keys: Tensor
     logsumexp: Tensor
+    values: Tensor
 
 
 def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> Attention:
@@ -53,7 +55,7 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
     mixed, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
     if not logsumexp.isfinite().all():
         raise overflow("scores", str(tokens.dtype).removeprefix("torch."))
-    return Attention(module.output(module.join_heads(mixed)), queries, keys, logsumexp)
+    return Attention(module.output(module.join_heads(mixed)), queries, keys, logsumexp, values)
 
 
 def attention_and_logsumexp(

@@ -1,7 +1,7 @@
 """The seeded source: an untrained embedding and attention layers, the same numbers from the same seed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast, final
 
 from attnviz.base.errors import AttnvizError, option, overflow
@@ -65,11 +65,11 @@ class SeededSource(AbstractSource):
         self.like = like
         self.model: torch.nn.ModuleDict | None = None
 
-    def record(self, text: str, selection: Selection) -> "Recording":
+    def record(self, text: str, selection: Selection, values: bool = False) -> "Recording":
         """The recording of one text, cut into tokens by ``settings.tokenizer``."""
-        return self.record_batch([text], selection)
+        return self.record_batch([text], selection, values)
 
-    def record_batch(self, texts: Sequence[str], selection: Selection) -> "Recording":
+    def record_batch(self, texts: Sequence[str], selection: Selection, values: bool = False) -> "Recording":
         """The recording of several texts, padded to the longest: one LayerMaps a layer and text."""
         self._refuse_selection(selection)
         self._refuse_weights()
@@ -79,11 +79,11 @@ class SeededSource(AbstractSource):
         resolve_span(selection.queries, max(map(len, queries)), "queries")
         resolve_span(selection.keys, max(map(len, keys)), "keys")
         if self._keeps_factors(queries, keys):
-            maps = self._factored_maps(queries[0], keys[0], selection)
+            maps = self._factored_maps(queries[0], keys[0], selection, values)
             remarks: tuple[str, ...] = ()
         else:
             self._refuse_size(queries, keys, selection)
-            maps, remarks = self._dense_maps(pad_texts(queries, keys, self.settings.causal), selection)
+            maps, remarks = self._dense_maps(pad_texts(queries, keys, self.settings.causal), selection, values)
         return Recording(
             maps=maps,
             model="seeded model",
@@ -127,18 +127,22 @@ class SeededSource(AbstractSource):
         wanted = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
         return can and wanted
 
-    def _dense_maps(self, batch: PaddedBatch, selection: Selection) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
+    def _dense_maps(
+        self, batch: PaddedBatch, selection: Selection, values: bool
+    ) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
         """One LayerMaps a layer and text, and remarks about them."""
         layers = sorted(selection.chosen_layers or range(self.settings.num_layers))
         runs = self.run(batch, layers)
         maps = [
-            self._maps(layer, runs[layer].attended, batch, item, selection)
+            self._maps(layer, runs[layer].attended, batch, item, selection, values)
             for layer in layers
             for item in range(len(batch.queries))
         ]
         return tuple(maps), padding_remarks(batch)
 
-    def _factored_maps(self, queries: "Tokens", keys: "Tokens", selection: Selection) -> "tuple[LayerMaps, ...]":
+    def _factored_maps(
+        self, queries: "Tokens", keys: "Tokens", selection: Selection, values: bool
+    ) -> "tuple[LayerMaps, ...]":
         """One LayerMaps a layer, in memory that grows with the tokens."""
         import torch
 
@@ -153,16 +157,17 @@ class SeededSource(AbstractSource):
                 module = self._layer(layer)
                 call = attend(module, features, memory, self.settings.causal)
                 if layer in layers:
-                    maps.append(self._factored(layer, call, queries, keys, selection))
+                    maps.append(self._factored(layer, call, queries, keys, selection, values))
                 features = features + call.output
         return tuple(maps)
 
     def _factored(
-        self, layer: int, call: "Attention", queries: "Tokens", keys: "Tokens", selection: Selection
+        self, layer: int, call: "Attention", queries: "Tokens", keys: "Tokens", selection: Selection, values: bool
     ) -> "FactoredMaps":
         from attnviz.attention.mask import Mask
         from attnviz.maps.factored import FactoredMaps
         from attnviz.models.long_attention import array_of
+        from attnviz.models.moved_values import norms_of
         from attnviz.streaming.factors import Factors
 
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
@@ -173,6 +178,7 @@ class SeededSource(AbstractSource):
             query_tokens=queries,
             key_tokens=keys,
             kind="self" if self.settings.context is None else "cross",
+            moved=norms_of(self._layer(layer), call.values, heads) if values else None,
             factors=Factors(
                 queries=array_of(call.queries, heads),
                 keys=array_of(call.keys, heads),
@@ -263,10 +269,13 @@ class SeededSource(AbstractSource):
                 f"{free / 1e9:.1f} GB is free; a shorter text, or fewer or narrower layers work"
             )
 
-    def _maps(self, layer: int, call: "Attended", batch: PaddedBatch, item: int, selection: Selection) -> "DenseMaps":
+    def _maps(
+        self, layer: int, call: "Attended", batch: PaddedBatch, item: int, selection: Selection, values: bool
+    ) -> "DenseMaps":
         import numpy as np
 
         from attnviz.maps.dense import DenseMaps
+        from attnviz.models.moved_values import moved_values
 
         heads = tuple(sorted(selection.heads_of(layer) or range(self.settings.num_heads)))
         scores, weights = (
@@ -274,7 +283,7 @@ class SeededSource(AbstractSource):
         )
         if not np.isfinite(scores).all():
             raise overflow(f"scores of layer {layer}", self.settings.dtype)
-        return DenseMaps(
+        maps = DenseMaps(
             layer=layer,
             module=f"layers.{layer}",
             heads=heads,
@@ -287,6 +296,7 @@ class SeededSource(AbstractSource):
             weights=weights,
             visible=batch.visible[item],
         )
+        return replace(maps, **moved_values(self._layer(layer), call, heads, item)) if values else maps
 
 
 def _computation(settings: ModelSettings, layer: int, batch: PaddedBatch, run: LayerRun) -> "Computation":

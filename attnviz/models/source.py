@@ -25,14 +25,14 @@ class AbstractSource(ABC):
         self.settings, self.built_in = settings, built_in
 
     @abstractmethod
-    def record(self, text: str, selection: "Selection") -> "Recording":
-        """The recording of one text.
+    def record(self, text: str, selection: "Selection", values: bool = False) -> "Recording":
+        """The recording of one text; with ``values`` it keeps what each key moves.
 
         Raises:
             AttnvizError: if the text has no tokens, or the selection names what is not there.
         """
 
-    def record_batch(self, texts: Sequence[str], selection: "Selection") -> "Recording":
+    def record_batch(self, texts: Sequence[str], selection: "Selection", values: bool = False) -> "Recording":
         """The recording of several texts, run as one batch.
 
         Raises:

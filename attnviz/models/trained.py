@@ -50,7 +50,7 @@ class TrainedSource(AbstractSource):
         shaped = replace(settings, num_heads=NUM_HEADS, embed_dim=EMBED_DIM, num_layers=NUM_LAYERS)
         super().__init__(replace(shaped, causal=True, bias=False), built_in)
 
-    def record(self, text: str, selection: Selection) -> "Recording":
+    def record(self, text: str, selection: Selection, values: bool = False) -> "Recording":
         """The recording of one text, its tokens after one for its start."""
         refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
         for layer in selection.chosen_layers or (0,):
@@ -64,7 +64,9 @@ class TrainedSource(AbstractSource):
         calls = self._run(tokens)
         return Recording(
             maps=tuple(
-                maps_of_call(layer, calls[layer], 0, tokens, selection.heads_of(layer))
+                self._with_values(
+                    maps_of_call(layer, calls[layer], 0, tokens, selection.heads_of(layer)), calls[layer], values
+                )
                 for layer in sorted(selection.chosen_layers or range(NUM_LAYERS))
             ),
             model="the trained model",
@@ -72,6 +74,14 @@ class TrainedSource(AbstractSource):
             version=__version__,
             remarks=_remarks(tokens, self.settings.tokenizer),
         )
+
+    def _with_values(self, maps: "DenseMaps", call: "Attended", values: bool) -> "DenseMaps":
+        """The maps with what their keys move, where that is wanted."""
+        if not values:
+            return maps
+        from attnviz.models.moved_values import moved_values
+
+        return replace(maps, **moved_values(attention_of(self._model(), maps.layer), call, maps.heads, maps.item))
 
     def compute(self, text: str, layer: int) -> "Computation":
         """Every number of one layer over one text, its keys split by what the layers before contributed.

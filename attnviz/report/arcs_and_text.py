@@ -30,7 +30,7 @@ from attnviz.report.head_panels import head_panels
 from attnviz.report.look import Look
 from attnviz.report.numbers import origin
 from attnviz.report.options import ReportOptions, with_cells
-from attnviz.report.panels import PERCENT, Panel
+from attnviz.report.panels import CONTRIBUTION, PERCENT, Panel, quantity_of
 from attnviz.report.report import Arcs, ShadedText
 from attnviz.report.scales import scale_remarks, share_scales
 from attnviz.text.tokens import Tokens, is_padding
@@ -118,10 +118,11 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 
 def _arcs_remark(panels: list[Panel], look: Look) -> str:
     """How a line shows a weight."""
-    strongest = PERCENT.text(max(panel.peak for panel in panels))
+    strongest = panels[0].quantity.text(max(panel.peak for panel in panels))
+    what = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
     most = f", the strongest {strongest}" if look.limits == "shared" else ""
     masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
-    return f"A line joins a query (left) to a key (right), the stronger the larger the weight{most}.{masked}"
+    return f"A line joins a query (left) to a key (right), the stronger the larger the {what}{most}.{masked}"
 
 
 def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
@@ -146,8 +147,9 @@ def _places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]
     for group in _neighbours(best) or [[]]:
         middle = keys.start + (group or [0])[0]
         around = slice(max(middle - AROUND, keys.start), min(middle + AROUND + 1, keys.stop))
+        quantity = quantity_of(maps, PERCENT)
         shares = ", ".join(
-            f"{PERCENT.text(float(weights[place]))} to {_quoted(maps.key_tokens, keys.start + place)}"
+            f"{quantity.text(float(weights[place]))} to {_quoted(maps.key_tokens, keys.start + place)}"
             for place in group
         )
         title = f"{_quoted(maps.query_tokens, query)} attends {shares or 'to no key'}"

@@ -2,7 +2,7 @@
 
 from attnviz.maps.recording import Recording
 from attnviz.report import heatmaps
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.report import Report
 from attnviz.text.selection import Grouping
 
@@ -13,6 +13,10 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     Raises:
         AttnvizError: if they name what is not there, or ask for what the recording cannot give.
     """
+    if options.of == CONTRIBUTIONS:
+        from attnviz.maps.contributions import contributions_of
+
+        recording = contributions_of(recording)
     original = recording
     if options.grouping != Grouping():
         from attnviz.maps.words import regroup

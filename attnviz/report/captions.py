@@ -11,7 +11,7 @@ from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
-from attnviz.report.panels import NOTE, PERCENT, WEIGHT, Panel
+from attnviz.report.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Panel
 from attnviz.report.report import Arcs, DrawnReport, ShadedText
 from attnviz.text.landmarks import LANDMARKS
 
@@ -128,11 +128,16 @@ def heads_caption(
     which = heads_named(heads)
     if not which.startswith("head "):
         which = f"{which} of {_layers_named(heads)}"
-    kind = "Cross-attention" if _all_cross(recording) else "Attention"
+    kind = quantity_drawn(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
     queries = _spans_counted([one.queries for one in heads], "queries")
     keys = _spans_counted([one.keys for one in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
     return f"{kind} of {which} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
+
+
+def quantity_drawn(maps: LayerMaps, attention: str = "Attention") -> str:
+    """What a caption says is drawn: attention, or what it moves."""
+    return attention if maps.quantity == "weight" else f"Contributions in {attention.lower()}"
 
 
 def heads_named(heads: Sequence[ChosenHead]) -> str:
@@ -165,17 +170,18 @@ def _layers_named(heads: Sequence[ChosenHead]) -> str:
 
 def strongest(panels: Sequence[Panel]) -> str:
     """The largest weight shown, in words."""
-    weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT)]
+    weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
     weights = [panel for panel in weights if panel.has_choices] or weights
     best = max(weights, key=lambda panel: panel.peak, default=None)
     if best is None or best.peak < 0:
         return ""
     row, column = np.unravel_index(np.nanargmax(np.where(best.telling, best.values, -1)), best.values.shape)
-    most, name = PERCENT.text(best.peak), f"head {best.name}" if best.group else best.name
+    most, name = _level_text(best), f"head {best.name}" if best.group else best.name
+    what = "contribution" if best.quantity is CONTRIBUTION else "weight"
     if not best.pooled:
         ends = f"from {quoted(best.rows.labels[row])} to {quoted(best.columns.labels[column])}"
-        return f"; the largest weight is {most}, {name}, {ends}"
-    which = "largest weight" if best.pool == "max" else "largest mean of a block"
+        return f"; the largest {what} is {most}, {name}, {ends}"
+    which = f"largest {what}" if best.pool == "max" else "largest mean of a block"
     place = f"around query {best.rows.middle(int(row))} and key {best.columns.middle(int(column))}"
     return f"; the {which} is {most}, {name}, {place}"
 
@@ -188,7 +194,13 @@ def strongest_key(panels: Sequence[Panel]) -> str:
     column = int(np.nanargmax(np.where(best.telling, best.values, -1)[0]))
     head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
     key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
-    return f"; the largest weight is {PERCENT.text(best.peak)}, {head}to {key}"
+    what = "contribution" if best.quantity is CONTRIBUTION else "weight"
+    return f"; the largest {what} is {_level_text(best)}, {head}to {key}"
+
+
+def _level_text(panel: Panel) -> str:
+    """The largest number of a panel of weights or contributions."""
+    return (panel.quantity if panel.quantity is CONTRIBUTION else PERCENT).text(panel.peak)
 
 
 def quoted(label: str) -> str:

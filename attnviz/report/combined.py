@@ -11,6 +11,7 @@ from attnviz.report.captions import (
     mark_remarks,
     model_name,
     panel_remarks,
+    quantity_drawn,
     recording_remarks,
     report_title,
     strongest,
@@ -19,7 +20,7 @@ from attnviz.report.head_panels import head_cells, head_panels
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import PERCENT, WEIGHT, Panel
+from attnviz.report.panels import CONTRIBUTION, PERCENT, WEIGHT, Panel
 from attnviz.report.report import ExactNumbers, Heatmaps, NumberTables
 from attnviz.report.scales import scale_remarks, share_scales
 
@@ -48,6 +49,16 @@ COMBINATIONS = {
 }
 
 
+OF_CONTRIBUTIONS = {
+    "mean": COMBINATIONS["mean"].remark,
+    "max": "Each cell is the largest contribution of any head.",
+    "rollout": "Rollout of contributions: each layer mixes tokens by what all of its heads move, and is divided by the "
+    "sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row passed on "
+    "by the residual; rows sum to one.",
+}
+ROLLED = replace(PERCENT, name="rollout of contributions")
+
+
 def combined_report(
     recording: Recording, options: ReportOptions, method: str, residual: float
 ) -> Heatmaps | NumberTables | ExactNumbers:
@@ -59,9 +70,10 @@ def combined_report(
     _refuse_scores(options)
     refuse_style(options.look, "a combination of heads")
     head = _combined(recording, options, method, residual)
-    remark = COMBINATIONS[method].remark.format(residual=residual)
+    moves = head.maps.quantity == "contribution"
+    remark = (OF_CONTRIBUTIONS[method] if moves else COMBINATIONS[method].remark).format(residual=residual)
     title = report_title(recording, options.look)
-    caption = f"Attention as the {head.maps.module} in {model_name(recording)}"
+    caption = f"{quantity_drawn(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
     if not options.medium.draws_maps:
         return ExactNumbers(
@@ -107,4 +119,8 @@ def _combined(recording: Recording, options: ReportOptions, method: str, residua
 
 def _renamed(panel: Panel, method: str) -> Panel:
     """The panel with its numbers called what they are."""
-    return replace(panel, quantity=replace(panel.quantity, name=COMBINATIONS[method].quantity))
+    name = COMBINATIONS[method].quantity
+    if panel.quantity is CONTRIBUTION:
+        combined = replace(CONTRIBUTION, name=name.replace("weight", "contribution"))
+        return replace(panel, quantity=ROLLED if method == "rollout" else combined)
+    return replace(panel, quantity=replace(panel.quantity, name=name))

@@ -15,6 +15,7 @@ from attnviz.report.captions import (
     mark_remarks,
     model_name,
     panel_remarks,
+    quantity_drawn,
     recording_remarks,
     report_title,
 )
@@ -22,8 +23,8 @@ from attnviz.report.head_panels import head_cells, head_panels
 from attnviz.report.heatmaps import MAX_PAGE_MAPS, share_page
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import HeadCells, Numbers, origin
-from attnviz.report.options import ReportOptions
-from attnviz.report.panels import CHANGE, PERCENT, Panel
+from attnviz.report.options import CONTRIBUTIONS, ReportOptions
+from attnviz.report.panels import CHANGE, PERCENT, Panel, quantity_of
 from attnviz.report.report import ExactNumbers, Heatmaps, Summary, Thumbnails
 from attnviz.report.scales import scale_remarks, share_scales
 
@@ -82,6 +83,10 @@ def comparison_report(
         AttnvizError: if the recordings' heads, queries or keys do not correspond.
     """
     refuse_style(options.look, "a comparison")
+    if options.of == CONTRIBUTIONS:
+        from attnviz.maps.contributions import contributions_of
+
+        a, b = contributions_of(a), contributions_of(b)
     a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
     comparison = _Comparison(a, b, change, _ranked(_pairs(a, b, options), options), options)
     if not options.medium.draws_maps:
@@ -170,7 +175,7 @@ def _triple(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> 
         visible=panel_a.visible | panel_b.visible,
         rows=panel_a.rows,
         columns=panel_a.columns,
-        quantity=CHANGE,
+        quantity=quantity_of(pair.a.maps, CHANGE),
         scale=panel_a.scale,
         pool=panel_a.pool,
     )
@@ -234,6 +239,7 @@ def _caption(comparison: _Comparison) -> str:
     effect = (
         f"head {most.head} changes most, by a total variation of {most.variation_mean:.2f} a query on average"
         if most.variation_max > 0
-        else "no weight changes"
+        else f"no {comparison.pairs[0].a.maps.quantity} changes"
     )
-    return f"Attention before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."
+    drawn = quantity_drawn(comparison.pairs[0].a.maps)
+    return f"{drawn} before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."

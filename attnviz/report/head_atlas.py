@@ -15,7 +15,7 @@ from attnviz.report.captions import model_name, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import origin
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.panels import Axis, Panel, Quantity
 from attnviz.report.report import HeadAtlas, HeadList, Summary
 from attnviz.report.scales import share_scales
@@ -56,6 +56,10 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> H
         AttnvizError: if the recordings have different heads, or the order cannot be had.
     """
     refuse_style(options.look, "a table of heads")
+    if options.of == CONTRIBUTIONS:
+        from attnviz.maps.contributions import contributions_of
+
+        recordings = tuple(contributions_of(one) for one in recordings)
     heads = [head for one in recordings for head in choose(one, options.selection)]
     scope = _Scope(recordings, cell_heads(heads))
     _refuse_unlike(recordings)

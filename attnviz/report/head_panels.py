@@ -11,18 +11,19 @@ from attnviz.report.captions import Notes, head_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.numbers import QUANTITIES, HeadCells
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Axis, Panel, Quantity, token_axis
+from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Axis, Panel, Quantity, quantity_of, token_axis
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
     """The exact numbers of a head, or of the same head in two recordings, of the quantities of a table."""
     first = next(iter(sides.values()))
+    names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
     return HeadCells(
         head=first.head,
         sides={ending: side.maps for ending, side in sides.items()},
         queries=first.queries,
         keys=first.keys,
-        quantities={"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES),
+        quantities=tuple(first.maps.quantity if name == "weight" else name for name in names),
         change=change or {},
     )
 
@@ -61,7 +62,7 @@ def head_panels(
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
-    seen = _visible_keys(maps, rows)
+    seen = _visible_keys(maps, rows) if maps.quantity == "weight" else None
     return [
         Panel(
             title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
@@ -69,7 +70,7 @@ def head_panels(
             visible=visible,
             rows=rows,
             columns=columns,
-            quantity=quantity,
+            quantity=quantity_of(maps, quantity),
             scale=ColorScale(0, 1),
             group=group,
             pool=look.pool,

@@ -37,7 +37,7 @@ class HeadCells:
         sides: the maps by the ending of their fields' names: ``""`` for one recording, ``_a`` and ``_b`` for two.
         queries: the first query and the one after the last.
         keys: the same for keys.
-        quantities: which of ``score`` and ``weight`` are given.
+        quantities: which of ``score`` and ``weight``, or ``contribution``, are given.
         change: how much the head changed from A to B, by name.
 
     Raises:
@@ -64,7 +64,7 @@ class HeadCells:
     def names(self) -> tuple[str, ...]:
         """The names of the fields of a block, in order."""
         each = [f"{name}{side}" for side in self.sides for name in ("visible", *self.quantities)]
-        return (*each, "weight_change") if len(self.sides) > 1 else tuple(each)
+        return (*each, f"{self.maps.quantity}_change") if len(self.sides) > 1 else tuple(each)
 
     def blocks(self) -> Iterator[NumberBlock]:
         """The head's cells, query after query."""
@@ -75,15 +75,16 @@ class HeadCells:
         fields: dict[str, NDArray[Any]] = {}
         for side, maps in self.sides.items():
             window = cell_maps(maps).window((self.head,), queries, self.keys)
-            numbers = {"score": window.scores[0], "weight": window.weights[0]}
+            numbers = {"score": window.scores[0], maps.quantity: window.weights[0]}
             fields[f"visible{side}"] = window.visible
             fields |= {
                 f"{name}{side}": np.ma.masked_array(numbers[name], mask=~window.visible) for name in self.quantities
             }
         if len(self.sides) > 1:
             seen_a, seen_b = (fields[f"visible{side}"] for side in self.sides)
-            weights_a, weights_b = (np.ma.filled(fields[f"weight{side}"], 0) for side in self.sides)
-            fields["weight_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(seen_a | seen_b))
+            name = self.maps.quantity
+            weights_a, weights_b = (np.ma.filled(fields[f"{name}{side}"], 0) for side in self.sides)
+            fields[f"{name}_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(seen_a | seen_b))
         return fields
 
 

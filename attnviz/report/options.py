@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from attnviz.base.errors import AttnvizError, known_names, nearest
-from attnviz.base.options import Option, listed
+from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.options import OneOf, Option, listed
 from attnviz.report.look import Look
 from attnviz.text.selection import Grouping, Selection
 
@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 TABLES = ("scores", "weights", "both")
 Table = Annotated[str | None, Option("Print the numbers: scores, weights or both.", panel="Look", names=listed(TABLES))]
+
+CONTRIBUTIONS = "contributions"
+QUANTITIES_DRAWN = ("weights", CONTRIBUTIONS)
+Of = Annotated[
+    str,
+    Option(
+        "Draw weights, or contributions: ‖α f(x)‖, what a weight moves (Kobayashi et al. 2020).",
+        OneOf(QUANTITIES_DRAWN, lambda _: "quantity"),
+        panel="Look",
+    ),
+]
 
 All = Annotated[
     bool, Option("Show every head of many, and not the clearest alone: as thumbnails, or a row each.", panel="Select")
@@ -91,6 +102,7 @@ class TableOptions(TypedDict, total=False):
     residual: float
     table: str | None
     all: bool
+    of: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,6 +113,7 @@ class ReportOptions(Reduction, Rank):
         selection: which layers, heads, queries and keys.
         grouping: which tokens.
         table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
+        of: what is drawn: ``weights``, or the ``contributions`` that they make with values and output projection.
         all: every head, where a screen would show the clearest.
         look: how it is drawn.
         medium: where it is drawn.
@@ -110,10 +123,13 @@ class ReportOptions(Reduction, Rank):
     grouping: Grouping = field(default_factory=Grouping)
     table: Table = None
     all: All = False
+    of: Of = "weights"
     look: Look = field(default_factory=Look)
     medium: Medium = field(default_factory=Medium)
 
     def __post_init__(self) -> None:
+        if self.of not in QUANTITIES_DRAWN:
+            raise AttnvizError(f"unknown {option('of')} {self.of!r}; {known_names(QUANTITIES_DRAWN)} works")
         if self.table is not None and self.table not in TABLES:
             raise AttnvizError(
                 f"unknown table {self.table!r}; {nearest(self.table, TABLES)}{known_names(TABLES)} works"

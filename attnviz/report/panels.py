@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.report.colors import ColorScale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.landmarks import Mark, landmarks
@@ -87,8 +88,18 @@ def _rounded(value: float, digits: int) -> str:
 PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True)
 WEIGHT = Quantity("attention weight", ".4f", is_weight=True)
 SCORE = Quantity("attention score", ".4f")
+CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f")
 CHANGE = Quantity("change of attention weight", "+.0%", "%")
+CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f")
+CHANGES = (CHANGE, CONTRIBUTION_CHANGE)
 LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
+
+
+def quantity_of(maps: LayerMaps, wanted: Quantity) -> Quantity:
+    """What the numbers of these maps are where weights, or their change, would be drawn as ``wanted``."""
+    if maps.quantity == "weight" or wanted is SCORE:
+        return wanted
+    return CONTRIBUTION_CHANGE if wanted is CHANGE else CONTRIBUTION
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.report.colors import DIVERGING, LOG_RANGE, SEQUENTIAL, ColorScale, Steps
 from attnviz.report.look import Look
-from attnviz.report.panels import CHANGE, LIFT, PERCENT, SCORE, Panel, Quantity
+from attnviz.report.panels import CHANGES, CONTRIBUTION, LIFT, PERCENT, SCORE, Panel, Quantity
 
 LOW_SHARE = 0.1  # of the colours: what lies below is hardly told from nothing
 MOST_CELLS = 0.95
@@ -19,6 +19,7 @@ MAX_THUMBNAIL_RATIO = 8  # the same in an overview, whose heads are told apart b
 MIN_LIFT_REACH = 1.05  # colours of lift go at least so far from 1
 MIN_EXCESS = 1.005  # a larger value is said to be above the colours
 LIFT_QUANTILE = 0.999  # of the cells, which the colours of lift reach
+ROOTS = (*CHANGES, CONTRIBUTION)  # of which few are large and most are small, as of weights
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
 
 
@@ -59,7 +60,7 @@ def shared_scale(
     """
     look = look or Look()
     cmap, steps = look.cmap or usual, _steps(quantity, look)
-    if quantity is CHANGE:
+    if quantity in CHANGES:
         return _scale_of_changes(panels, steps)
     if not isinstance(look.color_limits, str):
         low, high = look.color_limits
@@ -74,13 +75,17 @@ def shared_scale(
 def _steps(quantity: Quantity, look: Look) -> Steps:
     """The steps that are asked for; else square roots for weights, of which few are large and most are small."""
     if look.color_scale is None:
-        return "log" if quantity == LIFT else "sqrt" if quantity.is_weight or quantity is CHANGE else "linear"
+        return "log" if quantity == LIFT else "sqrt" if quantity.is_weight or quantity in ROOTS else "linear"
     if quantity is SCORE and look.color_scale != "linear":
         raise AttnvizError(
             f"{option('color_scale', look.color_scale)} takes no scores, which may be negative; "
             f"linear, or {option('table', 'weights')}, works"
         )
-    if look.color_scale == "lift" and quantity is CHANGE:
+    if look.color_scale == "lift" and quantity is CONTRIBUTION:
+        raise AttnvizError(
+            f"{option('color_scale', 'lift')} is of weights, whose rows sum to 1; {option('color_scale', 'log')} works"
+        )
+    if look.color_scale == "lift" and quantity in CHANGES:
         return "sqrt"
     return STEPS[look.color_scale]
 

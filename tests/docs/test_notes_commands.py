@@ -223,7 +223,7 @@ def test_sources_that_take_one_text_refuse_a_batch() -> None:
     class OneText(AbstractSource):
         def __init__(self, settings: ModelSettings) -> None: ...
 
-        def record(self, text: str, selection: Selection) -> Recording:
+        def record(self, text: str, selection: Selection, values: bool = False) -> Recording:
             raise NotImplementedError
 
     with pytest.raises(AttnvizError, match="batch works with the seeded model; leave model out"):

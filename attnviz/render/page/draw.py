@@ -12,6 +12,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
+from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS, base85
 from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
 from attnviz.render.page.packed_factors import page_factors
@@ -63,6 +64,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
+    report = in_units(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     file.write(_opening(report, plan, heads).encode())
@@ -130,6 +132,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "diverging": DIVERGING,
         "high": max(side.top for side in sides) or 1.0,
         "reach": max(head.reach for head in heads) or 1.0,
+        "quantity": numbers.heads[0].maps.quantity,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
         "texts": texts.described,
         "heads": described,

@@ -53,8 +53,9 @@ function swatches() {
 
 /** What the colours stand for. @param {Scale} scale */
 function nameOf(scale) {
-  if (scale.change) return `${state.together ? "difference" : "change"} of attention weight${state.together ? "" : ", B − A"}${pooledSaid()}`;
-  return `${scale.steps === "lift" ? "lift: times uniform attention" : "attention weight"}${pooledSaid()}`;
+  const drawn = page.quantity === "weight" ? "attention weight" : "contribution ‖α f(x)‖";
+  if (scale.change) return `${state.together ? "difference" : "change"} of ${drawn}${state.together ? "" : ", B − A"}${pooledSaid()}`;
+  return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}`;
 }
 
 /** Which number of a block is shown; nothing where a cell is one weight. */

@@ -175,7 +175,7 @@ function peakSaid(number) {
   const peak = page.heads[number].peaks[0];
   if (!peak) return ", nothing visible";
   const [query, key] = [quoted(textOf(number, "query"), peak[0]), quoted(textOf(number, "key"), peak[1])];
-  return `, largest weight ${weightText(peak[2])} from ${query} to ${key}`;
+  return `, largest ${page.quantity} ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
 /** Paints every thumbnail in its colours. */

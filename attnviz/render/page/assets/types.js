@@ -22,6 +22,7 @@
  * @property {string} caption
  * @property {Precision} precision
  * @property {string} precisionSaid
+ * @property {string} quantity what stands where weights do: weight or contribution
  * @property {number} block tokens that a cell stands for, each way
  * @property {boolean} absent whether a cell is masked
  * @property {boolean} nan whether a weight is NaN

@@ -1,0 +1,150 @@
+"""Contributions: the maps of what is moved instead of where is looked, ‖α f(x)‖, from the maps of the weights α.
+
+f(x) = (x W_V + b_V) W_O is what a key gives a query of full weight in one head. It does not depend on the query, so
+that a contribution is a weight times the key's own norm (Kobayashi et al. 2020, "Attention is Not Only a Weight",
+equation 4), and any window of a long map is as exact as its weights.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.streaming.overview import Overview, bands
+
+TINY = np.finfo(np.float32).tiny  # stands for nothing moved where a logarithm is taken
+REMARK = (
+    "Contributions: ‖α f(x)‖, a weight times the norm of what its key moves through values and output projection "
+    "(Kobayashi et al. 2020); large does not yet mean that the output depends on it."
+)
+
+
+def contributions_of(recording: Recording) -> Recording:
+    """The recording with contributions in the place of weights; a remark says so.
+
+    Raises:
+        AttnvizError: if the recording was made without what its keys move, or single cells are not known.
+    """
+    if all(maps.quantity == "contribution" for maps in recording.maps):
+        return recording
+    maps = tuple(_contributions(maps) for maps in recording.maps)
+    return replace(recording, maps=maps, remarks=(REMARK, *_checked(recording), *recording.remarks))
+
+
+def _contributions(maps: LayerMaps) -> LayerMaps:
+    if maps.moved is None:
+        raise AttnvizError(
+            f"layer {maps.layer} was recorded without what its keys move, and contributions need it; "
+            f"{option('values', True)} keeps it where a recording is made"
+        )
+    shared = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
+    return ContributionMaps(
+        **shared,
+        item=maps.item,
+        scale=maps.scale,
+        fidelity=maps.fidelity,
+        moved=maps.moved,
+        moved_fidelity=maps.moved_fidelity,
+        quantity="contribution",
+        source=cell_maps(maps),
+    ).held()
+
+
+def _checked(recording: Recording) -> tuple[str, ...]:
+    """How far the sums of contributions are from what the model computed, in a sentence."""
+    measured = [maps.moved_fidelity for maps in recording.maps if maps.moved_fidelity is not None]
+    if len(measured) < len(recording.maps):
+        return ()
+    worst = max(measured)
+    within = f"within {worst:.0e}" if worst else "exactly"
+    return (f"Checked: α f(x), summed over heads and keys, and the bias equal what each projection gave {within}.",)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ContributionMaps(DerivedMaps):
+    """Weights times the norm of what their keys move.
+
+    Attributes:
+        source: the maps of the weights.
+    """
+
+    source: CellMaps
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block of weights, each times its key's norm."""
+        window = self.source.window(heads, queries, keys)
+        assert self.moved is not None
+        return replace(window, weights=window.weights * self.moved[self.positions(heads), None, keys])
+
+    def overview(
+        self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
+    ) -> Overview:
+        """The block in pixels; of long maps as fast as that of their weights, by norms added to the scores."""
+        if self._shifted is None:
+            return super().overview(heads, height, width, queries, keys, maximum=maximum)
+        pooled = self._shifted.overview(heads, height, width, queries, keys, maximum=maximum)
+        most = self._largest[self.positions(heads), None, None]
+        return replace(pooled, mean=pooled.mean * most, maximum=pooled.maximum * most)
+
+    @cached_property
+    def _largest(self) -> FloatArray:
+        """The largest norm of each head, ``(heads,)``."""
+        assert self.moved is not None
+        return np.asarray(np.maximum(self.moved.max(axis=1), TINY))
+
+    @cached_property
+    def _shifted(self) -> FactoredMaps | None:
+        """Maps whose weights are contributions over the largest norm M, at most 1: exp(score + log m/M − logsumexp)."""
+        factors = self.source.cell_factors()
+        if factors is None or not isinstance(self.source, FactoredMaps):
+            return None
+        assert self.moved is not None
+        added = np.log(np.maximum(self.moved / self._largest[:, None], TINY)).astype(np.float32)
+        bias = factors.bias
+        by_key = added if bias.by_key is None else bias.by_key + added
+        return replace(self.source, factors=replace(factors, bias=replace(bias, by_key=by_key)))
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SharesOfRows(DerivedMaps):
+    """The numbers of other maps as shares of their rows, which sum to 1 as those of weights do.
+
+    Attributes:
+        source: the other maps.
+    """
+
+    source: CellMaps
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block, each row divided by all of its numbers."""
+        window = self.source.window(heads, queries, keys)
+        totals = self._totals[self.positions(heads), queries]
+        nothing = np.zeros_like(window.weights)
+        shares = np.divide(window.weights, totals[:, :, None], out=nothing, where=totals[:, :, None] > 0)
+        return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # which are not those of the shares
+
+    @cached_property
+    def _totals(self) -> FloatArray:
+        """The sum of each row, ``(heads, queries)``."""
+        totals = np.zeros((len(self.heads), len(self.query_tokens)), dtype=np.float32)
+        keys = slice(0, len(self.key_tokens))
+        for rows in bands(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
+            totals[:, rows] = self.source.window(self.heads, rows, keys).weights.sum(axis=-1, dtype=np.float64)
+        return totals
+
+
+def shares_of_rows(maps: CellMaps) -> CellMaps:
+    """The maps with rows that sum to 1: themselves where they hold weights."""
+    if maps.quantity == "weight":
+        return maps
+    shared = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}
+    return SharesOfRows(**shared, source=maps)
