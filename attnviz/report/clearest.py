@@ -72,7 +72,7 @@ def _length(head: ChosenHead) -> int:
     return max(_count(head.queries), _count(head.keys))
 
 
-class Size(NamedTuple):
+class Extent(NamedTuple):
     """How much is drawn: so many heads, each with so many rows of a part, in cells with numbers or without."""
 
     heads: int
@@ -81,7 +81,7 @@ class Size(NamedTuple):
     numbers: bool = True
 
 
-def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Size]:
+def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
     """What to try, what tells most first: whole maps with numbers, whole maps, parts or pooled ones.
 
     Args:
@@ -91,18 +91,18 @@ def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Size]:
     """
     short = length <= MAX_CUT_TOKENS
     smaller = [rows for rows in (FIRST_TOKENS if short else POOLED_CELLS) if rows < length]
-    yield from (Size(heads, length) for heads in (4, 3, 2) if short)
-    yield from (Size(heads, length, numbers=False) for heads in (4, 3) if length <= room)
+    yield from (Extent(heads, length) for heads in (4, 3, 2) if short)
+    yield from (Extent(heads, length, numbers=False) for heads in (4, 3) if length <= room)
     if short and of_repeats:
-        yield from (Size(heads, rows, "last queries", numbers=False) for rows in smaller for heads in (4, 3, 2, 1))
+        yield from (Extent(heads, rows, "last queries", numbers=False) for rows in smaller for heads in (4, 3, 2, 1))
     part: Literal["first tokens", "whole"] = "first tokens" if short else "whole"
-    yield from (Size(heads, rows, part) for rows in smaller for heads in (4, 3))
-    yield from (Size(2, rows, part) for rows in smaller)
-    yield from (Size(1, rows, part) for rows in (*([length] if short else []), *smaller, MIN_ROWS))
+    yield from (Extent(heads, rows, part) for rows in smaller for heads in (4, 3))
+    yield from (Extent(2, rows, part) for rows in smaller)
+    yield from (Extent(1, rows, part) for rows in (*([length] if short else []), *smaller, MIN_ROWS))
 
 
 def _report(
-    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, known: HeadsKnown, size: Size
+    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, known: HeadsKnown, size: Extent
 ) -> Heatmaps:
     """So many of the clearest heads, whole, in part, or pooled to so many cells."""
     heads = [_part(head, size) for head in clearest[: size.heads]]
@@ -127,7 +127,7 @@ def _report(
     )
 
 
-def _part(head: ChosenHead, size: Size) -> ChosenHead:
+def _part(head: ChosenHead, size: Extent) -> ChosenHead:
     queries, keys, count = head.queries, head.keys, size.rows
     if size.part == "last queries":
         return replace(head, queries=slice(max(queries.start, queries.stop - count), queries.stop))
