@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer.main
 
 from attnviz.base.options import declared_options
-from attnviz.cli.commands import main
+from attnviz.cli.commands import app, main
 from attnviz.render.formats import FORMATS, KINDS
 from attnviz.report.look import Look
 
@@ -58,7 +59,7 @@ WRONG = {
     "show Life --colour sqrt": "no option --colour in attnviz show; did you mean --color-scale?",
     "show Life --hed 1": "did you mean --head?",
     "show Life --sed 1": "did you mean --seed?",
-    "show Life --nonsense": "no option --nonsense in attnviz show",
+    "show Life --xyzzy": "no option --xyzzy in attnviz show",
     "heads Life --style arcs": "attnviz heads takes no --style; attnviz show, ",
     "heads Life --annotate -o x.png": "attnviz heads takes no --annotate",
     "show Life --step softmax": "attnviz show takes no --step; attnviz explain does",
@@ -149,24 +150,36 @@ WRONG = {
     "show Life --style arcs": "-o arcs.svg works",
     "show Life --context Leben --causal": "leave it out",
 }
+PROGRAM = typer.main.get_command(app)
 # What is advised in these words needs more than is here.
 NOT_TYPED = ("NAME", "TEXT", "MODEL", "--model ./model")
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text, a recording, a model's folder and others."""
+    folder = tmp_path_factory.mktemp("place")
+    (folder / "notes.txt").write_text("Life is short\n", encoding="utf-8")
+    (folder / "taken.png").write_bytes(b"precious")
+    np.savez(folder / "x.npz", a=np.ones(3))
+    for name in ("folder", "model"):
+        (folder / name).mkdir()
+    (folder / "model" / "config.json").write_text("{}", encoding="utf-8")
+    assert main(["record", "Life is short", "-o", str(folder / "run.safetensors")]) == 0
+    return folder
+
+
 @pytest.fixture
-def run(in_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in a folder with a text, a recording, a model's folder and others."""
+def run(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in that folder."""
+    monkeypatch.chdir(place)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("ATTNVIZ_DPI", "30")  # pictures of few pixels
+    monkeypatch.setattr("typer.main.get_command", lambda _: PROGRAM)
+    monkeypatch.setattr("attnviz.cli.commands.program", lambda _: PROGRAM)  # which takes its time to build
     monkeypatch.setattr("attnviz.cli.input.is_piped", lambda: False)
     monkeypatch.setattr("attnviz.browse.start.refuse_browse", lambda: None)
     monkeypatch.setattr("attnviz.browse.start.browse", lambda *_: 0)
-    (in_folder / "notes.txt").write_text("Life is short\n", encoding="utf-8")
-    (in_folder / "taken.png").write_bytes(b"precious")
-    np.savez(in_folder / "x.npz", a=np.ones(3))
-    for name in ("folder", "model"):
-        (in_folder / name).mkdir()
-    (in_folder / "model" / "config.json").write_text("{}", encoding="utf-8")
-    assert main(["record", "Life is short", "-o", "run.safetensors"]) == 0
     capfd.readouterr()
 
     def run(line: str) -> tuple[int, str]:
@@ -176,9 +189,12 @@ def run(in_folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     return run
 
 
-def test_wrong_command_lines_are_one_line_each_and_write_nothing(run: Run, in_folder: Path) -> None:
+SAID: dict[str, str] = {}  # by line: what the first test read, for the second
+
+
+def test_wrong_command_lines_are_one_line_each_and_write_nothing(run: Run, place: Path) -> None:
     assert len(WRONG) > 111
-    before = sorted(path.name for path in in_folder.rglob("*"))
+    before = sorted(path.name for path in place.rglob("*"))
     for line, says in WRONG.items():
         code, error = run(line)
         said = [each for each in error.splitlines() if "no text given" not in each]
@@ -186,7 +202,8 @@ def test_wrong_command_lines_are_one_line_each_and_write_nothing(run: Run, in_fo
         assert len(said) == 1, (line, error)
         assert said[0].startswith("attnviz: "), line
         assert says in said[0], (line, said[0])
-    assert sorted(path.name for path in in_folder.rglob("*")) == before
+        SAID[line] = error
+    assert sorted(path.name for path in place.rglob("*")) == before
 
 
 def remedies(line: str, said: str) -> list[str]:
@@ -220,24 +237,23 @@ def remedies(line: str, said: str) -> list[str]:
     return [each for each in found if not any(word in each for word in NOT_TYPED)]
 
 
-def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, in_folder: Path) -> None:
-    recording = (in_folder / "run.safetensors").read_bytes()
-    here, typed, refused = set(in_folder.rglob("*")), 0, []
-    for line in WRONG:
-        for remedy in remedies(line, run(line)[1]):
-            (in_folder / "run.safetensors").unlink()
-            if "run.safetensors" in remedy.partition(" -o")[0]:
-                (in_folder / "run.safetensors").write_bytes(recording)
-            code, said = run(remedy)
-            typed += 1
-            if code:
-                refused.append((line, remedy, said))
-            for path in set(in_folder.rglob("*")) - here:
-                path.unlink()
-            (in_folder / "taken.png").write_bytes(b"precious")
-            (in_folder / "run.safetensors").write_bytes(recording)
+def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, place: Path) -> None:
+    recording = (place / "run.safetensors").read_bytes()
+    here, refused = set(place.rglob("*")), []
+    advised = {remedy: line for line in WRONG for remedy in remedies(line, SAID.get(line) or run(line)[1])}
+    for remedy, line in advised.items():
+        (place / "run.safetensors").unlink()
+        if "run.safetensors" in remedy.partition(" -o")[0]:
+            (place / "run.safetensors").write_bytes(recording)
+        code, said = run(remedy)
+        if code:
+            refused.append((line, remedy, said))
+        for path in set(place.rglob("*")) - here:
+            path.unlink()
+        (place / "taken.png").write_bytes(b"precious")
+        (place / "run.safetensors").write_bytes(recording)
     assert refused == [], "\n".join(map(str, refused))
-    assert typed > 40
+    assert len(advised) > 40
 
 
 def test_one_head_or_one_layer_may_be_named_by_either_number(run: Run) -> None:
@@ -251,8 +267,9 @@ def test_options_of_the_look_name_kinds_of_media_that_there_are(name: str) -> No
     assert set(declared_options(Look)[name].option.media) <= set(KINDS)
 
 
-def test_a_users_own_default_is_never_refused(run: Run, in_folder: Path) -> None:
-    (in_folder / "attnviz.toml").write_text('theme = "dark"\nmodel = "trained"\n', encoding="utf-8")
+def test_a_users_own_default_is_never_refused(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNVIZ_THEME", "dark")
+    monkeypatch.setenv("ATTNVIZ_MODEL", "trained")
     assert run("show abcabc")[0] == 0
     assert run("show run.safetensors")[0] == 0
     assert run("show run.safetensors --theme dark")[0] == 1
