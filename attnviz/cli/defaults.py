@@ -9,19 +9,20 @@ from typing import Any, NamedTuple, cast, get_args
 
 import typer
 
-from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.errors import AttnvizError, flag, known_names, nearest
 from attnviz.base.options import Declared, declared_options
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
-OF_ONE_TEXT = ("title", "query", "context", "pair", "generate")  # which would be wrong for the next
+OF_ONE_TEXT = ("title", "query", "context", "pair", "generate", "notes")  # which would be wrong for the next
 PATHS = ("model", "tokenizer")  # in a file, relative to its folder
 MAX_FILE_BYTES = 1_000_000
 PLACES = """\
 Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
 pyproject.toml, in {}, or as ATTNVIZ_THEME=dark."""
+OTHERS = "an option of a model or of the look works, such as theme"
 WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -80,11 +81,19 @@ def with_origin(line: str) -> str:
 
 
 def describe() -> str:
-    """The defaults that are set and where, a line each, and where others can be."""
-    rows = [(name.replace("_", "-"), str(value), source) for name, (value, source) in read_defaults().items()]
+    """The defaults that are set and where, a line each, and which others can be."""
+    from textwrap import fill
+
+    rows = [(_written(name), str(value), source) for name, (value, source) in read_defaults().items()]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
-    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), PLACES.format(user_file()), ""])
+    known = fill(f"What can be set: {known_names(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
+    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), PLACES.format(user_file()), known, ""])
+
+
+def _written(name: str) -> str:
+    """The name of an option as a file has it."""
+    return name.replace("_", "-")
 
 
 def _of_folders() -> dict[str, Default]:
@@ -134,10 +143,8 @@ def _checked(name: str, value: Any, path: Path) -> Default:
     """The default, where there is such an option and it takes the value."""
     known = can_be_set()
     if name not in known:
-        from difflib import get_close_matches
-
-        near = (get_close_matches(name, list(known), 1, cutoff=0.4) or ["theme"])[0]
-        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near.replace('_', '-')} works")
+        near = nearest(_written(name), map(_written, known)).strip()
+        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near or OTHERS}")
     try:
         return Default(_converted(name, _relative(name, value, path.parent), known[name]), str(path))
     except AttnvizError as error:
@@ -182,7 +189,7 @@ def _converted(name: str, value: Any, declared: Declared) -> str | float | bool:
         value = str(value)
     if type(value) not in kinds:
         works = {bool: "true or false", int: "a whole number", float: "a number"}.get(kinds[0], "a text in quotes")
-        raise AttnvizError(f"{name.replace('_', '-')} is {value!r}; {works} works")
+        raise AttnvizError(f"{_written(name)} is {value!r}; {works} works")
     if declared.option.check is not None:
         declared.option.check(name, value)
     return cast("str | float | bool", value)

@@ -48,7 +48,9 @@ def test_a_project_the_user_and_a_variable_set_defaults_and_the_nearest_wins(
 
 
 def test_config_lists_what_is_set_and_where(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert attnviz.run("config").startswith("No defaults are set.\n")
+    unset = attnviz.run("config")
+    assert unset.startswith("No defaults are set.\n")
+    assert all(name.replace("_", "-") in unset for name in can_be_set())
     Path("attnviz.toml").write_text('dpi = 300\n"color-scale" = "log"\n')
     monkeypatch.setenv("ATTNVIZ_WORDS", "yes")
     rows = [line.split() for line in attnviz.run("config").splitlines()[:3]]
@@ -77,8 +79,9 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('them = "dark"', "sets 'them', which has no default; theme works"),
-        ('output = "x.svg"', "sets 'output', which has no default"),
+        ('them = "dark"', "sets 'them', which has no default; did you mean theme?"),
+        ('colour-scale = "log"', "did you mean color-scale?"),
+        ('output = "x.svg"', "sets 'output', which has no default; an option of a model or of the look works"),
         ('theme = "drak"', "unknown theme 'drak'; did you mean dark? light or dark works"),
         ("dpi = true", "dpi is True; a whole number works"),
         ("words = 3", "words is 3; true or false works"),
