@@ -3,9 +3,9 @@
 import os
 import sys
 import time
-from collections.abc import Generator, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
 
 from attnviz.base.signals import undone_by_signals
 
@@ -44,6 +44,57 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
         running.clear()
         if bar is not None:
             bar.stop()
+
+
+class Reached(NamedTuple):
+    """How far work on texts is: ``share`` is from 0 to 1 where all that there is to do is known."""
+
+    texts: int
+    tokens: int
+    share: float | None
+
+
+@contextmanager
+def track_open_end(what: str, shown: bool = True) -> Iterator[Callable[[Reached], None]]:
+    """Gives what says in a bar on stderr how far work on texts is, tokens a second, and the time that is left.
+
+    Args:
+        what: what the bar says it is doing.
+        shown: whether there is a bar at all.
+    """
+    start, held = time.monotonic(), list[Any]()
+
+    def say(reached: Reached) -> None:
+        seconds = time.monotonic() - start
+        if not held and seconds > SECONDS_BEFORE_BAR:
+            held.append(_bar_of_texts(what))
+            held[0].start()
+        if held:
+            done = "" if not reached.share else f", {seconds / min(reached.share, 1) - seconds:.0f} s left"
+            said = f"{reached.texts} texts, {reached.tokens / seconds:.0f} tokens/s{done}"
+            held[0].update(held[0].task_ids[0], completed=reached.share or 0, said=said)
+
+    if not shown or running or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    running.append(what)
+    try:
+        with undone_by_signals(lambda: _show_cursor() if held else None):
+            yield say
+    finally:
+        running.clear()
+        if held:
+            held[0].stop()
+
+
+def _bar_of_texts(what: str) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(what, total=1, said="")
+    return bar
 
 
 def _show_cursor() -> None:

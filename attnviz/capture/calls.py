@@ -6,7 +6,7 @@ A call is known either by its factors (queries, keys and a mask, as a kernel is 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import torch
@@ -72,6 +72,10 @@ class PositionBias(NamedTuple):
         """The numbers of these heads."""
         return self._replace(numbers=self.numbers[:, list(heads)])
 
+    def of_texts(self, texts: slice) -> "PositionBias":
+        """The numbers of these texts."""
+        return self if len(self.numbers) == 1 else self._replace(numbers=self.numbers[texts])
+
     def cells(self, rows: Tensor, queries: int, keys: int) -> Tensor:
         """The bias of each cell in some rows of a map, ``(batch, heads, rows or 1, keys)``."""
         return self.numbers[:, :, places_of(rows, queries, keys, self.by_distance)]
@@ -100,8 +104,12 @@ class AttentionCall(ABC):
         """Batch, heads, queries, keys."""
 
     @abstractmethod
-    def maps(self, heads: Sequence[int]) -> AttentionMaps:
-        """The maps of these heads."""
+    def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
+        """The maps of these heads, of all or some queries."""
+
+    @abstractmethod
+    def of_texts(self, texts: slice) -> "AttentionCall":
+        """The same call of some texts of the batch, without what was made of it."""
 
     @abstractmethod
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
@@ -182,15 +190,29 @@ class FactoredCall(AttentionCall):
         scores, visible = self._scores(heads, queries)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
-    def maps(self, heads: Sequence[int]) -> AttentionMaps:
+    def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """The maps of these heads, computed as the kernel does."""
-        scores, visible = self._scores(heads, slice(None))
+        scores, visible = self._scores(heads, queries)
         weights = self._softmax(scores, visible, heads)
-        batch, _, queries, keys = self.shape
+        shape = len(scores), *scores.shape[2:]
         if visible is None:
-            return AttentionMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(batch, queries, keys))
+            return AttentionMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(shape))
         seen = visible.any(1)
-        return AttentionMaps(scores, weights, seen.expand(batch, queries, keys), _is_uneven(visible, seen))
+        return AttentionMaps(scores, weights, seen.expand(shape), _is_uneven(visible, seen))
+
+    def of_texts(self, texts: slice) -> "FactoredCall":
+        """The same call of some texts of the batch."""
+        return replace(
+            self,
+            queries=self.queries[texts],
+            keys=self.keys[texts],
+            mask=self.mask if self.mask is None or len(self.mask) == 1 else self.mask[texts],
+            position_bias=None if self.position_bias is None else self.position_bias.of_texts(texts),
+            logsumexp=None,
+            values=None,
+            output=None,
+            carried_on=None,
+        )
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""
@@ -265,16 +287,20 @@ class SoftmaxCall(AttentionCall):
         batch, heads, queries, keys = self.after.shape
         return batch, heads, queries, keys
 
-    def maps(self, heads: Sequence[int]) -> AttentionMaps:
+    def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """The maps of these heads, as the model computed them; the scores of hidden cells are lost in the mask."""
-        scores = self.before[:, list(heads)]
+        scores = self.before[:, list(heads), queries]
         hidden = hidden_cells(scores)
-        weights = self.after[:, list(heads)]  # indexing copies, so that filling changes nothing of the model's
+        weights = self.after[:, list(heads), queries]  # indexing copies, so that filling changes nothing of the model's
         if not hidden.any():
             return AttentionMaps(scores.float(), weights.float(), ~hidden.all(1))
         scores = scores.float().masked_fill_(hidden, float("nan"))
         seen = ~hidden.all(1)
         return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), seen, _is_uneven(~hidden, seen))
+
+    def of_texts(self, texts: slice) -> "SoftmaxCall":
+        """The same call of some texts of the batch."""
+        return SoftmaxCall(before=self.before[texts], after=self.after[texts], note=self.note)
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""

@@ -145,6 +145,17 @@ class Capture:
         if chunks.is_complete:
             self._stop_after(chunks.site)
 
+    def finish(self) -> None:
+        """Hands on what still waits for further chunks of its queries, where calls are received and not kept.
+
+        Raises:
+            Exception: what went wrong while a call was looked at.
+        """
+        with apart_from_the_run():
+            self._end_chunks()
+        if self.failure is not None:
+            raise self.failure
+
     def recording(self) -> Recording:
         """All that was kept.
 
@@ -185,7 +196,9 @@ class Capture:
         first = self._first_head(site)
         end = self.head_counts[site] = first + call.shape[1]
         heads = self.options.chosen_heads(site.layer, range(first, end))
-        if heads:
+        if heads and self.options.receive is not None:
+            self.options.receive(site, heads, call, first)
+        elif heads:
             captured = capture_call(site, heads, call, self.options.dense, first)
             windows = self.observer.windows
             put_together = windows and placed(captured, windows)

@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from attnviz.base.errors import AttnvizError, known_names
+from attnviz.capture.calls import AttentionCall
 from attnviz.capture.captured_call import CapturedCall
+from attnviz.capture.sites import CallSite
 from attnviz.text.selection import ATTENTION_PARTS, AttentionPart, Selection
 from attnviz.text.tokens import Tokens, visible_label
 
+ReceiveCall = Callable[[CallSite, tuple[int, ...], AttentionCall, int], None]
 TextLabels = Sequence[str] | Tokens
 TokenLabels = TextLabels | Sequence[TextLabels] | Callable[[], TextLabels | Sequence[TextLabels]]
 
@@ -25,6 +28,8 @@ class CaptureOptions:
         stop: whether to end the forward pass after the last chosen layer.
         dense: whether to keep whole maps; ``None`` for the factors of long ones.
         values: whether to keep what each key moves, of which contributions are made.
+        receive: takes each call as it is made, with its chosen heads and the number of its first, instead of its being
+            kept.
 
     Raises:
         AttnvizError: for an attention that is none of encoder, decoder and cross.
@@ -37,6 +42,7 @@ class CaptureOptions:
     stop: bool = False
     dense: bool | None = None
     values: bool = False
+    receive: ReceiveCall | None = None
 
     def __post_init__(self) -> None:
         if self.attention not in (None, *ATTENTION_PARTS):

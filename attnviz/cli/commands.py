@@ -18,14 +18,20 @@ from attnviz.cli.help import Brief, Command, Program
 from attnviz.cli.meant import usage_line
 from attnviz.cli.options import (
     Batch,
+    Column,
+    Corpus,
     Half,
     Head,
     Input,
     Other,
     Output,
+    Resume,
     Second,
     Step,
+    TokenClass,
+    TokenLimit,
     Values,
+    Window,
     WithModel,
     spread_options,
 )
@@ -110,15 +116,20 @@ def heads(
     batch: Batch = None,
 ) -> None:
     """List what every head does, as a table, or as an atlas with -o."""
-    from attnviz.cli.input import read_texts
+    from attnviz.cli.input import read_survey, read_texts
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas")
     texts, values = read_texts(input, settings.tokenizer, batch), of == CONTRIBUTIONS
+    options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, of=of, look=look), output)
+    if (survey := read_survey(texts)) is not None:
+        from attnviz.report.survey_heads import survey_heads_report
+
+        deliver(survey_heads_report(survey, options), output)
+        return
     recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
     from attnviz.report.head_atlas import heads_report
 
-    options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, of=of, look=look), output)
     deliver(heads_report(recordings, options), output)
 
 
@@ -231,6 +242,29 @@ def browse(
     recording = record(read_input(input, settings.tokenizer), settings, selection)
     compared = None if other is None else record(as_given(other), settings, selection)
     raise typer.Exit(browse(recording, compared, selection, look))
+
+
+@command("survey")
+@spread_options
+def survey_command(
+    *,
+    corpus: Corpus = None,
+    column: Column = None,
+    tokens: TokenLimit = None,
+    window: Window = None,
+    settings: Annotated[ModelSettings, ("model", "device", "dtype", "device_map")],
+    selection: Annotated[Selection, ("layers", "heads")],
+    token_class: TokenClass = None,
+    output: Annotated[Output, ("output", "force")],
+    resume: Resume = False,
+) -> None:
+    """Sum up what every head does over many texts, to a file."""
+    from attnviz.cli.surveys import Corpora, survey_path, write_survey
+
+    path = survey_path(output, resume)
+    asked = Corpora(tuple(corpus or ()), column, tokens, window, tuple(token_class or ()))
+    if write_survey(asked, settings, selection, path, output.force, resume):
+        print_path(path)
 
 
 @command()

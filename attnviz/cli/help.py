@@ -19,7 +19,6 @@ PANELS = ("Input", "Model", "Select", "Sort", "Words", "Look", "Output", "Untrai
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "attnviz": (
         'attnviz show "the cat sat. the cat sat" --model trained',
-        'attnviz show "Life is short" --model ./my-bert',
         'attnviz heads "Life is short" --model ./my-bert --sort previous',
         'attnviz explain "Life is short"',
     ),
@@ -42,6 +41,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "explain": (
         'attnviz explain "Life is short" --step softmax',
         'attnviz explain "a cat. a cat" --model trained --head 1.1 -o notes.html',
+    ),
+    "survey": (
+        "attnviz survey reviews.csv --model ./my-bert -o survey.safetensors",
+        "attnviz survey corpus/ --model ./my-llama --tokens 10M -o survey.safetensors",
+        "attnviz heads survey.safetensors --sort previous",
     ),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',

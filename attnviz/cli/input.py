@@ -4,11 +4,15 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.meant import is_recording, refuse_path
 from attnviz.cli.options import Input
 from attnviz.cli.output import remark
+
+if TYPE_CHECKING:
+    from attnviz.corpus.survey import Survey
 
 GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
 Given = str | Path  # a text, or where a recording is saved
@@ -49,6 +53,15 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Given]:
     if len(input.file or ()) > 1 and input.text is None and input.sample is None:
         return [refuse_blank(read_text(path), tokenizer) for path in input.file or ()]
     return [read_input(input, tokenizer)]
+
+
+def read_survey(given: list[Given]) -> "Survey | None":
+    """The survey that is all that was given; ``None`` for texts and recordings."""
+    if len(given) != 1 or not isinstance(given[0], Path):
+        return None
+    from attnviz.corpus.saved import is_survey, load_survey
+
+    return load_survey(given[0]) if is_survey(given[0]) else None
 
 
 def read_batch(path: Path, input: Input) -> list[str]:

@@ -12,7 +12,7 @@ from typer import Argument, Context
 from typer import Option as TyperOption
 
 from attnviz.base.errors import AttnvizError, flag, option
-from attnviz.base.options import Declared, Option, declared_options, refuse_alone
+from attnviz.base.options import Declared, Option, declared_options, refuse_alone, within
 from attnviz.cli.completion import completer
 from attnviz.cli.defaults import without_unused
 from attnviz.cli.help import Brief
@@ -115,6 +115,37 @@ Step = Annotated[
     str | None,
     Option("Show this step alone, as scores.", panel="Select", brief="Show this step alone, as scores.", names=_steps),
 ]
+Corpus = Annotated[
+    list[str] | None,
+    Option(
+        "Files of texts (.txt .jsonl .csv .tsv .parquet), folders, patterns in quotes, or - for standard input.",
+        brief="Files of texts (.txt .jsonl .csv .tsv .parquet), or folders.",
+    ),
+]
+Column = Annotated[
+    str | None,
+    Option(
+        "The column of a table that is read, else text.", panel="Input", brief="The column of a table that is read."
+    ),
+]
+TokenLimit = Annotated[
+    str | None,
+    Option("End after so many tokens, as 500k or 10M.", panel="Input", brief="End after so many tokens, as 10M."),
+]
+Window = Annotated[
+    int | None,
+    Option("Cut longer texts into windows of so many tokens, else they are left out.", within(2, 2**20), panel="Input"),
+]
+TokenClass = Annotated[
+    list[str] | None,
+    Option(
+        "Count the weight on what a regular expression matches, as years=[0-9]{4}; may be repeated.", panel="Select"
+    ),
+]
+Resume = Annotated[
+    bool,
+    Option("Go on with a survey that was not finished.", panel="Output", brief="Go on with one that was not finished."),
+]
 
 # What makes the value of each group from its options, and the panel that they have in the help.
 GROUPS: dict[type, tuple[Callable[..., object], str]] = {
@@ -127,7 +158,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Look: (Look, "Look"),
     Output: (Output, "Output"),
 }
-ARGUMENTS = ("text", "second")  # given without a name before them
+ARGUMENTS = ("text", "second", "corpus")  # given without a name before them
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # meant by them as well
 NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # where the parameter is called otherwise
 
@@ -186,7 +217,10 @@ def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: M
     if "output" in values:
         from attnviz.render.formats import TERMINAL, refuse_unseen
 
-        refuse_unseen(given, Output(*(values[each] for each in declared_options(Output))).suffix or TERMINAL)
+        refuse_unseen(
+            given,
+            Output(**{each: values[each] for each in declared_options(Output) if each in values}).suffix or TERMINAL,
+        )
 
 
 def _recording_alone(values: Mapping[str, Any]) -> str | None:

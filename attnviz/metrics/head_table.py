@@ -1,8 +1,8 @@
 """The numbers of every head over one text or several, in the order asked for, each head with its pattern."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -29,6 +29,9 @@ class HeadRow:
         values: by the name of the metric, the mean over the texts where it has a meaning; else NaN.
         spreads: the standard deviation over those texts; NaN for fewer than two.
         patterns: what it does, the clearest first; nothing where there are no numbers.
+        margins: of a survey how far the 95 % confidence interval of each mean reaches to either side.
+        deciles: of a survey the smallest number of each metric, the nine that part its texts, and the largest.
+        texts: of a survey how many texts each mean is over.
     """
 
     layer: int
@@ -38,6 +41,9 @@ class HeadRow:
     values: dict[str, float]
     spreads: dict[str, float]
     patterns: tuple[Pattern, ...]
+    margins: dict[str, float] = field(default_factory=dict)
+    deciles: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)
 
     @property
     def pattern(self) -> str:
@@ -96,7 +102,7 @@ def head_table(
     if sort is not None:
         find_metric(sort.removeprefix("-"))
     rows = [_row(module, numbers) for (module, *_), numbers in _grouped(heads).items()]
-    left = take_described(rows, (_described(row) for row in rows), filter)
+    left = take_described(rows, map(described, rows), filter)
     present = {name for name in METRICS if any(not np.isnan(row.values[name]) for row in rows)}
     return HeadTable(
         rows=tuple(take_first(left, [row.values for row in left], sort, top)),
@@ -165,11 +171,18 @@ def take_described(
     return left
 
 
-def _described(row: HeadRow) -> DescribedHead:
+def described(row: HeadRow) -> DescribedHead:
+    """What a filter looks at."""
     return DescribedHead(row.layer, row.head, row.kind, row.pattern, row.values)
 
 
-def take_first(items: list[Item], values: list[dict[str, float]], sort: str | None, top: int | None) -> list[Item]:
+def take_first(
+    items: list[Item],
+    values: list[dict[str, float]],
+    sort: str | None,
+    top: int | None,
+    metrics: Mapping[str, Metric] = METRICS,
+) -> list[Item]:
     """The items by the number named, largest first (smallest with a minus before the name), absent last.
 
     Args:
@@ -177,6 +190,7 @@ def take_first(items: list[Item], values: list[dict[str, float]], sort: str | No
         values: the numbers of each by name; not looked at where no order is asked for.
         sort: the name of a number.
         top: how many items are kept.
+        metrics: what the numbers are, by their names.
 
     Raises:
         AttnvizError: where no item has the number, or ``top`` is below 1.
@@ -187,7 +201,7 @@ def take_first(items: list[Item], values: list[dict[str, float]], sort: str | No
         name = sort.removeprefix("-")
         keys = np.array([one[name] for one in values])
         if np.isnan(keys).all():
-            raise AttnvizError(f"no head has the metric {name!r} here: it needs {METRICS[name].needs}")
+            raise AttnvizError(f"no head has the metric {name!r} here: it needs {metrics[name].needs}")
         order = np.argsort(keys if sort.startswith("-") else -keys, kind="stable")
         items = [items[place] for place in order.tolist()]
     return items[:top]

@@ -7,7 +7,7 @@ blocks of queries with all keys, so that maps of any length are measured in boun
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -237,15 +237,15 @@ METRICS = {
 }
 
 
-def find_metric(name: str) -> Metric:
-    """The metric of that name.
+def find_metric(name: str, metrics: Mapping[str, Metric] = METRICS) -> Metric:
+    """The metric of that name, among all or those given by their names.
 
     Raises:
         AttnvizError: if there is none, listing those there are.
     """
-    if name not in METRICS:
-        raise AttnvizError(f"unknown metric {name!r}; {nearest(name, METRICS)}{known_names(METRICS)} works")
-    return METRICS[name]
+    if name not in metrics:
+        raise AttnvizError(f"unknown metric {name!r}; {nearest(name, metrics)}{known_names(metrics)} works")
+    return metrics[name]
 
 
 def measure_heads(

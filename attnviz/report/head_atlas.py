@@ -1,15 +1,15 @@
 """A table of heads to a Report: rows with bars for a terminal, and metric x layer x head as heatmaps, the atlas."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import cell_heads, choose
-from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
-from attnviz.metrics.metrics import METRICS, Metric
+from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, summed_up
 from attnviz.report.captions import model_name, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
@@ -32,17 +32,21 @@ SPREAD_COLUMNS = 5  # more where it is followed by its spread
 PATTERN_COLUMNS = 24  # columns of a pattern
 
 
-@dataclass(frozen=True, eq=False)
-class _Scope:
-    """What the heads were measured on: the recordings, and the chosen heads of all of them."""
+@dataclass(frozen=True)
+class TableSource:
+    """What the heads of a table were measured on.
 
-    recordings: tuple[Recording, ...]
-    heads: list[tuple[CellMaps, int]]
+    Attributes:
+        title: the heading.
+        model: what the model is called in a sentence.
+        remarks: what a reader must know of it.
+        about: where it came from, as JSON values.
+    """
 
-    @property
-    def texts(self) -> int:
-        """How many texts there are."""
-        return sum(len({maps.item for maps in recording.maps}) for recording in self.recordings)
+    title: str
+    model: str
+    remarks: tuple[str, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict)
 
 
 def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> HeadList | HeadAtlas:
@@ -60,20 +64,28 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> H
         from attnviz.maps.contributions import contributions_of
 
         recordings = tuple(contributions_of(one) for one in recordings)
-    heads = [head for one in recordings for head in choose(one, options.selection)]
-    scope = _Scope(recordings, cell_heads(heads))
+    heads = cell_heads([head for one in recordings for head in choose(one, options.selection)])
+    texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
     _refuse_unlike(recordings)
-    table = head_table(scope.heads, scope.texts, options.sort, options.top, options.filter)
-    return (_list if options.medium.lists_heads else _atlas)(scope, table, options)
+    table = head_table(heads, texts, options.sort, options.top, options.filter)
+    title = text_title(recordings[0]) if texts == 1 else f"{texts} texts"
+    remarks = tuple(dict.fromkeys(line for one in recordings for line in recording_remarks(one)))
+    about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
+    return table_report(TableSource(title, model_name(recordings[0]), remarks, about), table, options)
 
 
-def _list(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadList:
+def table_report(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadList | HeadAtlas:
+    """The report of a table: a row a head, or the atlas, as the medium shows tables."""
+    return (_list if options.medium.lists_heads else _atlas)(source, table, options)
+
+
+def _list(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadList:
     """The list of all heads, or of as many of the clearest as the screen holds, where nothing else was asked for."""
     shown = _shown(table, options)
     whole = HeadList(
-        title=options.look.title or _title(scope),
-        caption=_caption(scope, table),
-        remarks=(*_shown_remarks(shown), *_table_remarks(table), *_recording_remarks(scope)),
+        title=options.look.title or source.title,
+        caption=_caption(source, table),
+        remarks=(*_shown_remarks(shown), *_table_remarks(table), *source.remarks),
         look=options.look,
         table=table,
         summary=_summary(table, shown),
@@ -83,15 +95,15 @@ def _list(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadList:
         return whole
     clearest = clearest_first((row, row.first_pattern) for row in table.rows)
     most = min(len(clearest) - 1, options.look.height or 0)
-    fewer = (_shortened(whole, clearest[:count], scope, shown) for count in range(most, 0, -1))
+    fewer = (_shortened(whole, clearest[:count], source, shown) for count in range(most, 0, -1))
     return next(filter(fits, fewer), whole)
 
 
-def _shortened(whole: HeadList, rows: list[HeadRow], scope: _Scope, shown: tuple[Metric, ...]) -> HeadList:
+def _shortened(whole: HeadList, rows: list[HeadRow], source: TableSource, shown: tuple[Metric, ...]) -> HeadList:
     """The list with these rows alone, and all heads summed up."""
     table = whole.table
     does = summed_up(row.first_pattern for row in table.rows)
-    caption = f"What {len(table.rows)} heads do in {model_name(scope.recordings[0])}: {does}; the clearest are listed."
+    caption = f"What {len(table.rows)} heads do in {source.model}: {does}; the clearest are listed."
     remark = "--all lists every head, --sort previous by what goes to the token before."
     return replace(
         whole,
@@ -101,16 +113,16 @@ def _shortened(whole: HeadList, rows: list[HeadRow], scope: _Scope, shown: tuple
     )
 
 
-def _atlas(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadAtlas:
+def _atlas(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadAtlas:
     if not table.metrics:
         raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
     return HeadAtlas(
-        title=options.look.title or _title(scope),
+        title=options.look.title or source.title,
         panels=share_scales((_panel(table, metric) for metric in table.metrics), options.look),
-        caption=_caption(scope, table),
-        remarks=(*_table_remarks(table), *_recording_remarks(scope)),
+        caption=_caption(source, table),
+        remarks=(*_table_remarks(table), *source.remarks),
         look=options.look,
-        about={"recording": origin(scope.recordings[0]) | ({"text": ""} if scope.texts > 1 else {})},
+        about={"recording": source.about},
         table=table,
     )
 
@@ -118,13 +130,13 @@ def _atlas(scope: _Scope, table: HeadTable, options: ReportOptions) -> HeadAtlas
 def _shown(table: HeadTable, options: ReportOptions) -> tuple[Metric, ...]:
     """As many metrics as the width holds: the one sorted by, then the most telling."""
     wanted = [options.sort.removeprefix("-")] if options.sort else []
-    present = {metric.name for metric in table.metrics}
-    names = [name for name in dict.fromkeys((*wanted, *FIRST_SHOWN, *METRICS)) if name in present]
+    present = {metric.name: metric for metric in table.metrics}
+    names = [name for name in dict.fromkeys((*wanted, *FIRST_SHOWN, *present)) if name in present]
     heads = max(map(len, ("head", *map(_name, table.rows))))
     patterns = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
     room = options.look.width - heads - patterns - 2
     return tuple(
-        METRICS[name] for name in names[: max(1, room // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
+        present[name] for name in names[: max(1, room // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
     )
 
 
@@ -190,23 +202,19 @@ def _axis(name: str, labels: list[str]) -> Axis:
     return Axis(name=name, labels=tuple(labels), edges=tuple(range(len(labels) + 1)))
 
 
-def _title(scope: _Scope) -> str:
-    return text_title(scope.recordings[0]) if scope.texts == 1 else f"{scope.texts} texts"
-
-
-def _caption(scope: _Scope, table: HeadTable) -> str:
+def _caption(source: TableSource, table: HeadTable) -> str:
     """Which heads these are, and the clearest head of each pattern."""
     which = f"{len(table.rows)} of {table.measured}" if len(table.rows) < table.measured else str(table.measured)
-    over = f", over {scope.texts} texts" if scope.texts > 1 else ""
+    over = f", over {table.texts} texts" if table.texts > 1 else ""
     heads = f"head{'s' * (table.measured > 1)} {'do' if len(table.rows) > 1 else 'does'}"
-    return f"What {which} {heads} in {model_name(scope.recordings[0])}{over}{_clearest(table)}."
+    return f"What {which} {heads} in {source.model}{over}{_clearest(table)}."
 
 
 def _clearest(table: HeadTable) -> str:
     found = []
     for name, words in SHARP.items():
-        best = max(table.rows, key=lambda row: np.nan_to_num(row.values[name], nan=-1.0))
-        if best.values[name] >= MIN_CLEAR_SHARE and words in best.pattern:
+        best = max(table.rows, key=lambda row: np.nan_to_num(row.values.get(name, np.nan), nan=-1.0))
+        if best.values.get(name, 0.0) >= MIN_CLEAR_SHARE and words in best.pattern:
             found.append(f"{words} {_name(best)} ({best.values[name]:.2f})")
     return f"; the clearest: {', '.join(found)}" if found else ""
 
@@ -226,10 +234,6 @@ def _table_remarks(table: HeadTable) -> tuple[str, ...]:
         reasons.setdefault(metric.needs, []).append(metric.name)
     absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
     return (numbers, f"Without meaning here: {absent}.") if absent else (numbers,)
-
-
-def _recording_remarks(scope: _Scope) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(line for one in scope.recordings for line in recording_remarks(one)))
 
 
 def _refuse_unlike(recordings: tuple[Recording, ...]) -> None:

@@ -8,7 +8,7 @@ from attnviz.explain.explain import STEPS
 from attnviz.metrics.metrics import METRICS
 from tests.cli.streams import Streams
 
-COMMANDS = ("show", "heads", "compare", "record", "explain", "browse", "samples", "devices")
+COMMANDS = ("show", "heads", "compare", "record", "explain", "browse", "survey", "samples", "devices")
 
 
 @pytest.mark.parametrize("command", [(), *[(command,) for command in COMMANDS]])
@@ -58,7 +58,7 @@ def test_examples_of_the_help_run(attnviz: Streams, line: str) -> None:
     assert program == "attnviz"
     if arguments[0] == "browse":
         assert "needs a terminal" in attnviz.refused(*arguments)
-    elif "before.safetensors" in arguments:
+    elif not {"before.safetensors", "survey.safetensors"}.isdisjoint(arguments):
         assert "cannot read" in attnviz.refused(*arguments)
     else:
         assert attnviz.run(*arguments)

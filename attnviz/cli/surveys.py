@@ -1,0 +1,115 @@
+"""The survey that a command line asks for: what is read, where it goes on, and where it is written."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.cli.options import Output
+from attnviz.cli.output import remark
+
+if TYPE_CHECKING:
+    from attnviz.models.settings import ModelSettings
+    from attnviz.text.selection import Selection
+
+SUFFIX = ".safetensors"
+MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """What is to be surveyed, as it was typed.
+
+    Attributes:
+        paths: files, folders, patterns, or ``-``.
+        column: of tables.
+        tokens: after how many it ends.
+        window: of how many tokens a text is at most.
+        token_class: the user's own classes of tokens.
+    """
+
+    paths: tuple[str, ...]
+    column: str | None
+    tokens: str | None
+    window: int | None
+    token_class: tuple[str, ...]
+
+
+def survey_path(output: Output, resume: bool) -> Path:
+    """Where the survey is to be written.
+
+    Raises:
+        AttnvizError: if no file of that kind is named, or it cannot be written.
+    """
+    from attnviz.base.files import refuse_target
+
+    if output.file is None or output.suffix != SUFFIX:
+        raise AttnvizError(f"a survey is written to a file; -o survey{SUFFIX} works")
+    if resume and output.file.is_file() and not output.force:
+        raise AttnvizError(f"{str(output.file)!r} is finished; attnviz heads {output.file} lists its heads")
+    refuse_target(output.file, output.force)
+    return output.file
+
+
+def parse_count(name: str, text: str) -> int:
+    """The number that ``500k`` or ``10M`` is.
+
+    Raises:
+        AttnvizError: for anything else, and for less than one.
+    """
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
+    number = int(float(found[1]) * MULTIPLES[found[2]]) if found else 0
+    if number < 1:
+        raise AttnvizError(f"{option(name)} {text!r} is no number of tokens; {option(name, '500k')} or 10M works")
+    return number
+
+
+def write_survey(
+    asked: Corpora, settings: "ModelSettings", selection: "Selection", path: Path, force: bool, resume: bool
+) -> bool:
+    """Surveys a corpus and writes what was found; false where another process writes it.
+
+    Raises:
+        AttnvizError: if the corpus or the model cannot be read, or the checkpoint is of another survey.
+    """
+    from attnviz.corpus.own_classes import parse_classes
+    from attnviz.corpus.read import STANDARD_INPUT, CorpusReader
+
+    if not asked.paths:
+        raise AttnvizError(f"no corpus given; a file, a folder or {STANDARD_INPUT} for standard input works")
+    limit = None if asked.tokens is None else parse_count("tokens", asked.tokens)
+    own, reader = parse_classes(asked.token_class), CorpusReader(asked.paths, asked.column)
+    from attnviz.base.machine import refuse_little_memory
+
+    refuse_little_memory()
+    from attnviz.corpus.batches import SurveyOptions
+    from attnviz.corpus.checkpoints import checkpoint_of
+    from attnviz.corpus.processes import device_of_process, open_processes
+    from attnviz.corpus.saved import save_survey
+    from attnviz.corpus.survey_corpus import SurveyRun
+    from attnviz.corpus.text_models import open_texts
+
+    kept = {name: value for name, value in vars(asked).items() if name in ("column", "window")}
+    kept |= {"tokens": limit, "token_class": list(asked.token_class), "layers": None, "heads": None}
+    kept |= {name: getattr(settings, name) for name in ("model", "dtype")}
+    kept |= {"layers": _said(selection.layers), "heads": _said(selection.heads or selection.pairs)}
+    options = SurveyOptions(selection=selection, own=own, tokens=limit, settings=kept, corpus=asked.paths)
+    checkpoint = checkpoint_of(path)
+    with open_processes() as processes:
+        if checkpoint.is_file() and not resume and processes.is_first:
+            remark(f"{str(checkpoint)!r} of a survey that was not finished is replaced; --resume would go on with it")
+        model = open_texts(replace(settings, device=device_of_process(settings.device)), selection, asked.window)
+        survey = SurveyRun(model, options, processes, checkpoint).run(reader, resume)
+        if survey is None:
+            return False
+        save_survey(survey, path, force)
+        checkpoint.unlink(missing_ok=True)
+    if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
+        remark(f"left out of the corpus: {skipped}")
+    return True
+
+
+def _said(numbers: object) -> str | None:
+    """What was chosen as a checkpoint holds it."""
+    return None if numbers is None else repr(numbers)

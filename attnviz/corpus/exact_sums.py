@@ -1,0 +1,70 @@
+"""ExactSums: sums of numbers that come out the same to the bit, in whatever order and parts they were added.
+
+A number is rounded once to a multiple of a power of two; from then on whole numbers are added, which never round.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.errors import AttnvizError
+
+WORD = 32  # bits of the lower word
+MASK = (1 << WORD) - 1
+MAX_BITS = 62  # of one number after it was scaled
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSums:
+    """Sums of numbers, each ``high * 2**32 + low`` multiples of ``2**-bits``.
+
+    Attributes:
+        high: the upper words.
+        low: the lower words, from 0 to ``2**32 - 1``; of the same shape.
+        bits: how many bits of a number are after its point: of all numbers, or along the last axis.
+    """
+
+    high: IntArray
+    low: IntArray
+    bits: int | IntArray
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], bits: int | IntArray) -> Self:
+        """Sums of nothing."""
+        return cls(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), bits)
+
+    @classmethod
+    def of(cls, numbers: NDArray[Any], bits: int | IntArray) -> Self:
+        """The sums over the first axis; NaN counts nothing.
+
+        Raises:
+            AttnvizError: for a number too large to be counted in such steps.
+        """
+        known = np.where(np.isnan(numbers), 0, numbers).astype(np.float64)
+        scaled = np.rint(np.ldexp(known, bits))
+        if np.abs(scaled).max(initial=0) >= 2.0**MAX_BITS:
+            raise AttnvizError(f"a number of {np.abs(known).max():.3g} is too large to be summed up; check the model")
+        whole = scaled.astype(np.int64)
+        return cls(*_carried((whole >> WORD).sum(axis=0), (whole & MASK).sum(axis=0)), bits)
+
+    def __add__(self, other: "ExactSums") -> "ExactSums":
+        return ExactSums(*_carried(self.high + other.high, self.low + other.low), self.bits)
+
+    def padded(self, before: int, after: int) -> "ExactSums":
+        """The same with sums of nothing before and after them on the last axis."""
+        wider = [(0, 0)] * (self.high.ndim - 1) + [(before, after)]
+        return ExactSums(np.pad(self.high, wider), np.pad(self.low, wider), self.bits)
+
+    @property
+    def total(self) -> Float64Array:
+        """The sums as float64."""
+        upper, lower = self.high.astype(np.float64), self.low.astype(np.float64)
+        return np.asarray(np.ldexp(upper, WORD - self.bits) + np.ldexp(lower, -self.bits))
+
+
+def _carried(high: IntArray, low: IntArray) -> tuple[IntArray, IntArray]:
+    """The words of the same sums with what the lower one holds too much of in the upper one."""
+    return high + (low >> WORD), low & MASK

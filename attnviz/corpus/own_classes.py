@@ -1,0 +1,69 @@
+"""The user's own classes of tokens: those that a match of a regular expression lies over."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray
+from attnviz.base.bounded import bounded
+from attnviz.base.errors import AttnvizError, option
+from attnviz.corpus.token_classes import surveyed_metrics
+from attnviz.text.tokens import Tokens
+
+NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+def parse_classes(given: Sequence[str]) -> dict[str, str]:
+    r"""The expression of each class by its name, of texts such as ``numbers=\d+``.
+
+    Raises:
+        AttnvizError: for what is no name and expression.
+    """
+    own: dict[str, str] = {}
+    taken = {metric.name for metric in surveyed_metrics({})}
+    for each in given:
+        name, sign, pattern = each.partition("=")
+        if not sign or not pattern or not NAME.fullmatch(name):
+            raise AttnvizError(
+                f"{option('token_class', each)} is no class; {option('token_class', 'years=[0-9]{4}')} works"
+            )
+        if name in taken or name in own:
+            raise AttnvizError(f"{option('token_class', each)}: there is a {name!r} already; another name works")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise AttnvizError(f"{option('token_class', each)} is no regular expression: {error}") from error
+        own[name] = pattern
+    return own
+
+
+def own_masks(texts: Sequence[Tokens], own: Mapping[str, str]) -> list[BoolArray]:
+    """Of each text which tokens are of each class, ``(classes, tokens)``.
+
+    Raises:
+        AttnvizError: where an expression takes more time than it may.
+    """
+    if not own:
+        return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]
+
+    def work() -> str:
+        patterns = [re.compile(pattern) for pattern in own.values()]
+        return json.dumps([[[m.span() for m in each.finditer(tokens.text)] for each in patterns] for tokens in texts])
+
+    found = json.loads(bounded(work, f"looking for {' and '.join(own)}"))
+    return [
+        np.stack([_overlaps(tokens, spans) for spans in of_classes])
+        for tokens, of_classes in zip(texts, found, strict=True)
+    ]
+
+
+def _overlaps(tokens: Tokens, spans: Sequence[tuple[int, int]]) -> BoolArray:
+    """Which tokens have a character of a match, ``(tokens,)``."""
+    marked = np.zeros(len(tokens.text) + 1, dtype=np.int64)
+    for start, stop in spans:
+        marked[start:stop] = 1
+    reached = np.concatenate([[0], np.cumsum(marked)])
+    starts, stops = tokens.offsets.T
+    return np.asarray(reached[stops] > reached[starts])

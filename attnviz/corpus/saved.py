@@ -1,0 +1,235 @@
+"""Surveys as safetensors files, and the checkpoints of those that are not finished."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.files import output_file
+from attnviz.corpus.bins import HISTOGRAM_BINS, offset_bins, position_bins
+from attnviz.corpus.exact_sums import ExactSums
+from attnviz.corpus.examples import TOP, Examples, ExampleText
+from attnviz.corpus.survey import Survey, SurveyedHead
+from attnviz.corpus.tallies import ENTROPY_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
+from attnviz.corpus.token_classes import surveyed_metrics
+from attnviz.text.tokens import ARRAYS, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.maps.tensor_file import Entry, Tensors
+
+FORMAT_VERSION = 1
+SUFFIX = ".safetensors"
+SUMS = ("sums", "squares", "weights", "scores", "entropies")
+COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks")
+TOP_ARRAYS = {"values": "float32", "ids": "int64", "places": "int64"}
+TOKEN_DTYPES = {"special": "bool"}
+Header = dict[str, Any]
+
+
+def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
+    """Writes the survey as safetensors; the same survey gives the same bytes.
+
+    Raises:
+        AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+    """
+    with output_file(path, force) as file:
+        write_survey(survey, file)
+
+
+def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None) -> None:
+    """Writes the survey to an open file.
+
+    Args:
+        survey: the survey.
+        file: open for writing.
+        progress: how far it is, where it is not finished.
+    """
+    from attnviz.maps.tensor_file import write_tensors
+
+    header, arrays = to_tensors(survey)
+    write_tensors(file, header | ({} if progress is None else {"progress": progress}), arrays)
+
+
+def is_survey(path: Path) -> bool:
+    """Whether the file is a survey; what is no file of ours is none."""
+    from attnviz.maps.tensor_file import TensorFile
+
+    try:
+        return "survey" in TensorFile(path).header.value
+    except AttnvizError:
+        return False
+
+
+def load_survey(path: str | Path) -> Survey:
+    """The survey that a file holds.
+
+    Raises:
+        AttnvizError: if it is no whole survey of a version that this one can read.
+    """
+    from attnviz.maps.tensor_file import TensorFile
+
+    file = TensorFile(Path(path))
+    if "progress" in file.header.value:
+        raise AttnvizError(
+            f"{str(path)!r} is the checkpoint of a survey that is not finished; --resume goes on with it"
+        )
+    return from_tensors(file)
+
+
+def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """What a file holds of a survey: its header, and its arrays by name."""
+    texts = [survey.examples.texts[number] for number in sorted(survey.examples.texts)]
+    header: Header = {
+        "format": FORMAT_VERSION,
+        "sampled": len(survey.examples.sampled),
+        "survey": {
+            "model": survey.model,
+            "settings": dict(survey.settings),
+            "corpus": list(survey.corpus),
+            "classes": dict(survey.own),
+            "skipped": dict(sorted(survey.skipped.items())),
+            "sink_labels": {str(number): label for number, label in sorted(survey.sink_labels.items())},
+            "version": survey.version,
+            "metrics": [metric.name for metric in survey.metrics],
+            "heads": [[head.layer, head.head, head.module] for head in survey.heads],
+        },
+        "examples": [
+            {
+                "id": number,
+                "source": text.source,
+                "row": text.row,
+                "window": text.window,
+                "text": text.tokens.text,
+                "labels": list(text.tokens.labels),
+            }
+            for number, text in sorted(survey.examples.texts.items())
+        ],
+    }
+    arrays = {name: np.atleast_1d(getattr(survey.tallies, name)) for name in COUNTS}
+    for name in SUMS:
+        sums = getattr(survey.tallies, name)
+        arrays |= {f"{name}.high": sums.high, f"{name}.low": sums.low}
+    arrays |= {f"examples.{name}": getattr(survey.examples, name) for name in (*TOP_ARRAYS, "sampled", "sample")}
+    for name in ARRAYS:
+        empty = np.zeros((0, 2) if name == "offsets" else 0, dtype=TOKEN_DTYPES.get(name, "int64"))
+        arrays[f"tokens.{name}"] = np.concatenate([empty, *(getattr(text.tokens, name) for text in texts)])
+    return header, arrays
+
+
+def from_tensors(file: "Tensors") -> Survey:
+    """The survey of a file, every value of it checked."""
+    if "survey" not in file.header.value:
+        raise AttnvizError(f"{file.what!r} is a recording and no survey; attnviz survey writes one")
+    version = file.header.count("format")
+    if version != FORMAT_VERSION:
+        raise AttnvizError(
+            f"{file.what!r} is of format {version} and this attnviz reads {FORMAT_VERSION}; a newer one may read it"
+        )
+    entry = file.header.entry("survey")
+    own = {name: entry.entry("classes").line(name) for name in entry.take("classes", dict)}
+    metrics, heads = surveyed_metrics(own), _heads(entry)
+    if entry.lines("metrics") != tuple(metric.name for metric in metrics):
+        raise AttnvizError(f"{file.what!r} has other metrics than this attnviz knows; survey anew with it")
+    return Survey(
+        heads=heads,
+        metrics=metrics,
+        tallies=_tallies(file, len(heads), metrics),
+        examples=_examples(file, len(heads), len(metrics)),
+        model=entry.line("model"),
+        settings=entry.take("settings", dict),
+        corpus=entry.lines("corpus"),
+        own=own,
+        skipped={reason: entry.entry("skipped").count(reason) for reason in entry.take("skipped", dict)},
+        sink_labels={int(number): entry.entry("sink_labels").line(number) for number in _numbers(entry)},
+        version=entry.line("version"),
+    )
+
+
+def _numbers(entry: "Entry") -> list[str]:
+    """The ids of the tokens that labels are given for."""
+    numbers = list(entry.take("sink_labels", dict))
+    if not all(number.lstrip("-").isdigit() for number in numbers):
+        raise entry.refusal("has 'sink_labels' of what are no ids")
+    return numbers
+
+
+def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
+    heads = []
+    for value in entry.take("heads", list):
+        if not (isinstance(value, list) and [type(each) for each in value] == [int, int, str]):
+            raise entry.refusal("has 'heads' that are none")
+        heads.append(SurveyedHead(*value))
+    return tuple(heads)
+
+
+def _tallies(file: "Tensors", heads: int, metrics: tuple[Any, ...]) -> Tallies:
+    by_metric, by_offset, by_position = (heads, len(metrics)), (heads, offset_bins()), (heads, position_bins())
+    shapes: dict[str, tuple[int, ...]] = {
+        "texts": (1,),
+        "tokens": (1,),
+        "count": by_metric,
+        "histogram": (*by_metric, HISTOGRAM_BINS),
+        "pairs": by_offset,
+        "rows": by_position,
+        "sinks": (heads,),
+        "sums": by_metric,
+        "squares": by_metric,
+        "weights": by_offset,
+        "scores": by_offset,
+        "entropies": by_position,
+    }
+    bits: dict[str, Any] = dict(zip(SUMS, (*unit_bits(metrics), WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS), strict=True))
+    counts = {name: file.array(name, "int64", shapes[name]) for name in COUNTS}
+    sums = {
+        name: ExactSums(
+            high=file.array(f"{name}.high", "int64", shapes[name]),
+            low=file.array(f"{name}.low", "int64", shapes[name]),
+            bits=bits[name],
+        )
+        for name in SUMS
+    }
+    values: dict[str, Any] = {**counts, **sums}
+    values |= {name: values[name].reshape(()) for name in ("texts", "tokens")}
+    return Tallies(**{each.name: values[each.name] for each in fields(Tallies)})
+
+
+def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
+    shape = heads, metrics, TOP
+    top = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
+    sampled = file.header.count("sampled")
+    return Examples(
+        **top,
+        sampled=file.array("examples.sampled", "int64", (sampled,)),
+        sample=file.array("examples.sample", "float32", (sampled, heads, metrics)),
+        texts=_texts(file),
+    )
+
+
+def _texts(file: "Tensors") -> dict[int, ExampleText]:
+    """The texts of the examples, whose tokens stand one after another in the arrays."""
+    entries = file.header.entries("examples")
+    labels = [entry.lines("labels") for entry in entries]
+    count = sum(map(len, labels))
+    arrays = {
+        name: file.array(
+            f"tokens.{name}", TOKEN_DTYPES.get(name, "int64"), (count, 2) if name == "offsets" else (count,)
+        )
+        for name in ARRAYS
+    }
+    texts, start = {}, 0
+    for entry, named in zip(entries, labels, strict=True):
+        span = slice(start, start := start + len(named))
+        text, parts = entry.take("text", str), {name: array[span] for name, array in arrays.items()}
+        starts, stops = parts["offsets"].T
+        if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
+            raise entry.refusal("has offsets outside its text")
+        texts[entry.count("id", 2**62)] = ExampleText(
+            source=entry.take("source", str),
+            row=entry.count("row", 2**62),
+            window=entry.count("window", 2**62),
+            tokens=Tokens(text=text, labels=named, **parts),
+        )
+    return texts

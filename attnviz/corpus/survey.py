@@ -1,0 +1,128 @@
+"""Survey: what every head of a model does over a corpus."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.bins import quantile
+from attnviz.corpus.examples import Examples
+from attnviz.corpus.tallies import VARIOUS_SINKS, Tallies
+from attnviz.metrics.metrics import Metric
+
+NORMAL_95 = 1.959963984540054  # standard errors to either side of a mean that hold 95 % of a normal distribution
+DECILES = tuple(range(11))  # tenths
+
+
+@dataclass(frozen=True)
+class SurveyedHead:
+    """A head of the model.
+
+    Attributes:
+        layer: its layer's number.
+        head: its number in the layer.
+        module: the path of its module.
+    """
+
+    layer: int
+    head: int
+    module: str
+
+    @property
+    def name(self) -> str:
+        """As it is written everywhere: ``layer.head``."""
+        return f"{self.layer}.{self.head}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Survey:
+    """What every head of a model does over a corpus: sums that merge exactly, and examples.
+
+    A number of a head is the mean over texts of the number that `attnviz heads` gives for each text alone.
+
+    Attributes:
+        heads: in the order of all arrays.
+        metrics: the same.
+        tallies: counts and sums.
+        examples: texts that show it.
+        model: what was surveyed: a name or a path.
+        settings: what it was given, as JSON values.
+        corpus: the names of the files.
+        own: the expression of each of the user's own classes of tokens.
+        skipped: how many texts were left out, by the reason.
+        sink_labels: the labels of the tokens that receive most, by their numbers.
+        version: the version of attnviz that made it.
+    """
+
+    heads: tuple[SurveyedHead, ...]
+    metrics: tuple[Metric, ...]
+    tallies: Tallies
+    examples: Examples
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    corpus: tuple[str, ...] = ()
+    own: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    sink_labels: Mapping[int, str] = field(default_factory=dict)
+    version: str = ""
+
+    @property
+    def texts(self) -> int:
+        """How many texts it is over."""
+        return int(self.tallies.texts)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens they have."""
+        return int(self.tallies.tokens)
+
+    def __add__(self, other: "Survey") -> "Survey":
+        """The survey of the texts of both, the same whatever the order.
+
+        Raises:
+            AttnvizError: if they are of different heads.
+        """
+        if self.heads != other.heads or self.metrics != other.metrics:
+            raise AttnvizError("two parts of a survey have different layers or heads; parts of one model work")
+        tallies = self.tallies + other.tallies
+        used = {int(number) for number in tallies.sinks if number > VARIOUS_SINKS}
+        labels = [
+            (number, label) for each in (self, other) for number, label in each.sink_labels.items() if number in used
+        ]
+        return replace(self, tallies=tallies, examples=self.examples + other.examples, sink_labels=dict(labels))
+
+    @cached_property
+    def means(self) -> Float64Array:
+        """The mean over texts, ``(heads, metrics)``; NaN where no text has the number."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.tallies.sums.total / self.tallies.count)
+
+    @cached_property
+    def spreads(self) -> Float64Array:
+        """The standard deviation over texts, ``(heads, metrics)``; NaN for fewer than two."""
+        count = self.tallies.count
+        with np.errstate(invalid="ignore", divide="ignore"):
+            variance = (self.tallies.squares.total - count * self.means**2) / (count - 1)
+            return np.where(count > 1, np.sqrt(np.maximum(variance, 0)), np.nan)
+
+    @cached_property
+    def margins(self) -> Float64Array:
+        """How far the 95 % confidence interval of the mean reaches to either side, ``(heads, metrics)``."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(NORMAL_95 * self.spreads / np.sqrt(self.tallies.count))
+
+    def deciles(self, head: int, metric: int) -> tuple[float, ...]:
+        """The smallest number, those below which one tenth, two tenths, ... of the texts are, and the largest."""
+        counts = self.tallies.histogram[head, metric]
+        return tuple(quantile(counts, self.metrics[metric].unit, tenth / 10) for tenth in DECILES)
+
+
+def merged(one: Survey | None, other: Survey | None) -> Survey | None:
+    """The survey of both parts, of which either may be none."""
+    if one is None or other is None:
+        return one if other is None else other
+    return one + other

@@ -1,0 +1,131 @@
+"""A batch of texts to what it adds to a survey: the model runs once, and every call is measured as it is made."""
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnviz.base.arrays import IntArray
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.listening import Listening
+from attnviz.capture.options import CaptureOptions
+from attnviz.capture.sites import CallSite
+from attnviz.corpus.batches import Batch, SurveyOptions
+from attnviz.corpus.examples import Examples
+from attnviz.corpus.measure import CallNumbers, measure_call, measured_names
+from attnviz.corpus.survey import Survey, SurveyedHead
+from attnviz.corpus.tallies import Tallies, TextNumbers
+from attnviz.corpus.text_batch import TextBatch
+from attnviz.corpus.text_models import TextModel
+from attnviz.text.selection import Selection, refuse_missing
+from attnviz.version import __version__
+
+
+class Measured(NamedTuple):
+    """What a batch gives: the heads, their numbers text by text, and the labels of tokens that receive most."""
+
+    heads: tuple[SurveyedHead, ...]
+    numbers: TextNumbers
+    sink_labels: dict[int, str]
+
+
+def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Measured:
+    """What every chosen head does in the texts of a batch.
+
+    Raises:
+        AttnvizError: if the model has no such layer or head, or attends over something else than these texts.
+    """
+    texts = TextBatch([window.tokens for window in batch.windows], batch.masks, model.device)
+    calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
+
+    def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+        if site.kind == "cross":
+            return
+        count, _, queries, keys = call.shape
+        if (count, queries, keys) != (len(texts.texts), texts.width, texts.width):
+            raise AttnvizError(
+                f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
+                "a survey takes models that attend over whole texts"
+            )
+        calls.append((site, heads, measure_call(call, [head - first for head in heads], texts)))
+
+    listening = Listening(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
+    with listening, torch.inference_mode():
+        model.run(texts.texts)
+    listening.own.finish()
+    if not calls:
+        listening.recording()  # says why there is none
+    _refuse_absent(listening, options.selection)
+    calls.sort(key=lambda call: (call[0].layer, call[1]))
+    heads = tuple(SurveyedHead(site.layer, head, site.module) for site, chosen, _ in calls for head in chosen)
+    numbers = _joined([(len(chosen), found) for _, chosen, found in calls], texts, options)
+    wanted = set(np.unique(numbers.sinks).tolist())
+    labels = {number_of(label): label for tokens in texts.texts for label in tokens.labels}
+    return Measured(heads, numbers, {number: label for number, label in labels.items() if number in wanted})
+
+
+def _refuse_absent(listening: Listening, selection: Selection) -> None:
+    """Raises AttnvizError for a chosen head that a layer does not have."""
+    counts: dict[int, int] = {}
+    for site, count in listening.own.head_counts.items():
+        counts[site.layer] = max(counts.get(site.layer, 0), count)
+    refuse_missing(selection.chosen_layers, tuple(counts), "layer")
+    for layer in selection.chosen_layers or counts:
+        refuse_missing(selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
+
+
+def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, options: SurveyOptions) -> TextNumbers:
+    """The numbers of all calls, metrics in the order of a survey."""
+    names = measured_names(tuple(options.own))
+    order = [names.index(metric.name) for metric in options.metrics]
+    labels = np.zeros((len(texts.texts), texts.width), dtype=np.int64)
+    for row, tokens in zip(labels, texts.texts, strict=True):
+        row[: len(tokens)] = [number_of(label) for label in tokens.labels]
+
+    def along_heads(arrays: list[Tensor]) -> Any:
+        return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
+
+    def once(arrays: list[Tensor]) -> IntArray:
+        """Counts of each call, the same for its heads, over all texts."""
+        counts = [array.cpu().numpy().astype(np.int64).sum(axis=0) for array in arrays]
+        return np.concatenate([np.tile(each, (heads, 1)) for each, (heads, _) in zip(counts, calls, strict=True)])
+
+    found = [numbers for _, numbers in calls]
+    sinks = along_heads([each.sinks for each in found])
+    return TextNumbers(
+        values=along_heads([each.values for each in found])[..., order].astype(np.float64),
+        places=along_heads([each.places for each in found])[..., order],
+        sinks=np.take_along_axis(labels, sinks, axis=1),
+        weights=along_heads([each.weights for each in found]),
+        scores=along_heads([each.scores for each in found]),
+        pairs=once([each.pairs for each in found]),
+        entropies=along_heads([each.entropies for each in found]),
+        rows=once([each.rows for each in found]),
+    )
+
+
+def number_of(label: str) -> int:
+    """A number for a label, the same in every run."""
+    return zlib.crc32(label.encode(errors="surrogatepass"))
+
+
+def survey_of_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Survey:
+    """The survey of a batch alone."""
+    measured = measure_batch(model, batch, options)
+    ids = np.array([window.id for window in batch.windows], dtype=np.int64)
+    tokens = sum(len(window.tokens) for window in batch.windows)
+    return Survey(
+        heads=measured.heads,
+        metrics=options.metrics,
+        tallies=Tallies.of(measured.numbers, options.metrics, tokens),
+        examples=Examples.of(measured.numbers, ids, lambda place: batch.windows[place].example),
+        model=model.name,
+        settings=options.settings,
+        corpus=options.corpus,
+        own=options.own,
+        sink_labels=measured.sink_labels,
+        version=__version__,
+    )

@@ -1,0 +1,156 @@
+"""TextBatch: the tokens of texts that run together, as tensors, and which of their cells count for what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnviz.base.arrays import BoolArray
+from attnviz.corpus.bins import offset_bin, position_bin
+from attnviz.corpus.token_classes import CLASSES, class_masks
+from attnviz.metrics.query_grid import NEAR, sentences_of
+from attnviz.text.tokens import Tokens
+
+BY_KEY = ("first", "special", *(metric.name for metric in CLASSES))  # and the user's own classes after them
+BY_CELL = ("self", "previous", "next", "duplicate", "induction", "locality", "block", "same-token", "same-word")
+MAX_HELD_CELLS = 2**21  # cells for which what counts is held for the next layer
+
+
+@dataclass(frozen=True, eq=False)
+class TextBatch:
+    """Texts that run together, each padded at its end.
+
+    Attributes:
+        texts: their tokens.
+        own: of each text which tokens are of the user's own classes, ``(classes, tokens)``.
+        device: where the model is.
+    """
+
+    texts: Sequence[Tokens]
+    own: Sequence[BoolArray]
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_held", {})
+
+    @property
+    def width(self) -> int:
+        """The tokens of the longest text."""
+        return max(map(len, self.texts))
+
+    @cached_property
+    def real(self) -> Tensor:
+        """Which tokens are not padding, ``(texts, tokens)``."""
+        return self._padded([np.ones(len(tokens), dtype=bool) for tokens in self.texts], False)
+
+    @cached_property
+    def is_padded(self) -> bool:
+        """Whether the texts differ in length."""
+        return len({len(tokens) for tokens in self.texts}) > 1
+
+    @cached_property
+    def ids(self) -> Tensor:
+        """The number of each token, ``(texts, tokens)``; negative where it has none."""
+        return self._padded([tokens.ids for tokens in self.texts], -1)
+
+    @cached_property
+    def words(self) -> Tensor:
+        """The word of each token, ``(texts, tokens)``; -1 for none."""
+        return self._padded([tokens.words for tokens in self.texts], -1)
+
+    @cached_property
+    def sentences(self) -> Tensor:
+        """The sentence of each token, ``(texts, tokens)``; -1 for none, and in a text of one sentence."""
+        numbers = [sentences_of(tokens) for tokens in self.texts]
+        return self._padded([each if each.max(initial=0) > 0 else np.full_like(each, -1) for each in numbers], -1)
+
+    @cached_property
+    def key_classes(self) -> Tensor:
+        """Which keys are of each class of `BY_KEY` and of the user's own, 1 or 0, ``(texts, keys, classes)``."""
+        classes = [np.stack([_first(tokens), tokens.special, *class_masks(tokens).values()]) for tokens in self.texts]
+        masks = [np.concatenate([each, own]).T for each, own in zip(classes, self.own, strict=True)]
+        return self._padded(masks, 0).float()
+
+    def counted(self, texts: slice, rows: slice) -> Tensor:
+        """Which cells count for each of `BY_CELL`, 1 or 0, ``(texts, queries, these, keys)``."""
+        held: dict[tuple[int, int], Tensor] = vars(self)["_held"]
+        found = held.get((texts.start, rows.start))
+        if found is None:
+            found = self._counted(texts, rows)
+            if len(self.texts) * self.width**2 <= MAX_HELD_CELLS:
+                held[texts.start, rows.start] = found
+        return found
+
+    def _counted(self, texts: slice, rows: slice) -> Tensor:
+        places = torch.arange(self.width, device=self.device)
+        offsets = (places - places[rows, None])[None]
+        ids, words, sentences = self.ids[texts], self.words[texts], self.sentences[texts]
+        same = (ids[:, rows, None] == ids[:, None]) & (ids >= 0)[:, None]
+        copies = same & (offsets < 0)
+        after = torch.zeros_like(copies)
+        after[..., 1:] = copies[..., :-1]
+        word = (words[:, rows, None] == words[:, None]) & (words >= 0)[:, None]
+        sentence = (sentences[:, rows, None] == sentences[:, None]) & (sentences >= 0)[:, None]
+        elsewhere = offsets != 0
+        cells = (
+            offsets == 0,
+            offsets == -1,
+            offsets == 1,
+            copies,
+            after & elsewhere,
+            offsets.abs() <= NEAR,
+            sentence,
+            same & elsewhere,
+            word & elsewhere,
+        )
+        out = torch.empty(*same.shape[:2], len(cells), same.shape[2], device=self.device)
+        for place, each in enumerate(cells):
+            out[:, :, place] = each
+        return out
+
+    def distances(self, rows: slice) -> Tensor:
+        """The distance of each key from these queries and its square, ``(queries, keys, 2)``.
+
+        In float64: of a variance float32 leaves little where a head looks at one far token.
+        """
+        places = torch.arange(self.width, device=self.device)
+        distances = (places - places[rows, None]).abs().to(wide_of(self.device))
+        return torch.stack([distances, distances**2], dim=-1)
+
+    @cached_property
+    def offset_bins(self) -> Tensor:
+        """Which bin each offset ``key - query`` from ``1 - width`` to ``width - 1`` is in, ``(offsets, bins)``.
+
+        1 or 0; the bins are those of such offsets alone, the first is that of ``1 - width``.
+        """
+        return self._one_hot(offset_bin(np.arange(1 - self.width, self.width)))
+
+    @cached_property
+    def position_bins(self) -> Tensor:
+        """Which bin each position is in, 1 or 0, ``(positions, bins)``."""
+        return self._one_hot(position_bin(np.arange(self.width)))
+
+    def _one_hot(self, places: NDArray[Any]) -> Tensor:
+        return torch.nn.functional.one_hot(torch.from_numpy(places - places[0])).float().to(self.device)
+
+    def _padded(self, arrays: Sequence[NDArray[Any]], filling: int | bool) -> Tensor:
+        """The arrays of all texts in one, filled up at their ends."""
+        out = np.full((len(arrays), self.width, *arrays[0].shape[1:]), filling, dtype=arrays[0].dtype)
+        for row, array in zip(out, arrays, strict=True):
+            row[: len(array)] = array
+        return torch.from_numpy(out).to(self.device)
+
+
+def wide_of(device: torch.device) -> torch.dtype:
+    """The widest number type of a device."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _first(tokens: Tokens) -> BoolArray:
+    """The first token alone."""
+    return np.asarray(np.arange(len(tokens)) == 0)

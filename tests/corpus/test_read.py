@@ -1,0 +1,73 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.read import CorpusReader
+
+
+def texts(*paths: object, column: str | None = None) -> list[tuple[int, str]]:
+    return [(text.row, text.text) for text in CorpusReader([str(path) for path in paths], column)]
+
+
+def test_lines_json_lines_and_tables_give_their_texts_with_their_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": "three"}) + "\n" + json.dumps("four") + "\n{broken\n")
+    (tmp_path / "c.csv").write_text('id,text\n1,"five, and\nmore"\n2,six\n3\n')
+    (tmp_path / "d.tsv").write_text("id\tsaid\n1\tseven\n")
+    assert texts(tmp_path / "a.txt") == [(1, "one"), (3, "two")]
+    assert texts(tmp_path / "b.jsonl") == [(1, "three"), (2, "four")]
+    assert texts(tmp_path / "c.csv") == [(1, "five, and\nmore"), (2, "six")]
+    assert texts(tmp_path / "d.tsv", column="said") == [(1, "seven")]
+
+
+def test_parquet_is_read_in_parts(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({"id": [1, 2, 3], "said": ["one", None, "three"]}), tmp_path / "a.parquet")
+    assert texts(tmp_path / "a.parquet", column="said") == [(1, "one"), (3, "three")]
+    with pytest.raises(AttnvizError, match=r"has no column 'text'; column='id' works \(id or said\)"):
+        texts(tmp_path / "a.parquet")
+
+
+def test_folders_and_patterns_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "deep/c.txt", "left.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert texts(tmp_path) == [(1, "a.txt"), (1, "b.txt"), (1, "deep/c.txt")]
+    assert texts(tmp_path / "[ab].txt") == [(1, "a.txt"), (1, "b.txt")]
+
+
+def test_rows_without_a_text_are_counted_by_their_reason(tmp_path: Path) -> None:
+    rows = (b'{"text": "one"}', b'{"other": 1}', b'{"text": 5}', b'{"text": " "}', b"\xff", b'"\\ud800"', b"{")
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(rows))
+    reader = CorpusReader([str(tmp_path / "a.jsonl")])
+    assert [text.text for text in reader] == ["one"]
+    assert dict(reader.skipped) == {"without a text in 'text'": 2, "empty": 1, "not UTF-8": 2, "not JSON": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "said"),
+    [
+        ("a.csv", "id,review\n1,x\n", None, r"has no column 'text'; column='id' works \(id or review\)"),
+        ("a.csv", "id,review\n1,x\n", "reviews", "did you mean review"),
+        ("a.jsonl", '{"body": "x"}\n', None, "has no column 'text'; column='body' works"),
+        ("a.txt", "x", "text", "which has lines; leave it out"),
+        ("a.doc", "x", None, "is of no kind that is read; .txt, .jsonl"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, content: str, column: str | None, said: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(AttnvizError, match=said):
+        texts(tmp_path / name, column=column)
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match="there is no file"):
+        texts(tmp_path / "none.txt")
+    with pytest.raises(AttnvizError, match="no file matches"):
+        texts(tmp_path / "*.txt")
+    with pytest.raises(AttnvizError, match="no texts in the folder"):
+        texts(tmp_path)

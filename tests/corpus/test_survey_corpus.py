@@ -1,0 +1,112 @@
+import io
+from pathlib import Path
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus import batches
+from attnviz.corpus.batches import SurveyOptions
+from attnviz.corpus.read import CorpusReader
+from attnviz.corpus.saved import write_survey
+from attnviz.corpus.survey import Survey
+from attnviz.corpus.survey_corpus import SurveyRun
+from tests.corpus.examples import MODELS, TEXTS, RandomTexts
+
+OPTIONS = SurveyOptions(corpus=("texts.txt",), settings={"model": "random"})
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Forty texts in five chunks of several batches."""
+    monkeypatch.setattr(batches, "CHUNK_TEXTS", 8)
+    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 24)
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS * 8))
+    return path
+
+
+@pytest.fixture
+def model() -> RandomTexts:
+    return RandomTexts(MODELS["gpt2"])
+
+
+def bytes_of(survey: Survey | None) -> bytes:
+    assert survey is not None
+    with io.BytesIO() as file:
+        write_survey(survey, file)
+        return file.getvalue()
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+class Mortal(RandomTexts):
+    """A model that ends after so many batches."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(MODELS["gpt2"])
+        self.left = left
+
+    def run(self, batch: object) -> None:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+        super().run(batch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batches_done", [0, 1, 7, 13])
+def test_a_survey_that_was_killed_goes_on_to_the_same_bytes(
+    corpus: Path, model: RandomTexts, tmp_path: Path, batches_done: int
+) -> None:
+    whole = SurveyRun(model, OPTIONS).run(CorpusReader([str(corpus)]))
+    checkpoint = tmp_path / "s.checkpoint"
+    with pytest.raises(Killed):
+        SurveyRun(Mortal(batches_done), OPTIONS, checkpoint=checkpoint, seconds=0).run(CorpusReader([str(corpus)]))
+    assert checkpoint.exists() == (batches_done > 0)
+    left = Mortal(10**6)
+    resumed = SurveyRun(left, OPTIONS, checkpoint=checkpoint, seconds=0).run(CorpusReader([str(corpus)]), resume=True)
+    assert bytes_of(resumed) == bytes_of(whole)
+    again = SurveyRun(Mortal(0), OPTIONS, checkpoint=checkpoint).run(CorpusReader([str(corpus)]), resume=True)
+    assert bytes_of(again) == bytes_of(whole)
+
+
+def test_resume_refuses_another_corpus_model_or_setting(corpus: Path, model: RandomTexts, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "s.checkpoint"
+    with pytest.raises(Killed):
+        SurveyRun(Mortal(12), OPTIONS, checkpoint=checkpoint, seconds=0).run(CorpusReader([str(corpus)]))
+
+    def resume(options: SurveyOptions = OPTIONS, model: RandomTexts = model) -> None:
+        SurveyRun(model, options, checkpoint=checkpoint).run(CorpusReader([str(corpus)]), resume=True)
+
+    with pytest.raises(AttnvizError, match=r"made with model random, and this run has other"):
+        resume(SurveyOptions(corpus=OPTIONS.corpus, settings={"model": "other"}))
+    with pytest.raises(AttnvizError, match="other weights of the model"):
+        resume(model=RandomTexts(MODELS["mistral"]))
+    corpus.write_text("\n".join(TEXTS[::-1] * 8))
+    with pytest.raises(AttnvizError, match="the texts are not those"):
+        resume()
+    corpus.write_text(TEXTS[0])
+    with pytest.raises(AttnvizError, match="the texts are not those"):
+        resume()
+
+
+def test_a_limit_of_tokens_ends_the_survey_at_a_text(corpus: Path, model: RandomTexts) -> None:
+    options = SurveyOptions(corpus=("texts.txt",), tokens=100)
+    survey = SurveyRun(model, options).run(CorpusReader([str(corpus)]))
+    assert survey is not None
+    lengths = [len(model.read([text])[0][0]) for text in TEXTS * 8]
+    taken = next(count for count in range(len(lengths)) if sum(lengths[:count]) >= 100)
+    assert (survey.texts, survey.tokens) == (taken, sum(lengths[:taken]))
+
+
+def test_bad_rows_are_counted_and_nothing_at_all_is_refused(tmp_path: Path, model: RandomTexts) -> None:
+    path = tmp_path / "mixed.txt"
+    path.write_bytes(b"one two\n\n\xff\xfe broken\nthree four. Five\n")
+    survey = SurveyRun(model, OPTIONS).run(CorpusReader([str(path)]))
+    assert survey is not None
+    assert survey.texts == 2
+    assert dict(survey.skipped) == {"empty": 1, "not UTF-8": 1}
+    path.write_bytes(b"\n\n")
+    with pytest.raises(AttnvizError, match=r"no text to survey in texts\.txt \(2 empty"):
+        SurveyRun(model, OPTIONS).run(CorpusReader([str(path)]))
