@@ -43,14 +43,14 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
         '<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(style=f"sha256-{digest}")}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{html.escape(report.title)}</title><style>{style}</style></head><body>",
+        f"<title>{html.escape(report.title)}</title><style>{style}</style></head><body><main>",
         f"<h1>{html.escape(report.title)}</h1><p>{html.escape(report.caption)}</p>",
         *(f'<p class="dim">{html.escape(remark)}</p>' for remark in report.remarks),
         '<div class="atlas">',
         *(_figure(panel, rows) for panel in report.panels),
         "</div>",
         _all_heads(report.table),
-        "</body></html>\n",
+        "</main></body></html>\n",
     )
     file.write("\n".join(lines).encode())
 
@@ -83,7 +83,7 @@ def _figure(panel: Panel, rows: dict[tuple[int, int], HeadRow]) -> str:
         body.append(f"<tr><th>{html.escape(layer)}</th>{''.join(cells)}</tr>")
     return (
         f"<figure><h2>{html.escape(panel.title)}</h2><figcaption>{html.escape(said)}</figcaption>"
-        f'<div class="wide"><table><tr><th>layer\\head</th>{header}</tr>{"".join(body)}</table></div></figure>'
+        f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(panel.title)}"><table><tr><th>layer\\head</th>{header}</tr>{"".join(body)}</table></div></figure>'
     )
 
 
@@ -106,4 +106,4 @@ def _all_heads(table: HeadTable) -> str:
         name = row.name if row.kind == "self" else f"{row.name} {row.kind}"
         cells = (name, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
         body.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    return f'<div class="wide"><table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'
+    return f'<div class="wide" tabindex="0" role="region" aria-label="All heads"><table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'

@@ -103,3 +103,19 @@ RULES: dict[str, dict[str, Any]] = {
     "slopes": {"bias": alibi_bias(np.array([0.01, 0.02, 0.03], dtype=np.float32), QUERIES, KEYS)},
     "a bias for each key": {"bias": Bias(by_key=np.random.default_rng(0).normal(size=(3, KEYS)).astype(np.float32))},
 }
+
+
+SENTENCE = "the cat sat because it was tired and the dog ran on".split()
+PREVIOUS = (1, 2)  # layer and head of the only previous-token head of `sentence`
+
+
+def sentence(layers: int = 3, heads: int = 4) -> Recording:
+    """A sentence with a word `it`, and heads of noise but for one that attends to the previous token."""
+    tokens = replace(labelled(tuple(SENTENCE)), text=" ".join(SENTENCE))
+    maps = [random_maps(tokens, layer=layer, heads=heads, peak=0.8, seed=layer) for layer in range(layers)]
+    layer, head = PREVIOUS
+    scores = maps[layer].scores.copy()
+    scores[head] += 9 * np.eye(len(SENTENCE), k=-1, dtype=np.float32)
+    visible = maps[layer].visible
+    maps[layer] = replace(maps[layer], scores=scores, weights=softmax(scores, visible, None)[0].astype(np.float32))
+    return Recording(maps=tuple(maps), model="a test")

@@ -50,7 +50,7 @@ export class LensPicture extends MatrixPicture {
   drawCells(surface, area) {
     const [top, bottom] = this.span("query", area);
     const [left, right] = this.span("key", area);
-    const width = Math.max(1, Math.min(right - left, Math.ceil((right - left) * this.wide)));
+    const width = Math.max(1, Math.min(right - left, Math.floor((right - left) * this.wide)));
     const values = new Float32Array((bottom - top) * width);
     for (let row = top; row < bottom; row++) {
       const line = this.lens.lineOf(row);

@@ -16,7 +16,8 @@ import { thumbnailValues } from "./thumbnails.js";
 const MAX_THUMB = 200; // pixels a side
 const MAX_ACROSS = 20; // thumbnails of a single layer, which goes on below
 const MIN_NAMED_THUMB = 64; // pixels of a thumbnail that has room for what its head does
-const MIN_SPREAD = 6; // thumbnails across, from which on they take the whole width
+const MIN_SPREAD = 6; // thumbnails across, from which on columns are wider than they, for names
+const MIN_NAMED_COLUMN = 92; // pixels
 const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
 
 /** Heads by what sets them apart: cross-attention, and the text of a batch. @param {number[]} numbers */
@@ -220,15 +221,16 @@ function sizeGrid(grid) {
   const room = one("overview").clientWidth - widthOfNames(grid) - 8;
   const gap = compact ? 2 : Math.max(2, Math.min(14, Math.round(room / most / 12)));
   const inWidth = Math.floor((room - gap * most) / most);
+  const column = Math.min(inWidth, Math.max(MIN_NAMED_COLUMN, MAX_THUMB));
   const top = Math.min(320, one("overview").getBoundingClientRect().top + window.scrollY);
-  const inHeight = Math.floor((window.innerHeight - top - 24) / Number(grid.dataset.rows)) - gap - 18;
+  const inHeight = Math.floor((window.innerHeight - top - 76) / Number(grid.dataset.rows)) - gap - 18;
   const fitting = Math.min(MAX_THUMB, inWidth, compact ? inWidth : Math.max(inHeight, Math.min(inWidth, MIN_NAMED_THUMB + 8)));
   const least = compact ? 5 : window.innerWidth < 760 ? MIN_TOUCHED_THUMB : 16;
   const side = Math.max(least, fitting);
   grid.classList.toggle("tiny", side < MIN_NAMED_THUMB || compact);
   grid.style.setProperty("--thumb", `${wholeBlocks(grid, side, least)}px`);
   grid.style.setProperty("--gap", `${gap}px`);
-  grid.style.setProperty("--column", compact || most < MIN_SPREAD ? "max-content" : "1fr");
+  grid.style.setProperty("--column", compact || most < MIN_SPREAD ? "max-content" : `${Math.min(column, Math.max(MIN_NAMED_COLUMN, Math.round(1.25 * side)))}px`);
 }
 
 /** The side with which every cell has as many pixels, where cells have a pixel each. @param {HTMLElement} grid @param {number} side @param {number} least */

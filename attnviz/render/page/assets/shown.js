@@ -8,6 +8,8 @@ import { ABSENT, changeOf, visibleWeight } from "./values.js";
 
 /** @import { Axis, Shown, Side } from "./types.js" */
 
+const MAX_KEPT_LINES = 6;
+
 /** One head. @implements {Shown} */
 export class ShownHead {
   /** @param {number} number @param {Side[]} sides */
@@ -24,6 +26,8 @@ export class ShownHead {
     this.columns = this.keys.labels.length;
     this.same = page.heads[number].same;
     this.scale = scaleOf(number);
+    /** @type {Map<string, Float32Array>} */
+    this.lines = new Map();
     const counts = seenBy(number, sideNumber());
     this.seen = (/** @type {number} */ row) => counts[row];
   }
@@ -41,8 +45,18 @@ export class ShownHead {
     return hidden ? ABSENT : this.changeAt(row, column);
   }
 
-  /** @param {Axis} axis @param {number} place */
+  /** The last few are kept: text, lists and arcs ask for the same. @param {Axis} axis @param {number} place */
   line(axis, place) {
+    const name = `${axis} ${place}`;
+    const line = this.lines.get(name) ?? this.newLine(axis, place);
+    this.lines.delete(name);
+    this.lines.set(name, line);
+    if (this.lines.size > MAX_KEPT_LINES) this.lines.delete(this.lines.keys().next().value ?? "");
+    return line;
+  }
+
+  /** @param {Axis} axis @param {number} place */
+  newLine(axis, place) {
     if (!this.changed) return this.side.line(axis, place);
     const [before, after] = this.sides.map((side) => side.line(axis, place));
     return changeOf(before, after);
