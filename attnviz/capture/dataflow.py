@@ -39,10 +39,13 @@ from attnviz.capture.lineage import NOTHING, Lineage, cut_axis, merged, piece_al
 from attnviz.capture.products import PRODUCTS, Contraction, contraction, elementwise_sum
 from attnviz.capture.sites import CallingModule
 
+QUERY_FROM_END = 3  # where queries stand when they are multiplied with keys by broadcasting
 MAX_OPEN = 8  # normalised tensors that may still turn out to be attention
 SOFTMAXES = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
+CUTTING = ("__getitem__", "narrow", "split", "chunk")
+NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
 JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
 OF_WEIGHTS = "weights that multiply other weights"  # as attention over landmarks does
 FILLED = (
@@ -157,6 +160,15 @@ class Candidate:
     def is_over_features(self) -> bool:
         """Whether it is known that features were normalised."""
         return is_all(self.axes[self.axis], FEATURES)
+
+    def is_in(self, labels: set[int]) -> bool:
+        """Whether a tensor of axes with these labels still has that of the keys."""
+        return not self.used and (not self.key_marks or bool(self.key_marks & labels))
+
+    def is_first_key(self, name: str, result: Tensor) -> bool:
+        """Whether a function cut the weights to those of one key, as where another was a sink."""
+        cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
+        return cut and not self.used
 
     def refusal(self, values: "Node | None") -> str | None:
         """Why it is no attention although something is summed by it; ``None`` where it is."""
@@ -383,8 +395,7 @@ class DataFlow:
         scores = node.scores
         if scores is not None:
             key_marks = labels_in(node.axes[axis : axis + 1])
-            alive = not key_marks or key_marks & (scores.left | scores.right)
-            scores = scores.by_keys(key_marks) if alive else None
+            scores = scores.by_keys(key_marks) if _is_of(scores, key_marks) else None
         hopeless = scores is None and is_all(node.axes[axis], FEATURES)
         candidate = Candidate(
             caller=caller,
@@ -456,7 +467,7 @@ class DataFlow:
         scores = (
             left.scores if left.scores is not None and left.scores.right and _is_alive(left.scores, found) else None
         )
-        weights = tuple(each for each in left.weights if each.key_marks & labels_in(found))
+        weights = tuple(each for each in left.weights if each.is_in(labels_in(found)))
         if scores is None and not weights:
             found = _shared_axes(found, own, left.fresh)
         lineage = merged((left.lineage, right.lineage))
@@ -507,6 +518,8 @@ class DataFlow:
             for letters, tensor in ((product.left_letters, product.left), (product.right_letters, product.right))
         )
         of_left, of_right = (any(not held.used for held in self.node(each).weights) for each in product[:2])
+        if left == right:
+            return _is_one_pair(product.left)
         return bool((left - right and not of_left) or (right - left and not of_right))
 
     def _follow(
@@ -520,14 +533,20 @@ class DataFlow:
         if name == "embedding":
             return self._embedded(nodes, inputs, result)
         axes = _axes_after(name, inputs, nodes, result, args, kwargs)
-        paired = any(each.paired for each in nodes) or _pairs(name, inputs, nodes)
+        paired = (name not in NORMS and any(each.paired for each in nodes)) or _pairs(name, inputs, nodes, result)
         scores = next((n.scores for n in nodes if n.scores is not None and _is_alive(n.scores, axes)), None)
+        weights = _weights_of(name, nodes, axes, result)
         constant, lineage = all(n.constant for n in nodes), _lineage_after(inputs, nodes, result)
-        node = Node(axes, lineage, constant, paired=paired, scores=scores, weights=_weights_of(nodes, axes))
+        node = Node(axes, lineage, constant, paired=paired, scores=scores, weights=weights)
         self._keep(result, node)
         if name in ("mul", "multiply", "mul_", "__mul__", "__rmul__") and len(inputs) == 2:
             one, other = inputs
-            if one.shape != other.shape and not any(n.constant for n in nodes) and one.dim() and other.dim():
+            if (
+                (one.shape != other.shape or _is_one_pair(one))
+                and not any(n.constant for n in nodes)
+                and one.dim()
+                and other.dim()
+            ):
                 node.multiplied = (one, other)
         return self._follow_steps(name, inputs, nodes, result, node, args, kwargs)
 
@@ -580,13 +599,13 @@ class DataFlow:
         return None
 
 
-def _weights_of(nodes: Sequence[Node], axes: Axes) -> tuple[Candidate, ...]:
+def _weights_of(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[Candidate, ...]:
     """What was normalised that is still in a result with these axes."""
     held = dict.fromkeys(each for node in nodes for each in node.weights if not each.used)
     if not held:
         return ()
     labels = labels_in(axes)
-    return tuple(each for each in held if not each.key_marks or each.key_marks & labels)
+    return tuple(each for each in held if each.is_in(labels) or each.is_first_key(name, result))
 
 
 def _completes(powers: Steps, divisor: Steps) -> bool:
@@ -599,6 +618,11 @@ def _constants_of(module: nn.Module) -> Iterator[Tensor | None]:
     """The module's own parameters and buffers."""
     yield from module._parameters.values()
     yield from module._buffers.values()
+
+
+def _is_one_pair(tensor: Tensor) -> bool:
+    """Whether it may hold the features of one query and one key, ``(..., 1, 1, features)``."""
+    return tensor.dim() > QUERY_FROM_END and tensor.shape[-QUERY_FROM_END:-1] == (1, 1)
 
 
 def _tensors(values: Iterable[Any]) -> list[Tensor]:
@@ -622,9 +646,17 @@ def _axis_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> int | No
 
 def _key_axis(node: Node) -> int | None:
     """The last axis, where a product with scores made it."""
-    if node.scores is None or not labels_in(node.axes[-1:]) & (node.scores.left | node.scores.right):
+    if node.scores is None:
         return None
-    return len(node.axes) - 1
+    left, right = node.scores.left, node.scores.right
+    is_of_scores = labels_in(node.axes[-1:]) & (left | right) if node.axes[-1] else not (left and right)
+    return len(node.axes) - 1 if is_of_scores else None
+
+
+def _is_of(scores: Scores, key_marks: set[int]) -> bool:
+    """Whether an axis with these marks is that of one operand; a single key has no mark, nor what was joined to it."""
+    unmarked = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
+    return unmarked or bool(key_marks & (scores.left | scores.right))
 
 
 def _is_alive(scores: Scores, axes: Axes) -> bool:
@@ -666,7 +698,7 @@ def _sums_over(candidate: Candidate, product: Contraction, weights: Node) -> boo
     if not marks:
         return size == candidate.shape[candidate.axis] == 1
     labels = labels_in(weights.axes[summed[0] : summed[0] + 1])
-    return labels == marks and size <= candidate.shape[candidate.axis]
+    return (labels == marks or (size == 1 and not labels)) and size <= candidate.shape[candidate.axis]
 
 
 def _sides(product: Contraction, left: Node, right: Node) -> tuple[tuple[Node, str], tuple[Node, str]]:
@@ -705,12 +737,19 @@ def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], names: str, shape: torc
     return tuple(axes)
 
 
-def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> bool:
-    """Whether a function combines two tensors of different tokens, each of which depends on the input."""
-    moving = [each for each, node in zip(inputs, nodes, strict=True) if not node.constant and each.is_floating_point()]
-    if len(moving) < 2 or not (name in JOINING or "add" in name or "sub" in name):
+def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> bool:
+    """Whether a function combines two tensors of different tokens, each of which depends on the input.
+
+    It adds one to each row of the other, or joins the features of tokens that were computed from unlike things.
+    """
+    moving = [(x, node) for x, node in zip(inputs, nodes, strict=True) if not node.constant and x.is_floating_point()]
+    if len(moving) < 2:
         return False
-    return name in JOINING or any(each.shape != moving[0].shape for each in moving[1:])
+    first, rows = moving[0], moving[0][0].shape[:-1]
+    if name in JOINING:
+        along_features = result.shape[:-1] == rows and result.shape != first[0].shape
+        return along_features and any(node.lineage != first[1].lineage for _, node in moving[1:])
+    return ("add" in name or "sub" in name) and any(each.shape != first[0].shape for each, _ in moving[1:])
 
 
 def _lineage_after(inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Lineage:

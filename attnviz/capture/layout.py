@@ -170,13 +170,13 @@ def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = 
         if at == keys:
             layout.append(((size_of(axis) if count is None else count, "keys"),))
         elif all(part.label in roles for part in axis):
-            layout.append(tuple(role for part in axis for role in _sized(roles[part.label], part.size)))
+            layout.append(tuple(role for part in axis for role in sized(roles[part.label], part.size)))
         else:
             return None
     return tuple(layout)
 
 
-def _sized(roles: Roles, size: int) -> Roles:
+def sized(roles: Roles, size: int) -> Roles:
     """The roles of a part; where it has another size than it had, of one role alone."""
     return roles if prod(each for each, _ in roles) == size else ((size, roles[0][1]),)
 

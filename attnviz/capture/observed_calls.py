@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.after_softmax import CHANGED, dropout_factor
-from attnviz.capture.axes import FEATURES, Axes, label_of
+from attnviz.capture.axes import FEATURES, Axes, Part, label_of
 from attnviz.capture.calls import Dropout, FactoredCall, Product, SoftmaxCall
 from attnviz.capture.dataflow import DataFlow, Node, Scores, Use
-from attnviz.capture.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries
+from attnviz.capture.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries, sized
 from attnviz.capture.overwriting import intact
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
@@ -147,12 +147,17 @@ def _factors(scores: Scores, roles: dict[int, Roles], shape: torch.Size) -> Prod
         return None
     by_letter: dict[str, Roles] = dict.fromkeys(product.summed, ((0, "features"),))
     for letter, axis in zip(product.letters, scores.axes, strict=True):
-        by_letter[letter] = tuple(role for part in axis for role in roles.get(part.label, ((part.size, "queries"),)))
+        by_letter[letter] = tuple(role for part in axis for role in _roles_of(part, roles))
     queries = _operand(product.left, product.left_letters, by_letter, "queries")
     keys = _operand(product.right, product.right_letters, by_letter, "keys")
     if queries is None or keys is None or not _agree(queries, keys, shape):
         return None
     return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
+
+
+def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
+    """The roles of a part of the scores; of keys it has fewer where others, such as a sink, were joined to them."""
+    return sized(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
 def _operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:

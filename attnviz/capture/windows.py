@@ -40,10 +40,13 @@ class Windows:
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:
     """The windows that queries and keys ``(..., tokens, features)`` stand in.
 
-    ``None`` where a text is one window, or where a token looks from several or a window holds tokens of several texts.
+    ``None`` where a text is one window, or each token is; where a token looks from several, or a window holds tokens of
+    several texts.
     """
     rows, columns = _by_window(queries.numbers), _by_window(keys.numbers)
     if rows is None or columns is None or len(rows) != len(columns) or (queries.texts, queries.tokens) != keys[1:]:
+        return None
+    if columns.shape[1] == 1:  # which are tokens that look at themselves alone
         return None
     texts, places = _split(columns, keys.tokens)
     row_texts, row_places = _split(rows, queries.tokens)
