@@ -349,11 +349,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what follows the program's name; ``None`` takes the process's own.
     """
+    words = sys.argv[1:] if arguments is None else [*arguments]
     try:
-        words = sys.argv[1:] if arguments is None else [*arguments]
         return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
-        remark(with_origin(error.worded(flag)))
+        remark(with_origin(error.worded(flag), words))
         return 1
     except typer.TyperException as error:
         remark(usage_line(error, typer.main.get_command(app)))

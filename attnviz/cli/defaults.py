@@ -1,7 +1,7 @@
 """A user's own defaults: from ATTNVIZ_ variables, attnviz.toml, pyproject.toml, and the user's configuration folder."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import NoneType
@@ -70,12 +70,20 @@ def can_be_set() -> dict[str, Declared]:
     return {name: each for name, each in declared.items() if name not in OF_ONE_TEXT}
 
 
-def with_origin(line: str) -> str:
-    """The message, with where the options that it names are set, if they are: ``(--size is set in attnviz.toml)``."""
+def with_origin(line: str, typed: Iterable[str]) -> str:
+    """The message, with where the options that it names and nobody typed are set: ``(--size is set in attnviz.toml)``.
+
+    Args:
+        line: the message.
+        typed: the words of the command line.
+    """
+    given = {word.partition("=")[0] for word in typed}
     named: list[str] = []
     with suppress(AttnvizError):  # which the message is of
         named = [
-            f"{flag(name)} is set in {each.source}" for name, each in read_defaults().items() if flag(name) in line
+            f"{flag(name)} is set in {each.source}"
+            for name, each in read_defaults().items()
+            if flag(name) in line and flag(name) not in given
         ]
     return f"{line} ({', '.join(named)})" if named else line
 

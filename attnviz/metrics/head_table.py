@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, cell_heads
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.head_filter import EXAMPLE, DescribedHead, parse_filter
+from attnviz.metrics.head_filter import DescribedHead, parse_filter
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
 from attnviz.metrics.patterns import MIXED, Pattern, find_patterns, name_pattern
 
@@ -166,7 +166,7 @@ def take_described(
     left = [item for item, head in zip(items, described, strict=True) if kept.keeps(head)]
     if not left:
         raise AttnvizError(
-            f"{option('filter')} {filter!r} leaves none of {len(items)} heads; wider, as {EXAMPLE!r}, works"
+            f"{option('filter')} {filter!r} leaves none of {len(items)} heads; leave it out to see their numbers"
         )
     return left
 

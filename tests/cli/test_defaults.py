@@ -107,6 +107,7 @@ def test_what_is_wrong_in_a_variable_names_the_variable(attnviz: Streams, monkey
 def test_a_message_says_where_an_option_was_set_that_was_not_typed(attnviz: Streams) -> None:
     Path("attnviz.toml").write_text('size = "1x1"\n')
     assert attnviz.refused("show", "a b", "-o", "x.svg").endswith("attnviz.toml)")
+    assert "attnviz.toml" not in attnviz.refused("show", "a b", "-o", "x.svg", "--size", "1x1")
 
 
 def test_no_default_can_name_what_is_written_or_read() -> None:

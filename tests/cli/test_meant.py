@@ -150,6 +150,60 @@ WRONG = {
     "show Life --style arcs": "-o arcs.svg works",
     "show Life --context Leben --causal": "leave it out",
 }
+# What is typed, the advice, and what somebody types who takes it.
+ADVISED = {
+    "record Life -o r.safetensors --queries 0:1": (
+        "--queries and --keys choose when it is shown",
+        "show run.safetensors --queries 0:1",
+    ),
+    "compare run.safetensors Life": ("--with TEXT compares", "compare run.safetensors --with 'Time is money'"),
+    "compare run.safetensors": ("a second recording after it", "compare run.safetensors run.safetensors"),
+    "compare run.safetensors --with-model trained": ("leave it out", "compare run.safetensors run.safetensors"),
+    "compare Life --causal --sort previous": ("--sort change", "compare Life --causal --sort change"),
+    "explain Life --json": ("attnviz show --json prints", "show Life --json"),
+    "explain Life --step composition": (
+        "--model trained --head 1.1 has them",
+        "explain Life --step composition --model trained --head 1.1",
+    ),
+    "show Life --json --format svg": ("one of them works", "show Life --format svg"),
+    "show Life -o -": ("-o - --format svg works", "show Life -o - --format svg"),
+    "record Life -o r.safetensors --half": ("--factored keeps", "record Life -o r.safetensors --half --factored"),
+    "show Life --factored --dropout 0.5": ("--dropout 0", "show Life --factored --dropout 0"),
+    "show Life --words --table scores": ("--table weights works", "show Life --words --table weights"),
+    "show --batch two.txt --reduce mean": ("record them one by one", "show --file notes.txt --reduce mean"),
+    "show --batch two.txt --model trained": ("leave --model out", "show --batch two.txt"),
+    "show 'a b' --reduce rollout --residual 1": ("below 1 works", "show 'a b' --reduce rollout --residual 0.9"),
+    "show 'a b' --reduce mean --table scores": ("--table weights works", "show 'a b' --reduce mean --table weights"),
+    "show 'a b' --num-layers 3 --layers 0,2 --reduce rollout": (
+        "0-2 works",
+        "show 'a b' --num-layers 3 --layers 0-2 --reduce rollout",
+    ),
+    "show 'a b' --context c --reduce rollout": ("--reduce mean or max", "show 'a b' --context c --reduce max"),
+    "heads 'a b c' --filter kind:x": ("kind:self or kind:cross works", "heads 'a b c' --filter kind:self"),
+    "heads 'a b c' --filter 'previous>0.9'": ("leave it out", "heads 'a b c'"),
+    "heads 'a b' --sort previous --top 0": ("1 or more works", "heads 'a b' --sort previous --top 1"),
+    "show Life --mark lines -o x.csv": ("or the terminal works", "show Life --mark lines"),
+    "show --sample long --style arcs -o x.svg": (
+        "--queries 0:40 --keys 0:40 works",
+        "show --sample long --style arcs -o x.svg --queries 0:40 --keys 0:40",
+    ),
+    "show Life --style arcs --table weights -o x.svg": (
+        "--style heatmap",
+        "show Life --style heatmap --table weights -o x.svg",
+    ),
+    "show 'a b' --query a --style arcs -o x.svg": ("one of them works", "show 'a b' --query a"),
+    "browse run.safetensors --query Life": ("use it with attnviz show", "show run.safetensors --query Life"),
+    "show Life --size 50x50 --dpi 2400 -o x.png": ("--dpi 244 works", "show Life --dpi 90 -o x.png"),
+    "show Life --max-size 1kB -o x.html": ("100kB or more works", "show Life --max-size 100kB -o x.html"),
+    "show Life --table scores --color-scale log -o x.svg": (
+        "linear, or --table weights, works",
+        "show Life --table scores --color-scale linear -o x.svg",
+    ),
+    "show Life --limits 0:1 --color-scale log": ("0.001:1 works", "show Life --limits 0.001:1 --color-scale log"),
+    "show Life --dtype float16 --scale 1e9": ("--dtype float32 works", "show Life --dtype float32 --scale 1e9"),
+    "show --file notes.txt --file two.txt": ("attnviz heads takes", "heads --file notes.txt --file two.txt"),
+    "show Life --chat": ("a Hugging Face model takes it", "show Life"),
+}
 PROGRAM = typer.main.get_command(app)
 # What is advised in these words needs more than is here.
 NOT_TYPED = ("NAME", "TEXT", "MODEL", "--model ./model")
@@ -160,6 +214,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text, a recording, a model's folder and others."""
     folder = tmp_path_factory.mktemp("place")
     (folder / "notes.txt").write_text("Life is short\n", encoding="utf-8")
+    (folder / "two.txt").write_text("Life is short\nTime is money\n", encoding="utf-8")
     (folder / "taken.png").write_bytes(b"precious")
     np.savez(folder / "x.npz", a=np.ones(3))
     for name in ("folder", "model"):
@@ -254,6 +309,18 @@ def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, place: Pa
         (place / "run.safetensors").write_bytes(recording)
     assert refused == [], "\n".join(map(str, refused))
     assert len(advised) > 40
+
+
+def test_what_a_refusal_advises_in_other_words_is_accepted_too(run: Run, place: Path) -> None:
+    here = set(place.rglob("*"))
+    for line, (says, remedy) in ADVISED.items():
+        code, said = run(line)
+        assert code == 1, line
+        assert says in said, (line, said)
+        assert said.count("\n") == 1, (line, said)
+        assert run(remedy) == (0, ""), remedy
+        for path in set(place.rglob("*")) - here:
+            path.unlink()
 
 
 def test_one_head_or_one_layer_may_be_named_by_either_number(run: Run) -> None:
