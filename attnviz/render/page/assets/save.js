@@ -23,21 +23,12 @@ const MAX_TITLE_LINES = 3;
 
 /** The lines of a file's title: what is open, and the page's title, none of them cut in a word. @param {number} width */
 function titleLines(width) {
-  const open = titleOfView() || lensTitle();
+  const open = titleOfView();
   const title = wrapped(page.title, 13, width, 400).slice(0, MAX_TITLE_LINES);
   return [
     ...(open ? wrapped(open, 17, width, 650).map((text) => ({ text, size: 17, weight: 650 })) : []),
     ...title.map((text) => ({ text, size: open ? 13 : 17, weight: open ? 400 : 650 })),
   ];
-}
-
-function lensTitle() {
-  return state.shown?.shades ? sentence(state.shown.shades(state.pin).said) : "";
-}
-
-/** @param {string} words */
-function sentence(words) {
-  return words.slice(0, 1).toUpperCase() + words.slice(1);
 }
 
 /** A text in lines of so many pixels. @param {string} text @param {number} size @param {number} width @param {number} weight */

@@ -1,0 +1,208 @@
+"""Every view at every size: the kept token is seen, the address keeps it, files and paper hold the whole picture."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.report.heatmaps import build_report
+from attnviz.report.look import Look
+from attnviz.report.notes import read_notes
+from attnviz.report.options import ReportOptions
+from attnviz.text.tokens import Tokens
+from tests.conftest import random_maps
+from tests.render.page.conftest import Opener
+from tests.render.page.examples import NUMBERS, large, long_maps, report_of, sentence
+
+pytestmark = pytest.mark.slow
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_kept_token_is_brought_into_view_in_every_view(show: Opener) -> None:
+    opened = show(report_of(large(512, heads=2)))
+    for view in ("matrix", "arcs", "text", "table"):
+        opened.page.evaluate(f"location.hash = 'head=0.0&view={view}&query=400'")
+        opened.until(f"state.current && state.view === '{view}' && state.pin?.query === 400")
+        if view == "arcs":
+            top, step = opened.evaluate("[state.current.stage.area.y, state.current.stage.picture.step]")
+            assert top < 400 * step + 30 < top + opened.evaluate("state.current.stage.height")
+        if view == "text":
+            assert opened.page.locator(".text-large .token.chosen").is_visible()
+        if view == "table":
+            assert opened.page.locator(".choose input").input_value() == "400"
+
+
+def test_texts_and_tables_draw_only_what_is_seen(show: Opener) -> None:
+    maps = long_maps(queries=6000, keys=6000)
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    for view in ("text", "table"):
+        opened.open_head(0, view)
+        assert opened.evaluate("document.querySelectorAll('.token').length") < 3_000
+        assert opened.evaluate("document.querySelectorAll('tbody tr').length") < 100
+    weights = maps.window((0,), slice(0, 1), slice(0, 6000)).weights[0, 0]
+    rows = opened.page.locator("tbody tr:not([aria-hidden]) >> nth=0").locator("td, th").all_inner_texts()
+    assert rows[0] == str(int(weights.argmax()))
+
+
+def test_address_keeps_what_is_shown_and_a_person_can_write_it(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.page.evaluate("location.hash = 'head=1.2'")
+    opened.until("state.head === 6 && state.current")
+    assert opened.page.title() == "Head 1.2 · previous token 1.00 · the cat sat because it was tired and the dog ran on"
+    opened.press("a")
+    opened.evaluate("pin({query: 4, key: 1})")
+    opened.page.click("#steps button:text-is('Log')")
+    opened.until("location.hash === '#head=1.2&query=it&key=cat&scale=log'")
+    opened.page.reload()
+    opened.until("state.current && state.pin && state.steps === 'log'")
+    assert opened.evaluate("[state.head, state.pin]") == [6, {"query": 4, "key": 1}]
+    opened.page.evaluate("location.hash = 'heads=0.1,1.2&together=mean'")
+    opened.until("state.together === 'mean' && state.shown?.values")
+    opened.page.evaluate("location.hash = 'filter=layer:2&sort=-entropy'")
+    opened.until("document.querySelectorAll('.thumb').length === 4")
+
+
+def test_enter_keeps_a_cell_after_its_head_was_opened_by_keyboard(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.page.focus(".thumb >> nth=0")
+    opened.press("ArrowRight", "Enter")
+    opened.until("state.head === 1 && state.current")
+    opened.press("ArrowDown", "ArrowDown", "ArrowRight", "Enter")
+    assert opened.evaluate("state.pin") == {"query": 1, "key": 1}
+
+
+def test_space_chooses_heads_and_equals_sign_shows_them_side_by_side(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.page.focus(".thumb >> nth=0")
+    opened.press("Space", "ArrowRight", "Space", "=")
+    opened.until("state.current?.stages?.length === 2")
+
+
+def test_cells_take_half_of_a_screen_with_every_label_and_the_numbers_are_seen_in_a_frame(show: Opener) -> None:
+    tokens = replace(Tokens.numbered(36), labels=tuple(f"word{place}" for place in range(36)))
+    maps = tuple(random_maps(tokens, layer=layer, heads=12, seed=layer) for layer in range(6))
+    report = report_of(Recording(maps=maps, model="a test"))
+    opened = show(report, viewport={"width": 1440, "height": 900})
+    opened.open_head(3)
+    cells = "state.current.stage.picture.wide * 36 * state.current.stage.picture.tall * 36"
+    assert opened.evaluate(cells) >= 0.5 * 1440 * 900
+    assert opened.evaluate("['query', 'key'].map((axis) => state.current.stage.picture.every(axis))") == [1, 1]
+    assert opened.evaluate("state.current.stage.element.getBoundingClientRect().bottom") <= 900
+    opened.page.set_viewport_size({"width": 900, "height": 720})
+    opened.evaluate("pin({query: 4, key: 5})")
+    opened.until("innerWidth === 900")
+    assert opened.page.locator(".inspector dd >> nth=0").bounding_box()["y"] < 700
+    assert opened.evaluate("state.current.stage.element.getBoundingClientRect().bottom") <= 720
+
+
+def test_phone_says_the_numbers_of_a_touched_cell_where_they_are_seen(show: Opener) -> None:
+    opened = show(report_of(sentence()), viewport={"width": 390, "height": 844}, has_touch=True)
+    opened.open_head(1)
+    opened.page.touchscreen.tap(*opened.middle_of_cell(3, 2))
+    opened.until("state.pin !== null")
+    box = opened.page.locator(".inspector dd >> nth=0").bounding_box()
+    assert box["y"] + box["height"] <= 844
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_saved_arcs_are_whole_and_saved_text_has_no_word_of_the_page(show: Opener) -> None:
+    opened = show(report_of(large(60, heads=1, causal=False)), viewport={"width": 1000, "height": 500})
+    opened.open_head(0, "arcs")
+    texts = texts_of(opened.evaluate("svgOfView()"))
+    assert texts.count("59") == 2
+    opened.open_head(0, "text")
+    texts = texts_of(opened.evaluate("svgOfView()"))
+    assert {str(place) for place in range(60)} <= set(texts)
+    assert not any("Point" in text for text in texts)
+
+
+def texts_of(drawing: str) -> list[str]:
+    return ["".join(element.itertext()) for element in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
+
+
+def test_paper_holds_every_head(show: Opener) -> None:
+    maps = tuple(random_maps(Tokens.numbered(9), layer=layer, heads=12, seed=layer) for layer in range(2))
+    opened = show(report_of(Recording(maps=maps, model="a test")))
+    opened.page.emulate_media(media="print")
+    opened.page.set_viewport_size({"width": 700, "height": 1000})
+    opened.until("one('overview').clientWidth <= 700")
+    rights = opened.evaluate(
+        "[...document.querySelectorAll('.thumb canvas')].map((it) => it.getBoundingClientRect().right)"
+    )
+    assert len(rights) == 24
+    assert max(rights) <= 700
+
+
+def test_shades_stay_where_colours_are_forced_and_text_is_large(show: Opener) -> None:
+    opened = show(report_of(sentence()), forced_colors="active")
+    opened.open_head(6, "text")
+    opened.evaluate("pin({query: 4, key: null})")
+    shade = "getComputedStyle(document.querySelectorAll('.text-large .token')[3]).backgroundColor"
+    assert opened.evaluate(shade).startswith("rgba(")
+    opened.evaluate("document.documentElement.style.fontSize = '32px'")
+    opened.open_head(6)
+    opened.evaluate("fitAll()")
+    assert opened.evaluate("state.current.stage.picture.wide * 12") >= 400
+
+
+def test_zero_change_is_dark_on_dark_paper(show: Opener) -> None:
+    opened = show(report_of(sentence()), color_scheme="dark")
+    opened.evaluate("state.chosen = [0, 1]; showTogether('difference')")
+    opened.until("state.shown?.scale.change && state.shown.values")
+    assert max(opened.evaluate("[...rgbOf(0, state.shown.scale, 1)]")) < 60
+
+
+def test_notes_of_a_file_are_stepped_through_and_saved_with_the_page(show: Opener, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("#head=1.2&query=it It looks back.\n\n#query=it </script><b>Everywhere</b>\n")
+    report = build_report(sentence(), ReportOptions(medium=NUMBERS, look=Look(notes=str(file))))
+    opened = show(report)
+    opened.until("state.head === 6 && state.pin?.query === 4")
+    assert opened.text("#story p") == "It looks back."
+    opened.press("ArrowRight")
+    opened.until("state.head === null && state.list === 'lens'")
+    assert opened.text("#story p") == "</script><b>Everywhere</b>"
+    opened.press("Escape")
+    assert not opened.page.is_visible("#story")
+    opened.page.click("#notes-open")
+    opened.page.fill("#notes textarea", "Mine <i>too</i>")
+    opened.page.click("#notes button:text-is('Pin a note to what is shown')")
+    with opened.page.expect_download() as download:
+        opened.page.click("#notes button:text-is('Save the page with its notes')")
+    saved = download.value.path().read_text()
+    again = opened.page.context.new_page()
+    copy = tmp_path / "copy.html"
+    copy.write_text(saved)
+    wrong: list[str] = []
+    again.on("pageerror", lambda error: wrong.append(str(error)))
+    again.goto(copy.as_uri())
+    again.wait_for_timeout(300)
+    assert json.loads(again.evaluate("JSON.stringify(page.notes)"))[2]["text"] == "Mine <i>too</i>"
+    assert again.evaluate("[state.head, document.querySelectorAll('.thumb').length]") == [6, 12]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("text", "said"), [("It looks\n", "line 1 is no note"), (None, "cannot be read")])
+def test_notes_that_are_none_are_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    file = tmp_path / "notes.txt"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(AttnvizError, match=said):
+        read_notes(str(file))
+
+
+def test_lift_compares_a_weight_with_what_uniform_attention_would_give(show: Opener) -> None:
+    recording = large(40, heads=1)
+    opened = show(report_of(recording))
+    opened.page.evaluate("location.hash = 'scale=lift'")
+    opened.until("state.steps === 'lift' && state.shown")
+    fraction = opened.evaluate("fractionOf(levelOf(0.1, state.shown.scale, state.shown.seen(9)), state.shown.scale)")
+    assert fraction == pytest.approx(0.5)
+    assert "1×" in opened.text("#legend")
+    assert np.isclose(opened.evaluate("state.shown.seen(30)"), 31)
