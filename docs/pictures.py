@@ -1,4 +1,4 @@
-"""Makes README's pictures from the sample texts: ``python docs/pictures.py``; the same command makes the same bytes.
+"""Makes README's pictures that are not of the gallery, ``python docs/pictures.py``, each time the same bytes.
 
 ``python docs/pictures.py --sheet FOLDER`` draws what the default colours were chosen from: every kind of map on every
 scale, a picture each, and all of a kind beside each other.
@@ -12,17 +12,12 @@ from attnviz.cli.commands import main
 
 HERE = Path(__file__).parent
 PICTURES = {
-    "pronoun.png": ["show", "--sample", "pronoun", "--causal", "--heads", "1", "--dpi", "120"],
-    "pronoun-dark.png": ["show", "--sample", "pronoun", "--causal", "--heads", "1", "--dpi", "120", "--theme", "dark"],
-    "heads.png": ["show", "--num-heads", "8", "--embed-dim", "64", "--size", "16:9", "--dpi", "100"],
-    "difference.png": ["compare", "--causal", "--heads", "0,1", "--dpi", "100"],
-    "arcs.png": ["show", "--sample", "pronoun", "--causal", "--style", "arcs", "--heads", "0-2", "--dpi", "100"],
-    "text.png": ["show", "--sample", "pronoun", "--causal", "--style", "text", "--query", "she", "--dpi", "100"],
-    "overview.png": [
-        *("show", "--sample", "repeat", "--causal", "--num-layers", "12", "--num-heads", "12", "--embed-dim", "96"),
-        *("--dpi", "100"),
+    "arcs.png": [
+        *("show", "--sample", "repeat", "--model", "trained", "--style", "arcs", "--heads", "0.0,1.1", "--dpi", "100"),
     ],
+    "difference.png": ["compare", "--causal", "--heads", "0,1", "--dpi", "100"],
 }
+MANY_HEADS = ("--sample", "repeat", "--causal", "--num-layers", "12", "--num-heads", "12", "--embed-dim", "96")
 
 
 SENTENCE = "The nurse thanked the pilot because she had landed the plane in the storm."
@@ -31,7 +26,7 @@ KINDS = {
     "few-tokens": ["show", "--sample", "life", "--heads", "0,1"],
     "short-causal": ["show", "--sample", "pronoun", "--causal", "--heads", "1"],
     "bert": ["show", SENTENCE, "--model", "{bert}", "--heads", "0.2,2.8"],
-    "many-heads": PICTURES["overview.png"],
+    "many-heads": ["show", *MANY_HEADS],
     "causal-128": ["show", "--file", "{text-128}", "--model", "trained", "--heads", "0.0,1.1"],
     "causal-10000": ["show", "--file", "{text-10000}", "--causal", "--num-heads", "2", "--heads", "0"],
     "cross": ["show", "--sample", "pronoun", "--context", "Die Krankenschwester dankte dem Piloten", "--heads", "0,1"],
@@ -59,9 +54,9 @@ def _inputs(folder: Path) -> dict[str, str]:
     folder.mkdir(parents=True, exist_ok=True)
     samples = HERE.parent / "sample_texts"
     words = " ".join(path.read_text(encoding="utf-8") for path in sorted(samples.glob("*.txt"))).split()
-    letters = (samples / "07-long.txt").read_text(encoding="utf-8")
+    half = " ".join((samples / "07-long.txt").read_text(encoding="utf-8").split()[:56])
     lines = "Life is short, eat dessert first.\nThe nurse thanked the pilot.\nHello world\n"
-    texts = {"text-128": letters[:128], "text-10000": " ".join((words * 10)[:10_000]), "batch": lines}
+    texts = {"text-128": f"{half} {half}", "text-10000": " ".join((words * 10)[:10_000]), "batch": lines}
     for name, text in texts.items():
         (folder / f"{name}.txt").write_text(text, encoding="utf-8")
     given = {f"{{{name}}}": str(folder / f"{name}.txt") for name in texts}

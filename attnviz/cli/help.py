@@ -19,7 +19,7 @@ PANELS = ("Input", "Model", "Select", "Sort", "Words", "Look", "Output", "Untrai
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "attnviz": (
         'attnviz show "the cat sat. the cat sat" --model trained',
-        'attnviz heads "Life is short" --model ./my-bert --sort previous',
+        'attnviz show "Life is short" --model ./my-bert',
         'attnviz explain "Life is short"',
     ),
     "show": (

@@ -1,0 +1,43 @@
+"""The documents are true: every command and option that one names exists, and what one links to is there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from attnviz.cli.commands import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+KNOWN = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def commands(page: str) -> list[list[str]]:
+    """The attnviz commands of the blocks of a page, each split into words."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    lines = [
+        line.removeprefix("$ ")
+        for kind, block in blocks
+        if kind in ("console", "sh", "")
+        for line in block.replace("\\\n", " ").splitlines()
+        if re.search(r"\battnviz [a-z-]", line)
+    ]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [each[at + 1 :] for each in words for at, word in enumerate(each) if word == "attnviz"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_option_of_a_page_exists(page: Path) -> None:
+    for words in commands(page.read_text(encoding="utf-8")):
+        assert words[0] in KNOWN or words[0].startswith("--"), words
+        params = KNOWN.get(words[0], KNOWN["show"]).params
+        options = {name for param in params for name in (*param.opts, *param.secondary_opts)}
+        assert {word for word in words[1:] if re.match(r"--?[a-z]", word)} <= options, words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
