@@ -4,7 +4,7 @@ Attention is a product of two things that gives scores, normalised over the rows
 what was normalised over as many rows. Where a softmax lacks one of these it is a classifier, a gate or something else.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
@@ -281,7 +281,7 @@ class DataFlow:
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any, overwritten: Tensor | None = None
     ) -> None:
         """Follows a function of torch that has returned; ``overwritten`` is what it has written its result over."""
-        inputs = _tensors((*args, *kwargs.values()) if kwargs else args)
+        inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
         if len(inputs) == 1 and isinstance(result, Tensor) and self._passed_on(name, inputs[0], result):
             return None
         if name in SOFTMAXES or name == "sigmoid":
@@ -295,7 +295,7 @@ class DataFlow:
             product = self._broadcast_product(inputs[0], args, kwargs)
         if product is not None and isinstance(result, Tensor):
             return self._multiplied(name, product, result)
-        for output in _tensors(result if isinstance(result, list | tuple) else (result,)):
+        for output in tensors_in(result if isinstance(result, list | tuple) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(name, inputs, output, args, kwargs)
                 if name in FUSED:
@@ -625,14 +625,14 @@ def _is_one_pair(tensor: Tensor) -> bool:
     return tensor.dim() > QUERY_FROM_END and tensor.shape[-QUERY_FROM_END:-1] == (1, 1)
 
 
-def _tensors(values: Iterable[Any]) -> list[Tensor]:
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """The tensors among values, and in lists of them."""
     found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
             found.append(value)
-        elif isinstance(value, list | tuple):
-            found += _tensors(value)
+        elif isinstance(value, list | tuple | ValuesView):
+            found += tensors_in(value)
     return found
 
 

@@ -22,7 +22,7 @@ from attnviz.capture.arguments import (
     fused_layer_call,
 )
 from attnviz.capture.calls import AttentionCall
-from attnviz.capture.dataflow import Candidate, DataFlow, Scores, Use
+from attnviz.capture.dataflow import Candidate, DataFlow, Scores, Use, tensors_in
 from attnviz.capture.layout import layout_of_use
 from attnviz.capture.lineage import NOTHING, Lineage
 from attnviz.capture.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
@@ -154,15 +154,18 @@ class Observer:
                     handler(self, call)
                 else:
                     self.places.follow(call.name, call.func, call.args, call.kwargs, call.result)
+        self._follow(call)
+        if self.search is not None and self.search.pending and call.name in PRODUCTS:
+            self._find_projection(self.search, call)
+
+    def _follow(self, call: TorchCall) -> None:
+        """Follows the flow of data through a call; of tensors that cannot be read nothing is known."""
         try:
             with torch._C.DisableTorchFunction():
                 self.flow.see(call.name, call.args, call.kwargs, call.result, call.overwritten)
-        except StopForward:
-            raise
-        except Exception:  # tensors of a kind that cannot be followed: what is made of them is not known
-            return
-        if self.search is not None and self.search.pending and call.name in PRODUCTS:
-            self._find_projection(self.search, call)
+        except Exception as error:
+            if why_unreadable(*tensors_in((call.args, call.kwargs.values(), call.result))) is None:
+                self.listener.on_failure(error)
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
         """Tells of a product that is the projection of what attention gave."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.dataflow import DataFlow
 from attnviz.capture.readable import why_unreadable
 from attnviz.capture.torch_functions import HANDLERS
 from tests.conftest import cells
@@ -169,6 +170,17 @@ def test_error_of_ours_waits_for_the_end_of_the_block(x: Tensor, monkeypatch: py
     assert torch.equal(outputs[0], model(x))
     with pytest.raises(ZeroDivisionError), attnviz.record(model):
         _ = model(x) / (1 / 0)
+
+
+def test_error_while_the_flow_of_data_is_followed_is_no_secret(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise KeyError("a bug of ours")
+
+    monkeypatch.setattr(DataFlow, "see", broken)
+    model, outputs = Attention(), []
+    with pytest.raises(KeyError, match="a bug of ours"), attnviz.record(model):
+        outputs.append(model(x))
+    assert torch.equal(outputs[0], model(x))
 
 
 def test_refusal_waits_for_the_end_of_the_block(x: Tensor) -> None:
