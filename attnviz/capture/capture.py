@@ -118,7 +118,9 @@ class Capture:
         chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
         call = seen.build() if chosen or any(piece.is_first for piece in pieces) else None
         waits = self.moved is None  # else its projection would be over when all chunks are known
-        self.chunks = Chunks.begun(site, call, pieces, seen.shape) if call is not None and waits else None
+        self.chunks = (
+            Chunks.begun(site, call, pieces, seen.keys.pieces, seen.shape) if call is not None and waits else None
+        )
         if self.chunks is None:
             if chosen:
                 self._keep(site, call, seen.shape)
@@ -130,7 +132,7 @@ class Capture:
         if chunks is None:
             return False
         call = seen.build() if chunks.site.module == seen.caller.name and chunks.may_take(pieces) else None
-        goes_on = call is not None and chunks.take(call, pieces)
+        goes_on = call is not None and chunks.take(call, pieces, seen.keys.pieces)
         if chunks.is_complete or not goes_on:
             self._end_chunks()
         return goes_on

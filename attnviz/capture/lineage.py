@@ -8,6 +8,9 @@ from torch import Tensor
 MAX_PIECES = 4  # that are known of one tensor
 
 
+Whole = tuple[int, int, int, int]
+
+
 class Piece(NamedTuple):
     """Some consecutive places along an axis of a tensor.
 
@@ -17,7 +20,7 @@ class Piece(NamedTuple):
         rows: how many there are.
     """
 
-    whole: tuple[int, int, int, int]
+    whole: Whole
     start: int
     rows: int
 

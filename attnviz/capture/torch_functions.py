@@ -60,6 +60,7 @@ class SeenCall(NamedTuple):
         shape: of the queries or the weights, for messages.
         single: whether it has no axis of heads.
         queries: what its queries were computed from.
+        keys: the same of its keys.
     """
 
     caller: CallingModule
@@ -67,6 +68,7 @@ class SeenCall(NamedTuple):
     shape: torch.Size
     single: bool = False
     queries: Lineage = NOTHING
+    keys: Lineage = NOTHING
 
 
 class AttentionListener(Protocol):
@@ -208,10 +210,9 @@ class Observer:
             self.listener.on_other(caller, candidate.shape, "", True)
             return
         self._find_windows_of(candidate.scores)
-        queries = candidate.lineage if candidate.scores is None else candidate.scores.left_lineage
-        self.listener.on_attention(
-            SeenCall(caller, partial(use_call, use, layout), candidate.shape, layout.is_single, queries)
-        )
+        scores, build = candidate.scores, partial(use_call, use, layout)
+        lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
+        self.listener.on_attention(SeenCall(caller, build, candidate.shape, layout.is_single, *lineages))
 
     def _kind_by_flow(self, candidate: Candidate) -> CallingModule:
         elsewhere = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
@@ -230,7 +231,7 @@ class Observer:
         layouts = kernel_layouts(self.flow, given, self.modules.head_count(caller))
         single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)
         build = partial(kernel_call, given, output, logsumexp, layouts)
-        self.listener.on_attention(SeenCall(caller, build, queries.shape, single, nodes[0].lineage))
+        self.listener.on_attention(SeenCall(caller, build, queries.shape, single, *(node.lineage for node in nodes)))
 
     def on_fused_layer(self, call: TorchCall) -> None:
         """An encoder layer in one kernel: its attention is computed again from its input and weights."""

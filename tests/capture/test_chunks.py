@@ -140,3 +140,48 @@ def test_chunks_over_other_keys_are_calls_of_their_own() -> None:
     x, others = torch.randn(1, 6, 8), torch.randn(2, 1, 5, 8)
     _, recording = in_chunks(x, [slice(0, 3), slice(3, 6)], list(others))
     assert [len(maps.query_tokens) for maps in recording.maps] == [3, 3]
+
+
+class Blocks(nn.Module):
+    """Attention in blocks of tokens, each over its own keys and so many before and after it."""
+
+    def __init__(self, kernel: bool, around: int) -> None:
+        super().__init__()
+        self.num_heads, self.kernel, self.around = HEADS, kernel, around
+        self.project = nn.Linear(HEADS * FEATURES, 3 * HEADS * FEATURES)
+
+    def parts(self, x: Tensor) -> Tensor:
+        return self.project(x).view(len(x), -1, 3, HEADS, FEATURES).permute(2, 0, 3, 1, 4)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = self.parts(x).unbind(0)
+        rows = []
+        for first in range(0, x.shape[1], SIZE):
+            seen = slice(max(first - self.around, 0), first + SIZE + self.around)
+            given = queries[:, :, first : first + SIZE], keys[:, :, seen], values[:, :, seen]
+            attended = functional.scaled_dot_product_attention(*given) if self.kernel else by_hand(*given, TOKENS)
+            rows.append(attended)
+        return torch.cat(rows, 2).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("around", [0, 1])
+def test_blocks_over_keys_of_their_own_stand_at_their_places(kernel: bool, around: int) -> None:
+    torch.manual_seed(0)
+    model, x = Blocks(kernel, around), torch.randn(BATCH, TOKENS, HEADS * FEATURES)
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(x)
+    queries, keys, _ = model.parts(x).unbind(0)
+    places = torch.arange(TOKENS)
+    first = places[:, None] // SIZE * SIZE
+    shown = (places >= first - around) & (places < first + SIZE + around)
+    scores = queries @ keys.transpose(-1, -2) / FEATURES**0.5
+    expected = scores.masked_fill(~shown, float("-inf")).softmax(-1).detach().numpy()
+    assert len(recording.maps) == BATCH
+    for text, maps in enumerate(recording.maps):
+        window = cell_maps(maps).window((0, 1, 2), slice(0, TOKENS), slice(0, TOKENS))
+        np.testing.assert_allclose(window.weights, expected[text], atol=1e-6)
+        np.testing.assert_array_equal(window.visible, shown.numpy())
+        assert maps.fidelity is not None
+        assert maps.fidelity < 1e-6
+    assert "each over keys of its own" in recording.remarks[0]
