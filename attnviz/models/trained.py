@@ -306,12 +306,9 @@ def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
     """What a text has that the model was not trained for."""
     remarks = []
     if len(tokens) > TRAINED_TOKENS + 1:
-        remarks.append(
-            f"This text has {len(tokens)} tokens; the model was trained on {TRAINED_TOKENS} at a time, and attends "
-            "less sharply."
-        )
+        remarks.append(f"{len(tokens)} tokens: trained on {TRAINED_TOKENS} at a time, the model attends less sharply.")
     different = 0 if tokenizer == "byte" else len(set(tokens.labels)) - 1
     if different > START_TOKEN:
         told = f"the model tells {START_TOKEN} apart, and takes some for the same"
-        remarks.append(f"This text has {different} different tokens; {told}.")
+        remarks.append(f"{different} different tokens: {told}.")
     return tuple(remarks)

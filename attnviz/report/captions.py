@@ -23,6 +23,7 @@ MAX_TOKEN_CHARACTERS = 60  # characters of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries and keys stand
 SINGULAR = {"queries": "query"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what is known of heads, by their keys
+MASKED = "Absent cells are masked: not allowed to look, which is not a weight of zero."
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
@@ -223,7 +224,7 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         cells = "cells are no numbers" if missing > 1 else "cell is no number"
         remarks.append(f"NaN: {missing} {cells}, drawn pink (as ? without colour).")
     if not all(panel.visible.all() for panel in panels):
-        remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
+        remarks.append(MASKED)
     if not all(panel.visible.any(axis=1).all() for panel in panels):
         remarks.append("Rows that are absent as a whole see no key: all their weights are zero.")
     return tuple(remarks)

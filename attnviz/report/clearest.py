@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
+    MASKED,
     counted,
     fidelity_remarks,
     mark_remarks,
@@ -21,7 +22,7 @@ from attnviz.report.numbers import origin
 from attnviz.report.options import ReportOptions, with_cells
 from attnviz.report.panels import PERCENT
 from attnviz.report.report import Heatmaps, Thumbnails
-from attnviz.report.scales import scale_remarks, share_scales
+from attnviz.report.scales import LIFTED, scale_remarks, share_scales
 
 FIRST_TOKENS = (16, 12, 10, 8, 6)  # of a text that is a little too long for the screen
 MAX_CUT_TOKENS = 40  # of a text of which the first ones are drawn; a longer one is pooled
@@ -58,7 +59,7 @@ def screenful(
     of_repeats = any(one.first.name in OF_REPEATS for one in known.clearest)
     sizes = _sizes(_length(clearest[0]), options.medium.max_cells, of_repeats)
     drawn = (_report(recording, clearest, options, known, size) for size in sizes)
-    shorter = (each for report in drawn for each in (report, _without_checks(report, recording)))
+    shorter = (each for report in drawn for each in _ever_shorter(report, recording))
     last = None
     for last in shorter:
         if fits(last):
@@ -96,9 +97,9 @@ def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
     if short and of_repeats:
         yield from (Extent(heads, rows, "last queries", numbers=False) for rows in smaller for heads in (4, 3, 2, 1))
     part: Literal["first tokens", "whole"] = "first tokens" if short else "whole"
-    yield from (Extent(heads, rows, part) for rows in smaller for heads in (4, 3))
-    yield from (Extent(2, rows, part) for rows in smaller)
-    yield from (Extent(1, rows, part) for rows in (*([length] if short else []), *smaller, MIN_ROWS))
+    yield from (Extent(heads, rows, part, short) for rows in smaller for heads in (4, 3))
+    yield from (Extent(2, rows, part, short) for rows in smaller)
+    yield from (Extent(1, rows, part, short) for rows in (*([length] if short else []), *smaller, MIN_ROWS))
 
 
 def _report(
@@ -137,10 +138,12 @@ def _part(head: ChosenHead, size: Extent) -> ChosenHead:
     return head
 
 
-def _without_checks(report: Heatmaps, recording: Recording) -> Heatmaps:
-    """The report without the sentence that says that all is well."""
-    checked = [remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning")]
-    return replace(report, remarks=tuple(remark for remark in report.remarks if remark not in checked))
+def _ever_shorter(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
+    """The report, without the sentence that says that all is well, and without those that explain the drawing."""
+    yield report
+    checked = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
+    for spared in (checked, (*checked, MASKED, LIFTED)):
+        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in spared))
 
 
 def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], known: HeadsKnown) -> str:

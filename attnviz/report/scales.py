@@ -21,6 +21,7 @@ MIN_EXCESS = 1.005  # a larger value is said to be above the colours
 LIFT_QUANTILE = 0.999  # of the cells, which the colours of lift reach
 ROOTS = (*CHANGES, CONTRIBUTION)  # of which few are large and most are small, as of weights
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
+LIFTED = "Colours are lift: a weight times the number of keys that its query may see, so that 1× is no preference."
 
 
 def share_scales(
@@ -193,8 +194,7 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
 
 
 def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    lift = "Colours are lift: a weight times the number of keys that its query may see, so that 1× is no preference."
-    return (lift,) if any(panel.lift for panel in panels) else ()
+    return (LIFTED,) if any(panel.lift for panel in panels) else ()
 
 
 def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:

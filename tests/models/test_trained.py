@@ -112,13 +112,13 @@ def test_positions_are_encoded_so_that_a_step_is_the_same_everywhere() -> None:
 
 def test_text_longer_than_those_trained_on_is_said() -> None:
     [remark] = record("tick tock " * 120).remarks
-    assert "has 241 tokens; the model was trained on 128 at a time" in remark
+    assert "241 tokens: trained on 128 at a time" in remark
     assert record("tick").remarks == ()
 
 
 def test_text_of_more_words_than_the_model_has_numbers_is_said() -> None:
     [_, remark] = record(" ".join(f"w{number}" for number in range(300))).remarks
-    assert "has 300 different tokens; the model tells 256 apart" in remark
+    assert "300 different tokens: the model tells 256 apart" in remark
 
 
 def test_selection_keeps_the_chosen_layer_and_heads(repeat: Recording) -> None:

@@ -150,3 +150,13 @@ def test_long_maps_are_measured_over_some_of_their_queries(monkeypatch: pytest.M
     assert "(measured over one in 4 blocks of queries)" in report.caption
     monkeypatch.setattr("attnviz.metrics.head_patterns.MAX_MEASURED_CELLS", whole // 40)
     assert isinstance(on_screen(recording), Thumbnails)
+
+
+def test_a_long_text_keeps_its_shape_before_what_explains_the_drawing() -> None:
+    tokens = tokenize("so it goes on and on " * 60)
+    maps = random_maps(tokens, heads=20, causal=True)
+    report = on_screen(Recording(maps=(maps,), model="a model", remarks=("A remark.", "Another.")))
+    assert isinstance(report, Heatmaps)
+    assert len(report.panels[0].values) >= 12
+    assert "Another." in report.remarks
+    assert "Pooled: " in " ".join(report.remarks)
