@@ -25,6 +25,7 @@ from attnviz.cli.options import (
     Input,
     Other,
     Output,
+    Pair,
     Resume,
     Second,
     Step,
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 command = partial(app.command, cls=Command)
 OF_SINGLE_HEADS = ("per_slide", "style", "query", "pool", "mark", "annotate", "max_size")  # which an atlas has not
+EXPLAINED_MODEL = tuple(name for name in declared_options(ModelSettings) if name != "pair")  # of two tokens there
 ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
 
 
@@ -199,10 +201,11 @@ def record_command(
 def explain(
     *,
     input: Input,
-    settings: ModelSettings,
+    settings: Annotated[ModelSettings, EXPLAINED_MODEL],
     output: Output,
     head: Head = "0",
     step: Step = None,
+    pair: Pair = None,
     look: Annotated[Look, ("title", "ascii")],
 ) -> None:
     """Tell the computation of one head step by step, with its numbers."""
@@ -217,7 +220,7 @@ def explain(
     from attnviz.explain.formats import write as write_explanation
 
     look = on_terminal(look) if output.suffix is None else look
-    explanation = tell(numbers, number, step, room(suffix, look), look)
+    explanation = tell(numbers, number, step, room(suffix, look), look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
         say_next("one step alone: --step softmax; all of them as a page: -o notes.html")

@@ -146,6 +146,13 @@ Resume = Annotated[
     bool,
     Option("Go on with a survey that was not finished.", panel="Output", brief="Go on with one that was not finished."),
 ]
+Pair = Annotated[
+    tuple[str, str] | None,
+    Option(
+        "Tell the score of this query and this key by feature.",
+        panel="Select",
+    ),
+]
 
 # What makes the value of each group from its options, and the panel that they have in the help.
 GROUPS: dict[type, tuple[Callable[..., object], str]] = {

@@ -12,6 +12,7 @@ from attnviz.base.errors import AttnvizError, known_names, nearest, option, over
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
 from attnviz.explain.outputs import explain_join, explain_output, explain_sum
+from attnviz.explain.pair import PAIR, explain_pair
 from attnviz.explain.tables import Explanation, Step
 from attnviz.explain.weights import (
     COMPOSITION,
@@ -33,7 +34,12 @@ TRAINED = "Trained to go on with random tokens that are said again, and on no la
 
 
 def explain(
-    computation: Computation, head: int = 0, step: str | None = None, room: int = 78, look: Look | None = None
+    computation: Computation,
+    head: int = 0,
+    step: str | None = None,
+    room: int = 78,
+    look: Look | None = None,
+    pair: tuple[str, str] | None = None,
 ) -> Explanation:
     """The steps of one head of a computation, or only the one of that name.
 
@@ -43,9 +49,11 @@ def explain(
         step: the name of a single step; ``None`` for all.
         room: characters a line that the tables may take; what is longer is cut in the middle.
         look: how it is drawn.
+        pair: a query and a key, whose score is told by feature and nothing else.
 
     Raises:
-        AttnvizError: if there is no such head or step, or its scores are not finite.
+        AttnvizError: if there is no such head, step or token, if a step and a pair are asked for, or scores are not
+            finite.
     """
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
@@ -55,12 +63,18 @@ def explain(
         raise AttnvizError(f"{option('step', COMPOSITION)} needs heads before this one; {works} has them")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
+    if step is not None and pair is not None:
+        raise AttnvizError(f"{option('step', step)} and {option('pair')} each ask for one step; one of them works")
     view = HeadView(computation, head, room)
-    steps = [
-        replace(explain_step(view), name=name)
-        for name, explain_step in STEPS.items()
-        if step in (None, name) and (name != COMPOSITION or computation.parts)
-    ]
+    steps = (
+        [replace(explain_pair(view, pair), name=PAIR)]
+        if pair
+        else [
+            replace(explain_step(view), name=name)
+            for name, explain_step in STEPS.items()
+            if step in (None, name) and (name != COMPOSITION or computation.parts)
+        ]
+    )
     words = start_of(computation.tokens.text, MAX_TITLE_CHARACTERS)
     look = look or Look()
     return Explanation(

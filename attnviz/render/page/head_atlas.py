@@ -83,8 +83,13 @@ def _figure(panel: Panel, rows: dict[tuple[int, int], HeadRow]) -> str:
         body.append(f"<tr><th>{html.escape(layer)}</th>{''.join(cells)}</tr>")
     return (
         f"<figure><h2>{html.escape(panel.title)}</h2><figcaption>{html.escape(said)}</figcaption>"
-        f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(panel.title)}"><table><tr><th>layer\\head</th>{header}</tr>{"".join(body)}</table></div></figure>'
+        f"{_scroller(panel.title)}<table><tr><th>layer\\head</th>{header}</tr>{''.join(body)}</table></div></figure>"
     )
+
+
+def _scroller(name: str) -> str:
+    """The start of what scrolls by itself, also by keyboard."""
+    return f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(name)}">'
 
 
 def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | None) -> str:
@@ -106,4 +111,4 @@ def _all_heads(table: HeadTable) -> str:
         name = row.name if row.kind == "self" else f"{row.name} {row.kind}"
         cells = (name, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
         body.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    return f'<div class="wide" tabindex="0" role="region" aria-label="All heads"><table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'
+    return f'{_scroller("All heads")}<table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'

@@ -1,0 +1,59 @@
+"""Why one query attends to one key: their score feature by feature, the largest shares first, as they sum to it."""
+
+import numpy as np
+
+from attnviz.explain.head_view import HeadView
+from attnviz.explain.tables import Matrix, Step, cut_table, shape
+from attnviz.report.arcs_and_text import find_query
+
+PAIR = "pair"
+LISTED = 11  # features with the largest shares, as many as a table shows whole beside the rest
+
+
+def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
+    """The score of a query and a key by feature.
+
+    Args:
+        head: which head.
+        pair: the query and the key, each by its token or its number.
+
+    Raises:
+        AttnvizError: if there is no such token.
+    """
+    computation = head.computation
+    row, column = (
+        find_query(tokens, wanted)[0]
+        for tokens, wanted in zip((computation.tokens, computation.key_tokens), pair, strict=True)
+    )
+    queries, keys = computation.queries[head.number, row], computation.keys[head.number, column]
+    scale = computation.scale / computation.temperature
+    shares = queries.astype(np.float64) * keys * scale
+    order = np.argsort(-np.abs(shares), kind="stable")
+    first, rest = order[:LISTED], order[LISTED:]
+    names = [f"feature {feature}" for feature in first] + ([f"{len(rest)} more"] if len(rest) else [])
+    listed = np.stack([queries[first], keys[first], shares[first]], axis=1)
+    others = np.array([[np.nan, np.nan, shares[rest].sum()]])[: bool(len(rest))]
+    table = Matrix(
+        f"the score of “{computation.tokens.labels[row]}” and “{computation.key_tokens.labels[column]}” by feature",
+        np.concatenate([listed, others]),
+        tuple(names),
+        ("q", "k", "share"),
+        ~np.isnan(np.concatenate([listed, others])),
+        spec=".4f",
+    )
+    score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]
+    hidden = "" if computation.visible[row, column] else " The mask hides this key from this query."
+    return Step(
+        title="Why this weight",
+        sentence="A score is a sum over the features of the head: what the query has in one times what the key has "
+        "there, times the scale. The features with the largest shares come first.",
+        formula="s = Σ over features: q[f] · k[f] · scale",
+        latex=r"s = \sum_f q_f k_f \cdot \text{scale}",
+        before=f"q {shape(features=head.width)}, k {shape(features=head.width)}",
+        after="one number",
+        tables=(cut_table(table, head.room),),
+        examples=(
+            f"The shares sum to {shares.sum():.4f}, the score of this pair ({score:.4f}); after the softmax its weight "
+            f"is {weight:.4f}.{hidden}",
+        ),
+    )
