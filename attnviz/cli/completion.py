@@ -36,8 +36,20 @@ def complete_output(context: typer.Context, incomplete: str) -> list[str]:
     from attnviz.render.formats import FORMATS, TERMINAL
 
     stem = incomplete.removesuffix(Path(incomplete).suffix)
-    folders = (f"{path}/" for path in Path().glob(f"{incomplete}*") if path.is_dir()) if incomplete else ()
-    return [*folders, *starting(incomplete, (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL))]
+    files = (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL)
+    return [*_folders(incomplete), *starting(incomplete, files)]
+
+
+def _folders(incomplete: str) -> list[str]:
+    """The folders whose path begins so, without those whose names a terminal would obey."""
+    from attnviz.base.printable import is_printable
+
+    before, name = os.path.split(incomplete)
+    try:
+        found = [each.name for each in os.scandir(before or ".") if each.name.startswith(name) and each.is_dir()]
+    except OSError:
+        return []
+    return [os.path.join(before, each, "") for each in sorted(found) if is_printable(each)] if incomplete else []
 
 
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 
 from attnviz.base.errors import AttnvizError, flag, known_names, nearest
 from attnviz.base.options import Declared, declared_options
+from attnviz.base.printable import printable
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look
 from attnviz.text.selection import Grouping
@@ -63,6 +64,24 @@ def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, 
     return values | {name: settings[name].default for name in ours if name in settings and name not in used}
 
 
+def refuse_to_fetch(context: typer.Context, model: str) -> None:
+    """Raises AttnvizError where a file in a folder, which a stranger may have written, has a model fetched."""
+    source = context.get_parameter_source("model")
+    if source is None or source.name != "DEFAULT_MAP":
+        return
+    origin = read_defaults()["model"].source
+    if origin.startswith(PREFIX) or origin == str(user_file()):
+        return
+    from attnviz.models.sources import BUILT_IN
+
+    if model in (row.name for row in BUILT_IN):
+        return
+    from attnviz.models.huggingface_folder import would_be_fetched
+
+    if would_be_fetched(model):
+        raise AttnvizError(f"{origin!r} names the model {model!r}, which is not here; --model {model} fetches it once")
+
+
 def can_be_set() -> dict[str, Declared]:
     """The options that can have a default of the user's: how a model is run, words are joined, and reports look."""
     groups = (ModelSettings, Grouping, Look)
@@ -92,11 +111,14 @@ def describe() -> str:
     """The defaults that are set and where, a line each, and which others can be."""
     from textwrap import fill
 
-    rows = [(_written(name), str(value), source) for name, (value, source) in read_defaults().items()]
+    rows = [
+        (_written(name), printable(str(value)), printable(source)) for name, (value, source) in read_defaults().items()
+    ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
     known = fill(f"What can be set: {known_names(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
-    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), PLACES.format(user_file()), known, ""])
+    places = PLACES.format(printable(str(user_file())))
+    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), places, known, ""])
 
 
 def _written(name: str) -> str:
@@ -134,11 +156,13 @@ def _read(path: Path) -> dict[str, Any]:
         if not path.is_file():  # not there, or a pipe, which would be waited for
             return {}
         with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES)
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError:
         return {}
     if path.name == PROJECT and b"attnviz" not in content:
         return {}
+    if len(content) > MAX_FILE_BYTES:
+        raise AttnvizError(f"{str(path)!r} is longer than {MAX_FILE_BYTES // 10**6} MB, the most that is read")
     import tomllib
 
     try:

@@ -14,7 +14,7 @@ from typer import Option as TyperOption
 from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.base.options import Declared, Option, declared_options, refuse_alone, within
 from attnviz.cli.completion import completer
-from attnviz.cli.defaults import without_unused
+from attnviz.cli.defaults import refuse_to_fetch, without_unused
 from attnviz.cli.help import Brief
 from attnviz.cli.meant import is_recording
 from attnviz.models.settings import ModelSettings
@@ -190,6 +190,8 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
     def spread(parsed: Context, brief: bool = False, **values: Any) -> None:
         values = without_unused(parsed, values)
         refuse_ignored(given_names(parsed, values), declared, values)
+        if "model" in values and _recording_alone(values) is None:
+            refuse_to_fetch(parsed, values["model"])
         built = {
             name: group.make(**{each.name: values.pop(each.name) for each in group.parameters})
             for name, group in groups.items()

@@ -52,6 +52,17 @@ def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
     return path
 
 
+def would_be_fetched(name: str) -> bool:
+    """Whether a model is looked up on the hub: no folder here, and not whole in the hub's cache."""
+    if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
+        return False
+    refuse_missing_library("transformers")
+    from attnviz.models.hub import cached_model
+
+    cached = cached_model(name)
+    return cached is None or not _is_whole(cached)
+
+
 def _from_hub(name: str) -> Path:
     """The folder of a model in the hub's cache, downloaded where it is not there, or there in part."""
     from attnviz.models.hub import cached_model, download_model

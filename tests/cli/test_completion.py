@@ -38,6 +38,11 @@ def test_suffixes_and_folders_are_completed(in_folder: Path) -> None:
     assert "figures/" in offered
     assert {"fig.png", "fig.svg", "fig.html"} <= {*offered}
     assert completed("show", "-o", "fig.sv") == ["fig.svg"]
+    (in_folder / "figures" / "x\x1b[31m").mkdir()
+    (in_folder / "figures" / "new").mkdir()
+    assert completed("show", "-o", f"{in_folder}/fig")[0] == f"{in_folder}/figures/"
+    assert [name for name in completed("show", "-o", "figures/") if name.endswith("/")] == ["figures/new/"]
+    assert completed("show", "-o", "none/of/it/")
 
 
 def test_heads_of_a_recording_are_completed(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,6 +110,40 @@ def test_a_message_says_where_an_option_was_set_that_was_not_typed(attnviz: Stre
     assert "attnviz.toml" not in attnviz.refused("show", "a b", "-o", "x.svg", "--size", "1x1")
 
 
+def test_what_a_terminal_would_obey_is_written_out(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := in_folder / "\x1b[31m").mkdir()
+    monkeypatch.chdir(folder)
+    Path("attnviz.toml").write_text('tokenizer = "\\u202e\\u001b[2J"\n')
+    listed = attnviz.run("config")
+    assert "\\u202e\\x1b[2J" in listed
+    assert not {"\x1b", "\u202e"} & {*listed}
+
+
+def test_a_file_in_a_folder_has_no_model_fetched_but_a_user_and_a_variable_may(
+    attnviz: Streams, no_file_of_the_user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("attnviz.models.hub._is_online", lambda: False)
+    assert attnviz.run("record", "a b", "-o", "run.safetensors")
+    Path("attnviz.toml").write_text('model = "someone/nothing"\n')
+    line = attnviz.refused("show", "a b")
+    assert "names the model 'someone/nothing', which is not here; --model someone/nothing fetches it once" in line
+    assert attnviz.run("show", "run.safetensors")
+    monkeypatch.setenv("ATTNVIZ_MODEL", "someone/nothing")
+    assert "the hub is out of reach" in attnviz.refused("show", "a b")
+    monkeypatch.delenv("ATTNVIZ_MODEL")
+    no_file_of_the_user.write_text('model = "someone/nothing"\n')
+    Path("attnviz.toml").unlink()
+    assert "the hub is out of reach" in attnviz.refused("show", "a b")
+
+
+def test_a_file_too_long_is_refused_and_not_cut(attnviz: Streams) -> None:
+    Path("attnviz.toml").write_text("#" * 1_000_001)
+    assert "longer than 1 MB" in attnviz.refused("config")
+
+
 def test_no_default_can_name_what_is_written_or_read() -> None:
     assert not {"output", "force", "text", "file", "query", "title"} & set(can_be_set())
 
