@@ -7,12 +7,14 @@ have a fidelity, or be left out and said.
 """
 
 import gc
+import inspect
 import re
 import signal
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +30,7 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 
 TOKENS, PADDED, IMAGE, SECONDS = 9, 6, 32, 40
-MAX_PARAMETERS = 60_000_000
+MAX_PARAMETERS = 100_000_000
 TOLERANCE, FIDELITY = 3e-5, 1e-3
 SIZES: list[tuple[str, Any]] = [  # what a setting of such a name becomes, the first that fits
     (r".*token_id|.*token_index|.*_id", None),
@@ -45,7 +47,7 @@ SIZES: list[tuple[str, Any]] = [  # what a setting of such a name becomes, the f
         32,
     ),
     (r".*(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|ffn_hidden_size|ffn_size|feedforward|mlp_dim)", 48),
-    (r"n_group|topk_group", 1),
+    (r"n_groups?|topk_group|.*_n_?groups", 1),
     (r".*q_lora_rank|.*kv_lora_rank", 16),
     (r"num_(local_|routed_)?experts|n_routed_experts|moe_num_experts", 4),
     (r"num_experts_per_tok|moe_k|top_k|.*topk.*", 2),
@@ -108,23 +110,51 @@ def smaller(name: str, value: Any, sizes: list[tuple[str, Any]]) -> Any:
         return value
     if name == "layer_types" and isinstance(value, list):
         return [*dict.fromkeys(value), *value][:2]
+    if isinstance(value, list) and name.endswith("num_heads") and 32 in dict(sizes).values():
+        return [2] * len(value)
     if isinstance(value, list) and name in ("depths", "num_blocks", "layers_per_stage"):
         return [1] * len(value)
     return value
 
 
 def fit(config: Any) -> None:
-    """Layer types as many as layers, and as many key heads as heads where these come from one latent vector."""
+    """Settings that depend on others, brought in line with those that were made smaller."""
     for one in (
         config,
         *(value for value in vars(config).values() if isinstance(value, transformers.PretrainedConfig)),
     ):
-        if hasattr(one, "kv_lora_rank") and hasattr(one, "num_key_value_heads"):
-            one.num_key_value_heads = one.num_attention_heads
-        layers = getattr(one, "num_hidden_layers", None)
+        given = {name: getattr(one, name, None) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers")}
+        heads, width, layers = given.values()
+        if isinstance(heads, int) and isinstance(width, int):
+            _fit_heads(one, heads, width)
+        if getattr(one, "vocab_size", 0) is None:
+            one.vocab_size = 99
+        if getattr(one, "prediction_length", 0) is None:
+            one.prediction_length = 4
         types = getattr(one, "layer_types", None)
         if isinstance(layers, int) and isinstance(types, list):
-            one.layer_types = (types * layers)[:layers]
+            with suppress(AttributeError):  # of a model that finds them from other settings
+                one.layer_types = (types * layers)[:layers]
+
+
+def _fit_heads(config: Any, heads: int, width: int) -> None:
+    """As many key heads as heads where these come from one latent vector; rotations of the features that there are."""
+    if getattr(config, "head_dim", 0) is None:
+        config.head_dim = width // heads
+    if hasattr(config, "num_key_value_heads") and (hasattr(config, "kv_lora_rank") or not config.num_key_value_heads):
+        config.num_key_value_heads = heads
+    parts = [getattr(config, name, None) for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
+    if hasattr(config, "qk_head_dim") and all(isinstance(part, int) for part in parts):
+        config.qk_head_dim = sum(part for part in parts if part)
+    rope = getattr(config, "rope_parameters", None)
+    for one in (rope, *rope.values()) if isinstance(rope, dict) else ():
+        sections = one.get("mrope_section") if isinstance(one, dict) else None
+        if sections or (isinstance(one, dict) and "rope_type" in one and "glm" in config.model_type):
+            sections = sections or [1, 1, 1]
+            size = getattr(config, "head_dim", None) or width // heads
+            half = int(size * one.get("partial_rotary_factor", 1.0)) // 2
+            one["mrope_section"] = [half - (len(sections) - 1) * (half // len(sections))]
+            one["mrope_section"] += [half // len(sections)] * (len(sections) - 1)
 
 
 def build(kind: str, style: str) -> Any:
@@ -150,17 +180,23 @@ def build(kind: str, style: str) -> Any:
 def candidates(model: Any) -> Iterator[dict[str, Any]]:
     """Inputs that such a model may take, likely ones first."""
     torch.manual_seed(1)
-    ids = torch.randint(5, 80, (2, TOKENS))
+    ids = torch.randint(5, min(80, _vocabulary(model.config)), (2, TOKENS))
     mask = torch.ones(2, TOKENS, dtype=torch.long)
     mask[1, PADDED:] = 0
     text = {"input_ids": ids, "attention_mask": mask}
-    decoder = {"decoder_input_ids": torch.randint(5, 80, (2, 6))}
+    decoder = {"decoder_input_ids": ids[:, :6]}
     size = _image_size(model.config)
     images = torch.randn(2, 3, size, size)
     mels = next(
         (
             value
-            for name in ("num_mel_bins", "feature_size", "input_feat_per_channel")
+            for name in (
+                "num_mel_bins",
+                "feature_projection_input_dim",
+                "feature_size",
+                "input_feat_per_channel",
+                "input_dim",
+            )
             if isinstance(value := getattr(model.config, name, None), int)
         ),
         16,
@@ -207,7 +243,71 @@ def candidates(model: Any) -> Iterator[dict[str, Any]]:
     if main == "input_ids" and hasattr(model, "vision_model"):
         yield text | {"pixel_values": images}
     yield from (inputs for inputs in every if main in inputs)
+    yield from _required(model, text, images, sounds)
     yield from (inputs for inputs in every if main not in inputs)
+    yield text | {"use_cache": False}
+    yield text | {"input_features": sounds}
+    yield text | {"input_values": waves}
+
+
+def _required(model: Any, text: dict[str, Tensor], images: Tensor, sounds: Tensor) -> Iterator[dict[str, Any]]:
+    """Inputs by the names that the forward method has no defaults for, of patches and of images."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    names = [each.name for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    patch, frames = getattr(model.config, "patch_size", None), getattr(model.config, "temporal_patch_size", 1)
+    width = next((w for n in ("hidden_size", "d_model") if isinstance(w := getattr(model.config, n, None), int)), 32)
+    ids, mask = text["input_ids"], text["attention_mask"]
+    known = {
+        **text,
+        "pixel_values": images,
+        "pixel_values_videos": images[:, None].expand(-1, 2, -1, -1, -1),
+        "input_features": sounds,
+        "input_values": torch.randn(2, 1, 3840),
+        "audio_values": torch.randn(2, 1, 3840),
+        "decoder_input_ids": ids[:, :6],
+        "qformer_input_ids": ids,
+        "qformer_attention_mask": mask,
+        "query_embeds": torch.randn(2, 5, width),
+        "inputs_embeds": torch.randn(2, TOKENS, width),
+        "hidden_states": torch.randn(2, TOKENS, width),
+        "encoder_hidden_states": torch.randn(2, TOKENS, width),
+        "latents": torch.randn(2, TOKENS, width),
+        "past_values_padding": torch.zeros(2, 64, dtype=torch.long),
+        "freq": torch.zeros(2, 1, dtype=torch.long),
+        "bbox": torch.zeros(2, TOKENS, 4, dtype=torch.long),
+        "visual_feats": torch.randn(2, 5, getattr(model.config, "visual_feat_dim", 32) or 32),
+        "visual_pos": torch.rand(2, 5, 4),
+        "lengths": torch.tensor([TOKENS, PADDED]),
+        "feature_lens": torch.tensor([128, 128]),
+        "input_lengths": torch.tensor([128, 128]),
+        "grid_thw": torch.tensor([[1, 4, 4], [1, 4, 4]]),
+        "image_grid_thw": torch.tensor([[1, 4, 4], [1, 4, 4]]),
+        "spatial_shapes": torch.tensor([[4, 4], [4, 4]]),
+        "pixel_attention_mask": torch.ones(2, 16, dtype=torch.long),
+    }
+    usual = {name: known[name] for name in names if name in known}
+    if len(usual) == len(names) and names:
+        yield usual
+        yield usual | text
+        yield usual | text | {"pixel_values": images}
+    if isinstance(patch, int) and isinstance(frames, int):
+        for flat in (torch.randn(32, 3 * frames * patch * patch), torch.randn(2, 16, 3 * frames * patch * patch)):
+            moved = {
+                name: flat if name in ("hidden_states", "pixel_values") else value for name, value in usual.items()
+            }
+            if len(usual) == len(names):
+                yield moved
+    rest = {"visual_feats": known["visual_feats"], "visual_pos": known["visual_pos"]}
+    yield text | rest
+    yield text | {"bbox": known["bbox"], "pixel_values": images}
+    yield text | {"bbox": known["bbox"], "image": images}
+
+
+def _vocabulary(config: Any) -> int:
+    """How many tokens the smallest vocabulary has, of those that the configuration and those nested in it name."""
+    nested = [value for value in vars(config).values() if isinstance(value, transformers.PretrainedConfig)]
+    sizes = [getattr(one, "vocab_size", None) for one in (config, *nested)]
+    return min([size for size in sizes if isinstance(size, int) and size > 8], default=99)
 
 
 def _patches(config: Any) -> Iterator[dict[str, Any]]:
