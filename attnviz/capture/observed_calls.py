@@ -41,7 +41,7 @@ def kernel_call(
     return FactoredCall(
         queries=queries,
         keys=keys.expand(batch, *keys.shape[1:]),
-        values=fold_values(values, (*key_layout[:-1], _features(values)), batch, heads),
+        values=_values_of(values, key_layout[:-1], batch, heads),
         output=None if given["dropout_p"] > 0 else fold(output, (*query_layout[:-1], wide), ("queries", "features")),
         scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
         mask=None if mask is None else folded_mask(mask, given["query"].shape[:-1], query_layout[:-1]),
@@ -50,6 +50,16 @@ def kernel_call(
         if logsumexp is None
         else fold(logsumexp[..., None], (*query_layout[:-1], ()), ("queries", "features"))[..., 0],
     )
+
+
+def _values_of(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
+    """Values laid out as the keys are; they may have another number of heads, in an axis of their own."""
+    sized = tuple(
+        ((size, axis[0][1]),) if len(axis) == 1 else axis for size, axis in zip(values.shape, layout, strict=False)
+    )
+    if any(math.prod(each for each, _ in axis) != size for size, axis in zip(values.shape, sized, strict=False)):
+        return None
+    return fold_values(values, (*sized, _features(values)), batch, heads)
 
 
 def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:

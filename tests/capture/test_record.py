@@ -315,6 +315,23 @@ def test_grouped_queries_share_the_keys_of_their_group() -> None:
     assert maps.fidelity < 1e-6
 
 
+@torch.no_grad()
+def test_values_may_have_more_heads_than_keys() -> None:
+    class Shared(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8), torch.randn(2, 4, 7, 3)
+    model = Shared()
+    with attnviz.record(model) as recording:
+        model(q, k, v)
+    maps = maps_of(recording)
+    expected = (q[0] @ k[0].repeat_interleave(2, 0).mT / math.sqrt(8)).softmax(-1)
+    np.testing.assert_allclose(maps.weights, expected, atol=1e-6)
+    assert maps.fidelity is not None
+    assert maps.fidelity < 1e-6
+
+
 @pytest.mark.parametrize("by_hand", [True, False])
 @torch.no_grad()
 def test_chosen_layers_and_heads_equal_those_of_a_full_recording(by_hand: bool) -> None:
