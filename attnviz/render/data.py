@@ -34,6 +34,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         case HeadList() | HeadAtlas():
             write_heads(report, suffix, file)
         case ExactNumbers():
+            report.numbers.refuse_without_cells()
             {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, file)
         case _:
             raise AttnvizError(

@@ -39,9 +39,6 @@ class HeadCells:
         keys: the same for keys.
         quantities: which of ``score`` and ``weight``, or ``contribution``, are given.
         change: how much the head changed from A to B, by name.
-
-    Raises:
-        AttnvizError: if single cells are not known.
     """
 
     head: int
@@ -50,10 +47,6 @@ class HeadCells:
     keys: slice
     quantities: tuple[str, ...] = QUANTITIES
     change: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for maps in self.sides.values():
-            cell_maps(maps)  # refuses maps without cells before any number is written
 
     @property
     def maps(self) -> LayerMaps:
@@ -99,6 +92,12 @@ class Numbers:
 
     about: dict[str, Any]
     heads: tuple[HeadCells, ...]
+
+    def refuse_without_cells(self) -> None:
+        """Raises AttnvizError if single cells are not known of a head: before any number is written."""
+        for head in self.heads:
+            for maps in head.sides.values():
+                cell_maps(maps)
 
 
 def origin(recording: Recording) -> dict[str, Any]:
