@@ -1,15 +1,17 @@
 """What recording costs beside the bare forward pass of a BERT-base-sized random model, and beside eager attentions."""
 
-import subprocess
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.timing import RUNS, Pair, pair_commands, pair_functions, report
+from tests.bench.timing import Pair, pair_commands, pair_functions, report
 
 LENGTHS = (512, 1024)
+SHORT = 8  # tokens, of which a forward pass is mostly Python
+RUNS, SHORT_RUNS = 3, 15
 PROCESSES = 3  # whose median is taken
 TEXT = "The quick brown fox jumps over the lazy dog because it was hungry."
 BARE = """
@@ -23,16 +25,25 @@ with torch.inference_mode():
 
 def main() -> None:
     """Prints a line for each limit; with an argument of its own, measures the memory of one variant."""
+    measure_short()
     for tokens in LENGTHS:
         measure(tokens)
     measure_command()
+
+
+def measure_short() -> None:
+    """All heads of a short text, of which the time goes into following functions rather than into computing them."""
+    variants = build(SHORT, "sdpa")
+    pair = pair_functions(variants["all"], variants["bare"], runs=SHORT_RUNS)
+    report(f"{SHORT} tokens: all / bare", pair, 1.5)
 
 
 def measure(tokens: int) -> None:
     """Times in turn within this process, memory in a process for each variant."""
     variants = build(tokens, "sdpa")
     eager = build(tokens, "eager")["eager"]
-    memory = {name: added_memory(tokens, name) for name in ("bare", "one head", "all", "eager")}
+    memory = {name: added_memory(variants[name]) for name in ("bare", "one head", "all")}
+    memory["eager"] = added_memory(eager)
     for name, base, limit, memory_limit in (
         ("one head", "bare", 1.1, 1.2),
         ("middle, then stop", "bare", 0.6, None),
@@ -54,7 +65,9 @@ def measure_command() -> None:
     model = str(Path(spec.origin).parent / "model")
     shown = [sys.executable, "-m", "attnviz", "show", TEXT, "--model", model, "--heads", "2.8"]
     report(
-        "attnviz show on MiniLM / a bare script", pair_commands(shown, [sys.executable, "-c", BARE, model, TEXT]), 1.15
+        "attnviz show on MiniLM / a bare script",
+        pair_commands(shown, [sys.executable, "-c", BARE, model, TEXT], runs=RUNS),
+        1.15,
     )
 
 
@@ -90,18 +103,25 @@ def build(tokens: int, implementation: str) -> dict[str, Callable[[], Any]]:
     }
 
 
-def added_memory(tokens: int, name: str) -> float:
-    """Kilobytes that one run takes beyond the loaded model at its highest, in processes of their own (Linux)."""
-    code = (
-        "from tests.bench.capture import build, resident\n"
-        f"run = build({tokens}, {'eager' if name == 'eager' else 'sdpa'!r})[{name!r}]\n"
-        "open('/proc/self/clear_refs', 'w').write('5')\n"  # the highest size starts again from the present one
-        "before = resident('VmRSS')\n"
-        "kept = run()\n"
-        "print(resident('VmHWM') - before)"
-    )
-    command = [sys.executable, "-c", code]
-    return median(float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(PROCESSES))
+def added_memory(run: Callable[[], Any]) -> float:
+    """Kilobytes that one run takes beyond the loaded model at its highest, in copies of this process (Linux)."""
+    return median(_added_in_a_copy(run) for _ in range(PROCESSES))
+
+
+def _added_in_a_copy(run: Callable[[], Any]) -> float:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the highest size starts from the present one
+        before = resident("VmRSS")
+        kept = run()
+        os.write(writing, str(resident("VmHWM") - before).encode())
+        os._exit(kept is None)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        added = float(pipe.read())
+    os.waitpid(child, 0)
+    return added
 
 
 def resident(what: str) -> int:
