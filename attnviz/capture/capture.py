@@ -201,7 +201,7 @@ class Capture:
         if heads and self.options.receive is not None:
             self.options.receive(site, heads, call, first)
         elif heads:
-            captured = capture_call(site, heads, call, self.options.dense, first)
+            captured = capture_call(site, heads, call, self.options.dense, first, self.options.labels_now)
             windows = self.observer.windows
             put_together = windows and placed(captured, windows)
             self.calls.append(put_together or captured)

@@ -1,7 +1,8 @@
 """What is kept of a call until the recording is made, in numpy: whole maps, or of long texts factors or blocks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -18,8 +19,10 @@ from attnviz.capture.recovered_factors import factors_of
 from attnviz.capture.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
+from attnviz.maps.held_numbers import HeldNumbers, joined_numbers
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.pooled import PooledMaps, pool_heads
+from attnviz.metrics.metrics import hold_numbers
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
@@ -29,6 +32,10 @@ ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
 MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once
+
+
+TextTokens = Callable[[int], tuple[Tokens, Tokens]]
+TokensOf = Callable[["CapturedCall", int], tuple[Tokens, Tokens]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +77,12 @@ class CapturedCall:
 
 
 def capture_call(
-    site: CallSite, heads: tuple[int, ...], call: AttentionCall, dense: bool | None = None, first_head: int = 0
+    site: CallSite,
+    heads: tuple[int, ...],
+    call: AttentionCall,
+    dense: bool | None = None,
+    first_head: int = 0,
+    tokens_of: TokensOf | None = None,
 ) -> CapturedCall:
     """The maps of these heads of a call: whole, or of a long call as factors, or pooled where these are not known.
 
@@ -80,6 +92,7 @@ def capture_call(
         call: the call.
         dense: keep whole maps (true), or factors where there are any (false); ``None`` decides by the length.
         first_head: the number of the call's first head.
+        tokens_of: gives the tokens of queries and keys, as far as they are known now; ``None`` for numbered ones.
 
     Raises:
         AttnvizError: if scores are not finite, or the maps do not fit into memory.
@@ -92,21 +105,28 @@ def capture_call(
     known = call if rules is None or factors is None else factors
     held_as = _held_as(rules, dense, queries, keys)
     _refuse_size(known, len(held), held_as, site)
-    if rules is not None:
-        fields = _factors(cast("FactoredCall", factors), held, site, rules)
-    else:
-        fields = (_pooled if held_as is PooledMaps else _whole)(call, held, site)
-    return CapturedCall(
+    captured = CapturedCall(
         site=site,
         heads=heads,
         shape=(batch, len(heads), queries, keys),
         scale=getattr(known, "scale", None),
         fidelity=call.fidelity(held),
         held_as=held_as,
-        fields=fields,
+        fields=[],
         marks=key_marks(call),
         note=call.note,
     )
+    if rules is not None:
+        fields = _factors(cast("FactoredCall", factors), held, site, rules)
+    elif held_as is PooledMaps:
+        fields = _pooled(call, held, site, partial(tokens_of or _numbered, captured))
+    else:
+        fields = _whole(call, held, site)
+    return replace(captured, fields=fields)
+
+
+def _numbered(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+    return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
 
 
 def _held_as(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
@@ -135,7 +155,11 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         return FactoredMaps(**shared, **first.fields[item])
     shared["scale"] = first.scale
     fields = {name: value for name, value in first.fields[item].items() if name != "uneven"}
-    joined = {name: _joined(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS}
+    joined: dict[str, Any] = {
+        name: _joined(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
+    }
+    if fields.get("measured") is not None:
+        joined["measured"] = joined_numbers(call.fields[item]["measured"] for call in calls)
     return first.held_as(**shared, **fields | joined)
 
 
@@ -151,16 +175,41 @@ def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[s
     ]
 
 
-def _pooled(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    """What ``PooledMaps`` hold, one a text; single cells are in memory for one head at a time."""
+def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
+    """What ``PooledMaps`` hold, one a text; single cells are in memory for one head at a time, and measured there."""
+    numbers: list[list[HeldNumbers]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
         for head in heads:
             maps = call.maps([head])
             _refuse_infinite(maps.weights.sum(), site)
-            yield _numbers(maps.weights[:, 0]), maps.visible.expand(maps.weights[:, 0].shape).cpu().numpy()
+            scores, weights = _numbers(maps.scores[:, 0]), _numbers(maps.weights[:, 0])
+            visible = maps.visible.expand(weights.shape).cpu().numpy()
+            texts = zip(scores, weights, visible, strict=True)
+            numbers.append([_measured(*cells, site, tokens(item)) for item, cells in enumerate(texts)])
+            yield weights, visible
 
-    return pool_heads(weights_and_visible())
+    pooled = pool_heads(weights_and_visible())
+    of_texts = map(joined_numbers, zip(*numbers, strict=True))
+    return [text | {"measured": measured} for text, measured in zip(pooled, of_texts, strict=True)]
+
+
+def _measured(
+    scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
+) -> HeldNumbers:
+    """The metrics of one head's cells."""
+    maps = DenseMaps(
+        layer=site.layer,
+        module=site.module,
+        heads=(0,),
+        query_tokens=tokens[0],
+        key_tokens=tokens[1],
+        kind=site.kind,
+        scores=scores[None],
+        weights=weights[None],
+        visible=np.ascontiguousarray(visible),
+    )
+    return hold_numbers(maps)
 
 
 def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]) -> list[dict[str, Any]]:

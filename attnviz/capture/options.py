@@ -57,6 +57,15 @@ class CaptureOptions:
         chosen = self.selection.heads_of(layer)
         return tuple(head for head in heads if chosen is None or head in chosen)
 
+    def labels_now(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+        """The same while the forward pass runs: numbered where only a function gives the labels, when it has ended."""
+        known = replace(
+            self,
+            tokens=None if callable(self.tokens) else self.tokens,
+            context=None if callable(self.context) else self.context,
+        )
+        return known.labels_of(call, call.site.run * call.shape[0] + item)
+
     def labels_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """The tokens of queries and keys in one text of a call: labelled where the count fits, else numbered.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
+from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 
@@ -77,6 +78,20 @@ class OneHead(Protocol):
     @property
     def head(self) -> int:
         """Its own number there."""
+
+
+def measurable_heads(heads: Iterable[OneHead]) -> list[tuple[LayerMaps, int]]:
+    """The maps and the number of each head, for metrics: of maps without single cells those that were measured.
+
+    Raises:
+        AttnvizError: if one of them cannot be measured and was not.
+    """
+    return [(head.maps if is_measured(head.maps) else cell_maps(head.maps), head.head) for head in heads]
+
+
+def is_measured(maps: LayerMaps) -> bool:
+    """Whether maps were measured while they were captured."""
+    return isinstance(maps, PooledMaps) and maps.measured is not None
 
 
 def heads_with_cells(heads: Iterable[OneHead]) -> list[tuple[CellMaps, int]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, cells_unknown
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 
@@ -26,6 +27,7 @@ class PooledMaps(LayerMaps):
         mean: ``(heads, rows, columns)``, over the visible cells of a block.
         maximum: ``(heads, rows, columns)``.
         counts: ``(rows, columns)``, how many cells of a block are visible.
+        measured: the metrics of the heads, if they were measured while they were captured.
     """
 
     saved_as: ClassVar = "pooled"
@@ -33,6 +35,7 @@ class PooledMaps(LayerMaps):
     mean: FloatArray
     maximum: FloatArray
     counts: IntArray
+    measured: HeldNumbers | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,6 +45,8 @@ class PooledMaps(LayerMaps):
                 raise AttnvizError(f"layer {self.layer}: {name} of shape {getattr(self, name).shape}, expected {shape}")
         if self.counts.shape[0] > len(self.query_tokens) or self.counts.shape[1] > len(self.key_tokens):
             raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of fewer cells")
+        if self.measured is not None:
+            self.measured.refuse_unlike(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
         for array in (self.mean, self.maximum, self.counts):
             array.setflags(write=False)
 
@@ -88,12 +93,13 @@ class PooledMaps(LayerMaps):
         """None: no cell is known."""
 
     def to_tensors(self) -> MapTensors:
-        """The three arrays, and how many blocks there are."""
+        """The three arrays, how many blocks there are, and what was measured."""
         rows, columns = self.counts.shape
+        header, arrays = ({}, {}) if self.measured is None else self.measured.to_tensors()
         return MapTensors(
             self.saved_as,
-            {"rows": rows, "columns": columns},
-            {"mean": self.mean, "maximum": self.maximum, "counts": self.counts},
+            {"rows": rows, "columns": columns, **header},
+            {"mean": self.mean, "maximum": self.maximum, "counts": self.counts, **arrays},
         )
 
     @classmethod
@@ -104,8 +110,10 @@ class PooledMaps(LayerMaps):
             AttnvizError: if a value is missing, or of another type or shape.
         """
         shape = len(call["heads"]), stored.count("rows"), stored.count("columns")
+        has_numbers = stored.optional("metrics", list) is not None
         return cls(
             **call,
+            measured=HeldNumbers.from_tensors(stored, shape[0]) if has_numbers else None,
             mean=stored.array("mean", "float32", shape),
             maximum=stored.array("maximum", "float32", shape),
             counts=stored.array("counts", "int64", shape[1:]),

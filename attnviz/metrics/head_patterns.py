@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.maps.heads import ChosenHead, heads_with_cells
+from attnviz.maps.heads import ChosenHead, heads_with_cells, is_measured, measurable_heads
+from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.metrics import measure_heads
 from attnviz.metrics.patterns import MEASURED, MIXED, Pattern, find_patterns
 
@@ -37,12 +38,12 @@ class HeadPattern:
 def patterns_of(heads: Sequence[ChosenHead]) -> tuple[list[HeadPattern], int]:
     """What each head does, and of how many blocks of queries one was measured.
 
-    Nothing where single cells are not known, or all of them are too many to look at.
+    Nothing where single cells are not known and were not measured, or all of them are too many to look at.
     """
-    maps = heads_with_cells(heads)
-    cells = sum(len(one.query_tokens) * len(one.key_tokens) for one, _ in maps)
+    cells = sum(len(one.query_tokens) * len(one.key_tokens) for one, _ in heads_with_cells(heads))
     every = max(1, -(-cells // MAX_MEASURED_CELLS))
-    if len(maps) < len(heads) or every > MAX_LEFT_OUT:
+    known = all(isinstance(head.maps, CellMaps) or is_measured(head.maps) for head in heads)
+    if not known or every > MAX_LEFT_OUT:
         return [], every
-    measured = measure_heads(maps, MEASURED, every)
+    measured = measure_heads(measurable_heads(heads), MEASURED, every)
     return [HeadPattern(head, find_patterns(numbers)) for head, numbers in zip(heads, measured, strict=True)], every

@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import ChosenHead, cell_heads
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.heads import ChosenHead, measurable_heads
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.head_filter import DescribedHead, parse_filter
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric, find_metric, measure_heads
 from attnviz.metrics.patterns import MIXED, Pattern, find_patterns, name_pattern
@@ -81,7 +81,7 @@ class HeadTable:
 
 
 def head_table(
-    heads: Iterable[tuple[CellMaps, int]],
+    heads: Iterable[tuple[LayerMaps, int]],
     texts: int = 1,
     sort: str | None = None,
     top: int | None = None,
@@ -131,7 +131,7 @@ def measured_first(heads: list[ChosenHead], sort: str, top: int | None) -> list[
         AttnvizError: for an unknown metric, one that no head has, or fewer heads than one.
     """
     name = find_metric(sort.removeprefix("-")).name
-    values = [numbers.values for numbers in measure_heads(cell_heads(heads), (name,))]
+    values = [numbers.values for numbers in measure_heads(measurable_heads(heads), (name,))]
     pairs = [(head, of_head[name]) for head, of_head in zip(heads, values, strict=True)]
     return take_first(pairs, values, sort, top)
 
@@ -144,7 +144,7 @@ def take_filtered(heads: list[ChosenHead], filter: str | None) -> list[ChosenHea
     """
     if filter is None:
         return heads
-    measured = measure_heads(cell_heads(heads))
+    measured = measure_heads(measurable_heads(heads))
     return take_described(
         heads,
         (DescribedHead(one.layer, one.head, one.kind, name_pattern(one), one.values) for one in measured),
@@ -207,7 +207,7 @@ def take_first(
     return items[:top]
 
 
-def _grouped(heads: Iterable[tuple[CellMaps, int]]) -> dict[tuple[str, int, int, str], list[HeadNumbers]]:
+def _grouped(heads: Iterable[tuple[LayerMaps, int]]) -> dict[tuple[str, int, int, str], list[HeadNumbers]]:
     """The numbers of each head in all texts, in the order of its first."""
     heads = list(heads)
     grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}

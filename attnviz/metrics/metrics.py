@@ -14,7 +14,9 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names, nearest
-from attnviz.maps.layer_maps import CellMaps, is_long
+from attnviz.maps.held_numbers import HeldNumbers
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
+from attnviz.maps.pooled import PooledMaps
 from attnviz.metrics.query_grid import NEAR
 from attnviz.metrics.row_blocks import Columns, Rows, blocks_of_rows, where
 
@@ -249,7 +251,7 @@ def find_metric(name: str, metrics: Mapping[str, Metric] = METRICS) -> Metric:
 
 
 def measure_heads(
-    heads: Iterable[tuple[CellMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
+    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
 ) -> list[HeadNumbers]:
     """The named metrics of these heads in their order; those of one call are measured together, and no others.
 
@@ -259,7 +261,7 @@ def measure_heads(
         every: of how many blocks of queries one is measured.
     """
     heads = list(heads)
-    calls: dict[int, tuple[CellMaps, dict[int, None]]] = {}
+    calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
     for maps, head in heads:
         calls.setdefault(id(maps), (maps, {}))[1][head] = None
     measured = {
@@ -271,10 +273,51 @@ def measure_heads(
 
 
 def measure(
-    maps: CellMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, every: int = 1
+    maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, every: int = 1
 ) -> list[HeadNumbers]:
-    """The named metrics of these heads of one layer's maps (``None``: of all), in all or some blocks of queries."""
+    """The named metrics of these heads of one layer's maps (``None``: of all), in all or some blocks of queries.
+
+    Raises:
+        AttnvizError: for maps without single cells that were not measured when they were captured.
+    """
     heads = maps.heads if heads is None else heads
+    if isinstance(maps, PooledMaps) and maps.measured is not None:
+        return [_held_numbers(maps, maps.measured, names, head) for head in heads]
+    return _measured(cell_maps(maps), names, heads, every)
+
+
+def hold_numbers(maps: CellMaps) -> HeldNumbers:
+    """Every metric of the heads, for maps that are about to lose their cells."""
+    found = measure(maps)
+    return HeldNumbers(
+        names=tuple(METRICS),
+        values=np.array([[one.values[name] for name in METRICS] for one in found], dtype=np.float32),
+        counts=np.array([[one.counts[name] for name in METRICS] for one in found], dtype=np.int64),
+        sinks=np.array([one.sink for one in found], dtype=np.int64),
+        keys=np.array([one.keys for one in found], dtype=np.int64),
+    )
+
+
+def _held_numbers(maps: PooledMaps, held: HeldNumbers, names: tuple[str, ...], head: int) -> HeadNumbers:
+    """What was measured of a head; a metric that was not then is absent."""
+    place = maps.positions((head,))[0]
+    values = dict(zip(held.names, held.values[place].tolist(), strict=True))
+    counts = dict(zip(held.names, held.counts[place].tolist(), strict=True))
+    sink = int(held.sinks[place])
+    return HeadNumbers(
+        layer=maps.layer,
+        head=head,
+        kind=maps.kind,
+        item=maps.item,
+        keys=int(held.keys[place]),
+        values={name: values.get(name, np.nan) for name in METRICS if name in names},
+        counts={name: counts.get(name, 0) for name in METRICS if name in names},
+        sink=sink,
+        sink_label=maps.key_tokens.labels[sink],
+    )
+
+
+def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int) -> list[HeadNumbers]:
     of_queries, columns, chosen = measure_queries(maps, names, heads, every)
     values = {
         name: metric.columns(columns) if metric.columns else _mean(of_queries[name], chosen)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.heads import cell_heads, choose
+from attnviz.maps.heads import choose, measurable_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
 from attnviz.metrics.metrics import Metric
@@ -64,7 +64,7 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> H
         from attnviz.maps.contributions import contributions_of
 
         recordings = tuple(contributions_of(one) for one in recordings)
-    heads = cell_heads([head for one in recordings for head in choose(one, options.selection)])
+    heads = measurable_heads([head for one in recordings for head in choose(one, options.selection)])
     texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
     _refuse_unlike(recordings)
     table = head_table(heads, texts, options.sort, options.top, options.filter)

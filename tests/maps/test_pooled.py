@@ -19,6 +19,7 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
+from attnviz.metrics.metrics import hold_numbers, measure
 from attnviz.streaming.overview import block_edges, pool_weights
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
@@ -78,6 +79,25 @@ def test_more_pixels_than_blocks_and_single_cells_are_refused() -> None:
             ask()
 
 
+def test_numbers_of_other_heads_or_keys_are_refused() -> None:
+    maps = whole_maps()
+    held = hold_numbers(maps)
+    assert replace(pooled_maps(maps), measured=held).measured is held
+    for wrong in (
+        replace(held, sinks=held.sinks[:-1]),
+        replace(held, sinks=held.sinks + KEYS),
+        replace(held, values=held.values[:, 1:]),
+        replace(held, keys=held.keys + KEYS),
+    ):
+        with pytest.raises(AttnvizError, match=f"numbers that are not of {len(maps.heads)} heads over {KEYS} keys"):
+            replace(pooled_maps(maps), measured=wrong)
+
+
+def test_metrics_of_maps_that_were_not_measured_are_refused() -> None:
+    with pytest.raises(AttnvizError, match="its single cells are not known"):
+        measure(pooled_maps(whole_maps()))
+
+
 def test_heads_that_see_different_cells_are_noticed() -> None:
     maps = whole_maps()
     other = maps.visible.copy()
@@ -125,6 +145,9 @@ def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch:
         seen, real = (maps.overview((0, 2), 5, 15, *whole) for maps in (ours, exact))
         np.testing.assert_allclose(seen.mean, real.mean, atol=1e-7)
         np.testing.assert_array_equal(seen.visible, real.visible)
+        for measured, known in zip(measure(ours), measure(exact), strict=True):
+            assert measured.values == pytest.approx(known.values, rel=1e-6, nan_ok=True)
+            assert (measured.counts, measured.sink, measured.keys) == (known.counts, known.sink, known.keys)
     assert any("blocks of 4 x 4 tokens" in remark for remark in pooled.remarks)
     assert not dense.remarks
 
@@ -132,6 +155,7 @@ def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch:
 def test_room_for_one_head_at_a_time_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     one = 2 * 2 * 60 * 60 * 4  # bytes of scores and weights of a head of two texts
     monkeypatch.setattr("attnviz.capture.captured_call.available_memory", lambda: one)
+    monkeypatch.setattr("attnviz.capture.captured_call.MIN_CHECKED_BYTES", 0)
     assert isinstance(recorded(monkeypatch).maps[0], PooledMaps)
     with pytest.raises(AttnvizError, match="GB of memory"):
         recorded(monkeypatch, dense=True)
@@ -148,8 +172,14 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
         assert isinstance(written, PooledMaps)
         for name in ("mean", "maximum", "counts"):
             np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
+        for ours, real in zip(measure(read), measure(written), strict=True):
+            assert ours.values == pytest.approx(real.values, nan_ok=True)
+            assert (ours.counts, ours.sink) == (real.counts, real.sink)
     for suffix in ("png", "html", "svg", "pptx"):
         assert main(["show", str(path), "--heads", "0", "-o", str(tmp_path / f"map.{suffix}")]) == 0
+    assert main(["heads", str(path), "--sort", "entropy"]) == 0
+    assert "entropy" in capsys.readouterr().out
+    assert main(["show", str(path), "--sort", "entropy", "--top", "1"]) == 0
     assert main(["show", str(path), "--heads", "0"]) == 0
     shown = capsys.readouterr().out
     assert "60 x 60 tokens in 15 x 15 cells" in " ".join(shown.split())
@@ -158,10 +188,8 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
         ["show", "--table", "weights"],
         ["show", "-o", str(tmp_path / "n.csv")],
         ["show", "--words"],
-        ["show", "--sort", "entropy"],
         ["show", "--reduce", "mean"],
         ["compare", "--with", str(path)],
-        ["heads"],
     ):
         assert main([command[0], str(path), *command[1:]]) == 1
         assert "pooled to blocks of 4 x 4 tokens" in capsys.readouterr().err
