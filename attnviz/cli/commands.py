@@ -84,20 +84,25 @@ def show(
     batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
-    from attnviz.cli.input import read_batch, read_input
+    from attnviz.cli.input import read_batch, read_input, read_survey
     from attnviz.cli.recordings import record, record_batch
 
     refuse_output(output)
+    options = ReportOptions(
+        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, of=of, look=look
+    )
     if batch is None:
         text, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
+        if (survey := read_survey([text])) is not None:
+            from attnviz.report.survey_card import survey_card_report
+
+            deliver(survey_card_report(survey, drawn_on(options, output)), output)
+            return
         recording = record(text, settings, selection, reads_all(output), values)
     else:
         recording = record_batch(read_batch(batch, input), settings, selection, of == CONTRIBUTIONS)
     from attnviz.report.build import build_report
 
-    options = ReportOptions(
-        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, of=of, look=look
-    )
     deliver(build_report(recording, drawn_on(options, output)), output)
     if recording.untrained and output.suffix is None:
         say_next("heads that have learned: attnviz show --sample repeat --model trained")

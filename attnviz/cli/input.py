@@ -14,6 +14,7 @@ from attnviz.cli.output import remark
 if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
 
+SURVEY, MAX_START_BYTES = rb"\"survey\"", 128  # after the format, in the header of the file
 GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
 Given = str | Path  # a text, or where a recording is saved
 
@@ -57,11 +58,20 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Given]:
 
 def read_survey(given: list[Given]) -> "Survey | None":
     """The survey that is all that was given; ``None`` for texts and recordings."""
-    if len(given) != 1 or not isinstance(given[0], Path):
+    if len(given) != 1 or not isinstance(given[0], Path) or not is_survey(given[0]):
         return None
-    from attnviz.corpus.saved import is_survey, load_survey
+    from attnviz.corpus.saved import load_survey
 
-    return load_survey(given[0]) if is_survey(given[0]) else None
+    return load_survey(given[0])
+
+
+def is_survey(path: Path) -> bool:
+    """Whether a file begins as a survey does, which takes no library to see."""
+    try:
+        with path.open("rb") as file:
+            return SURVEY in file.read(MAX_START_BYTES)
+    except (OSError, ValueError):
+        return False
 
 
 def read_batch(path: Path, input: Input) -> list[str]:

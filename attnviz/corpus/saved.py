@@ -53,16 +53,6 @@ def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None
     write_tensors(file, header | ({} if progress is None else {"progress": progress}), arrays)
 
 
-def is_survey(path: Path) -> bool:
-    """Whether the file is a survey; what is no file of ours is none."""
-    from attnviz.maps.tensor_file import TensorFile
-
-    try:
-        return "survey" in TensorFile(path).header.value
-    except AttnvizError:
-        return False
-
-
 def load_survey(path: str | Path) -> Survey:
     """The survey that a file holds.
 
@@ -84,7 +74,6 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
     texts = [survey.examples.texts[number] for number in sorted(survey.examples.texts)]
     header: Header = {
         "format": FORMAT_VERSION,
-        "sampled": len(survey.examples.sampled),
         "survey": {
             "model": survey.model,
             "settings": dict(survey.settings),
@@ -96,6 +85,7 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
             "metrics": [metric.name for metric in survey.metrics],
             "heads": [[head.layer, head.head, head.module] for head in survey.heads],
         },
+        "sampled": len(survey.examples.sampled),
         "examples": [
             {
                 "id": number,

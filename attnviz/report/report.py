@@ -142,5 +142,25 @@ class ExactNumbers(_Described):
     summary: Summary | None = None
 
 
+@dataclass(frozen=True)
+class Section:
+    """A table with its heading."""
+
+    title: str
+    summary: Summary
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadCards(_Described):
+    """What is known of single heads, a table after another.
+
+    Attributes:
+        sections: the tables of all heads.
+    """
+
+    sections: tuple[Section, ...]
+
+
 DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas
-Report = DrawnReport | HeadList | ExactNumbers
+Report = DrawnReport | HeadList | HeadCards | ExactNumbers

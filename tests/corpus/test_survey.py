@@ -11,50 +11,13 @@ from hypothesis import strategies as st
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.bins import offset_bins, position_bins
 from attnviz.corpus.exact_sums import ExactSums
-from attnviz.corpus.examples import TOP, Examples, ExampleText
+from attnviz.corpus.examples import TOP
 from attnviz.corpus.saved import to_tensors
-from attnviz.corpus.survey import Survey, SurveyedHead
+from attnviz.corpus.survey import Survey
 from attnviz.corpus.tallies import Tallies, TextNumbers
-from attnviz.corpus.token_classes import surveyed_metrics
-from attnviz.text.tokens import tokenize
+from tests.corpus.surveys import HEADS, METRICS, numbers_of, survey_of
 
-METRICS = surveyed_metrics({})
-HEADS = (SurveyedHead(0, 0, "layers.0"), SurveyedHead(0, 1, "layers.0"), SurveyedHead(1, 0, "layers.1"))
 PLACE = {metric.name: number for number, metric in enumerate(METRICS)}
-
-
-def numbers_of(texts: int, seed: int) -> TextNumbers:
-    random = np.random.default_rng(seed)
-    shape = texts, len(HEADS), len(METRICS)
-    values = np.round(random.random(shape).astype(np.float32), 2).astype(np.float64)  # rounded, so that some are equal
-    values[random.random(shape) < 0.2] = np.nan
-    return TextNumbers(
-        values=values,
-        places=random.integers(0, 5, shape),
-        sinks=random.integers(0, 2, shape[:2]),
-        weights=random.random((texts, len(HEADS), 9)).astype(np.float32),
-        scores=random.normal(size=(texts, len(HEADS), 9)).astype(np.float32),
-        pairs=random.integers(0, 9, (len(HEADS), 9)),
-        entropies=random.random((texts, len(HEADS), 4)).astype(np.float32),
-        rows=random.integers(0, 9, (len(HEADS), 4)),
-    )
-
-
-def survey_of(numbers: TextNumbers, first: int) -> Survey:
-    ids = np.arange(first, first + len(numbers.values))
-    examples = Examples.of(
-        numbers,
-        ids,
-        lambda place: ExampleText(source="a", row=int(ids[place]) + 1, window=0, tokens=tokenize(f"text {ids[place]}")),
-    )
-    return Survey(
-        heads=HEADS,
-        metrics=METRICS,
-        tallies=Tallies.of(numbers, METRICS, 7 * len(ids)),
-        examples=examples,
-        model="a test",
-        sink_labels={0: "zero", 1: "one"},
-    )
 
 
 def same(one: Survey, other: Survey) -> bool:

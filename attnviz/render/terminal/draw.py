@@ -15,6 +15,7 @@ from attnviz.report.panels import Axis, Panel
 from attnviz.report.report import (
     DrawnReport,
     ExactNumbers,
+    HeadCards,
     HeadList,
     Heatmaps,
     NumberTables,
@@ -46,6 +47,10 @@ def report_lines(report: Report) -> list[Line]:
     match report:
         case HeadList(summary=summary) | ExactNumbers(summary=summary):
             lines += _summary_lines(summary, look)
+        case HeadCards(sections=sections):
+            for section in sections:
+                title = fit(written(section.title), look.width).rstrip()
+                lines += [[Span(title, style="bold")], *_summary_lines(section.summary, look)]
         case _:
             lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
     lines += [[Span(line)] for line in wrap(written(report.caption), look.width)]

@@ -1,0 +1,206 @@
+"""Heads of a survey one by one: what each does by offset and by classes of tokens, and the texts that show it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.cells import cell_len
+
+from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.bins import offset_spans
+from attnviz.corpus.examples import NO_TEXT
+from attnviz.corpus.survey import Survey
+from attnviz.corpus.token_classes import CLASSES, RELATIONS
+from attnviz.metrics.metrics import find_metric
+from attnviz.report.colors import ColorScale
+from attnviz.report.head_atlas import METRIC_QUANTITIES
+from attnviz.report.options import ReportOptions
+from attnviz.report.panels import Axis, Panel, Quantity
+from attnviz.report.report import HeadCards, Heatmaps, Section, Summary
+from attnviz.report.scales import share_scales
+from attnviz.report.survey_heads import chosen_places, head_row, survey_remarks, title_of
+from attnviz.text.tokens import start_of
+
+EXAMPLES = 5  # texts of a card that show the head best
+MIN_CHARACTERS = 20  # of an example
+MAX_ROWS = 16  # heads of a heatmap, so that each has its name
+NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # of a heatmap, and all that stand for several
+MAX_CARDS = 4  # heads that are shown where none were chosen
+ALWAYS = ("entropy", "peak", "sink", "self", "previous", "next", "induction", "duplicate", "distance")
+CLASS_NAMES = ("special", "first", *(metric.name for metric in (*CLASSES, *RELATIONS)))
+TENTHS = (1, 5, 9)
+
+
+def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps:
+    """The cards of the chosen heads, or their profiles as heatmaps where the medium draws maps.
+
+    Without a choice, of the first few. The examples are those of the metric that ``options.sort`` names, or of the one
+    that the head's pattern is named by.
+
+    Raises:
+        AttnvizError: for a head or a metric that is not there.
+    """
+    by_name = {metric.name: metric for metric in survey.metrics}
+    wanted = None if options.sort is None else find_metric(options.sort.removeprefix("-"), by_name).name
+    places = chosen_places(survey, options.selection)
+    if wanted is not None:
+        means = survey.means[places, list(by_name).index(wanted)]
+        signed = means if str(options.sort).startswith("-") else -means
+        places = [places[number] for number in np.argsort(signed, kind="stable")][: options.top]
+    if options.medium.draws_maps and not options.medium.lists_heads:
+        return _profiles(survey, places, options)
+    if not options.medium.lists_heads:
+        raise AttnvizError(
+            "a survey is drawn in the terminal, or as .png, .svg, .pdf or .pptx; attnviz heads writes its tables"
+        )
+    chosen = options.selection != type(options.selection)()
+    shown = places if chosen or options.all else places[:MAX_CARDS]
+    left = len(places) - len(shown)
+    names = ", ".join(survey.heads[place].name for place in shown)
+    return HeadCards(
+        title=options.look.title or title_of(survey),
+        caption=f"What head{'s' * (len(shown) > 1)} {names} of {survey.model} {'do' if len(shown) > 1 else 'does'}.",
+        remarks=(
+            *([f"{left} more heads are not shown; --heads 0.2 chooses, --all shows all."] if left else []),
+            "Means over the texts; ± half of the 95 % interval. Offsets are key - query: -1 is the token before.",
+            *survey_remarks(survey),
+        ),
+        look=options.look,
+        sections=tuple(section for place in shown for section in _card(survey, place, wanted, options.look.width)),
+    )
+
+
+def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Section]:
+    """The tables of one head."""
+    row = head_row(survey, place)
+    best = wanted or _telling(survey, place)
+    texts = _texts(survey, place, best, width)
+    return [
+        Section(f"head {row.name}: {row.pattern}", _numbers(survey, place)),
+        Section(f"head {row.name} by offset: mean weight and mean score", _offsets(survey, place)),
+        Section(f"head {row.name}: texts with the largest {best}, and drawn ones by decile", texts),
+    ]
+
+
+def _telling(survey: Survey, place: int) -> str:
+    """The metric whose examples tell most: the largest of those that patterns are named by."""
+    names = [metric.name for metric in survey.metrics]
+    sharp = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
+    return max(sharp, key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0))
+
+
+def _numbers(survey: Survey, place: int) -> Summary:
+    """A row a metric: the mean with its interval, the spread, three deciles, and how many texts."""
+    rows, bars = [], []
+    for number, metric in enumerate(survey.metrics):
+        if metric.name not in (*ALWAYS, *CLASS_NAMES, *survey.own) or not survey.tallies.count[place, number]:
+            continue
+        write, deciles = METRIC_QUANTITIES[metric.unit].cell, survey.deciles(place, number)
+        mean, margin = float(survey.means[place, number]), float(survey.margins[place, number])
+        spread = float(survey.spreads[place, number])
+        rows.append(
+            (
+                metric.name,
+                write(mean),
+                "–" if np.isnan(margin) else f"±{margin:.3f}",
+                "–" if np.isnan(spread) else write(spread),
+                *(write(deciles[tenth]) for tenth in TENTHS),
+                str(survey.tallies.count[place, number]),
+            )
+        )
+        bars.append((None, mean if metric.unit == "share" else None, *([None] * 6)))
+    header = ("metric", "mean", "95 %", "spread", *(f"{tenth * 10} %" for tenth in TENTHS), "texts")
+    return Summary(header=header, rows=tuple(rows), bars=tuple(bars), align="<" + ">" * 7)
+
+
+def _offsets(survey: Survey, place: int) -> Summary:
+    """A row a bin of offsets."""
+    found = _profile(survey, place)
+    rows = tuple((name, f"{weight:.4f}", f"{score:.2f}", str(pairs)) for name, weight, score, pairs in found)
+    most = max((weight for _, weight, _, _ in found), default=1.0) or 1.0
+    bars = tuple((None, weight / most, None, None) for _, weight, _, _ in found)
+    return Summary(header=("offset", "weight", "score", "pairs"), rows=rows, bars=bars, align=">>>>")
+
+
+def _profile(survey: Survey, place: int) -> list[tuple[str, float, float, int]]:
+    """Of each bin of offsets that was seen its name, mean weight, mean score, and how many pairs there were."""
+    tallies = survey.tallies
+    weights, scores, pairs = tallies.weights.total[place], tallies.scores.total[place], tallies.pairs[place]
+    return [
+        (str(first) if first == last else f"{first}…{last}", weight / count, score / count, int(count))
+        for (first, last), weight, score, count in zip(offset_spans(), weights, scores, pairs, strict=True)
+        if count
+    ]
+
+
+def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
+    """The texts with the largest number, and of the sampled texts those nearest to some deciles."""
+    number = [metric.name for metric in survey.metrics].index(name)
+    write, examples = METRIC_QUANTITIES[survey.metrics[number].unit].cell, survey.examples
+    top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
+    rows = [("top", write(float(value)), *_said(survey, int(text), int(query)))
+            for text, value, query in list(top)[:EXAMPLES] if text != NO_TEXT]  # fmt: skip
+    values = examples.sample[:, place, number]
+    if not np.isnan(values).all():
+        for tenth in reversed(TENTHS):
+            gaps = np.abs(values - survey.deciles(place, number)[tenth])
+            text = int(np.nanargmin(gaps))
+            said = _said(survey, int(examples.sampled[text]), -1)
+            rows.append((f"{tenth * 10} %", write(float(values[text])), *said))
+    header = ("", name, "query", "where", "text")
+    room = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
+    cut = tuple((*row[:4], start_of(row[4], max(room, MIN_CHARACTERS))) for row in rows)
+    return Summary(header=header, rows=cut, align="<><<<")
+
+
+def _said(survey: Survey, text: int, query: int) -> tuple[str, str, str]:
+    """A text's query, its place in the corpus, and itself."""
+    example = survey.examples.texts[text]
+    label = example.tokens.labels[query] if 0 <= query < len(example.tokens) else ""
+    return label, example.place.rpartition("/")[2], example.tokens.text
+
+
+def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
+    """Heads x offsets and heads x classes of tokens, as heatmaps."""
+    tallies, names = survey.tallies, [metric.name for metric in survey.metrics]
+    places, left = places[:MAX_ROWS], len(places[MAX_ROWS:])
+    heads = [survey.heads[place].name for place in places]
+    pairs = tallies.pairs[list(places)]
+    seen = np.flatnonzero(pairs.any(axis=0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        weights = (tallies.weights.total[list(places)] / pairs)[:, seen]
+    spans = [offset_spans()[number] for number in seen]
+    classes = [name for name in (*CLASS_NAMES, *survey.own) if tallies.count[:, names.index(name)].any()]
+    shares = survey.means[list(places)][:, [names.index(name) for name in classes]]
+    offsets = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
+    panels = (
+        _panel("mean weight by offset", weights, heads, offsets, ("heads", "offsets key − query")),
+        _panel("share by class of token", shares.T, classes, heads, ("classes", "heads")),
+    )
+    return Heatmaps(
+        title=options.look.title or title_of(survey),
+        panels=share_scales(panels, options.look),
+        caption=f"What {len(heads)} heads of {survey.model} look at, by offset and by class of token.",
+        remarks=(
+            *([f"{left} more heads are not drawn; --heads 0.2 chooses."] if left else []),
+            "An offset of several tokens is named by its first.",
+            *survey_remarks(survey),
+        ),
+        look=options.look,
+    )
+
+
+def _panel(
+    title: str, values: Float64Array, rows: Sequence[str], columns: Sequence[str], names: tuple[str, str]
+) -> Panel:
+    """Numbers of heads as a heatmap whose axes have these names."""
+    shown = values.astype(np.float32)
+    return Panel(
+        title=title,
+        values=shown,
+        visible=~np.isnan(shown),
+        rows=Axis(names[0], tuple(rows), tuple(range(len(rows) + 1))),
+        columns=Axis(names[1], tuple(columns), tuple(range(len(columns) + 1))),
+        quantity=Quantity("mean share of a query's weight", ".2f"),
+        scale=ColorScale(0, 1),
+    )
