@@ -24,11 +24,11 @@ class RandomTexts(TextModel):
 
     name = "random"
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module.eval()
+    def __init__(self, module: nn.Module, among: str = " ".join((*TEXTS, "three four. Five"))) -> None:
+        self.module, self.among = module.eval(), among
 
     def read(self, texts: Sequence[str]) -> list[Windows]:
-        return [[tokenize(text, among=" ".join((*TEXTS, "three four. Five")))] for text in texts]
+        return [[tokenize(text, among=self.among)] for text in texts]
 
     def run(self, batch: Sequence[Tokens]) -> None:
         width = max(map(len, batch))

@@ -10,7 +10,7 @@ import math
 from typing import IO
 
 from attnviz.metrics.head_table import HeadRow, HeadTable
-from attnviz.metrics.metrics import METRICS
+from attnviz.metrics.metrics import Metric
 from attnviz.report.colors import colormap, ink_on
 from attnviz.report.panels import Panel
 from attnviz.report.report import HeadAtlas
@@ -38,6 +38,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     style = STYLE + _shades(report.panels[0].scale.colormap if report.panels else "viridis")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     rows = {(row.layer, row.head): row for row in report.table.rows}
+    metrics = {metric.name: metric for metric in report.table.metrics}
     lines = (
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -47,7 +48,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
         f"<h1>{html.escape(report.title)}</h1><p>{html.escape(report.caption)}</p>",
         *(f'<p class="dim">{html.escape(remark)}</p>' for remark in report.remarks),
         '<div class="atlas">',
-        *(_figure(panel, rows) for panel in report.panels),
+        *(_figure(panel, metrics[panel.title], rows) for panel in report.panels),
         "</div>",
         _all_heads(report.table),
         "</main></body></html>\n",
@@ -66,9 +67,8 @@ def _hex(rgb: list[int]) -> str:
     return f"#{bytes(rgb).hex()}"
 
 
-def _figure(panel: Panel, rows: dict[tuple[int, int], HeadRow]) -> str:
+def _figure(panel: Panel, metric: Metric, rows: dict[tuple[int, int], HeadRow]) -> str:
     """One metric: a row a layer, a column a head, the number and the head's pattern to be pointed at."""
-    metric = METRICS[panel.title]
     ends = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     said = f"{metric.meaning}; {metric.unit}, coloured from {ends}"
     header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
