@@ -29,7 +29,8 @@ LIMITS = {
     "memory": 1e9,
     "smaller": 30,
     "faster": 40,
-    "first view": 2.0,
+    "first view": 0.35,
+    "hover": 16,
     "factors": 1.2,
     "frame": 100,
 }
@@ -88,7 +89,7 @@ def show_in_browser(path: Path) -> None:
         say("first view drawn: s", first / 1000, LIMITS["first view"])
         for view in ("matrix", "arcs", "text"):
             slowest = page.evaluate(HOVER, view)
-            say(f"slowest pointing at a token, {view}: ms", slowest, 50)
+            say(f"slowest pointing at a token, {view}: ms", slowest, LIMITS["hover"])
         browser.close()
 
 

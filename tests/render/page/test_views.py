@@ -17,7 +17,7 @@ from attnviz.report.options import ReportOptions
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 from tests.render.page.conftest import Opener
-from tests.render.page.examples import NUMBERS, large, long_maps, report_of, sentence
+from tests.render.page.examples import HOSTILE, NUMBERS, large, long_maps, report_of, sentence, with_labels
 
 pytestmark = pytest.mark.slow
 
@@ -137,6 +137,23 @@ def test_paper_holds_every_head(show: Opener) -> None:
     )
     assert len(rights) == 24
     assert max(rights) <= 700
+
+
+def test_tokens_stay_text_in_the_lens_and_wherever_heads_are_together(show: Opener) -> None:
+    maps = with_labels(HOSTILE, HOSTILE).maps[0]
+    two = tuple(replace(maps, layer=layer, module=f"layers.{layer}") for layer in range(2))
+    opened = show(report_of(Recording(maps=two, model="a test")))
+    opened.page.click(".text-strip .token >> nth=0")
+    opened.until("state.shown?.whole")
+    assert HOSTILE[0] in opened.text("#head-title")
+    for shown in ("numbers", "maps"):
+        opened.evaluate(f"change('list', '{shown}')")
+    opened.evaluate("state.chosen = [0, 1]; showTogether('side')")
+    opened.until("state.current?.stages?.length === 2")
+    opened.evaluate("pin({query: 0, key: 1}); openShare()")
+    assert "'</script><script>alert(1)</script>'" not in opened.page.title()
+    assert opened.evaluate("[document.scripts.length, document.images.length]") == [5, 0]
+    assert opened.evaluate("svgOfView()").count("<script") == 0
 
 
 def test_shades_stay_where_colours_are_forced_and_text_is_large(show: Opener) -> None:

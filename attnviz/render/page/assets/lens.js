@@ -13,6 +13,8 @@ import { ABSENT, changeOf, largestOf } from "./values.js";
 
 /** @import { Axis, Mark, Shown, Side } from "./types.js" */
 
+const REDRAWN_AFTER = 250; // milliseconds, while lines arrive
+
 /** One token in the listed heads: a row a head, then a row a layer. @implements {Shown} */
 export class LensShown {
   /** @param {Mark} token @param {() => void} redraw */
@@ -88,7 +90,7 @@ export class LensShown {
       this.lines.set(number, state.side === "change" ? changeOf(lines[0], lines[1]) : lines[sideNumber()]);
       this.means.clear();
       const whole = this.lines.size === this.heads.length;
-      if (!whole && performance.now() - last < 60) return;
+      if (!whole && performance.now() - last < REDRAWN_AFTER) return;
       last = performance.now();
       if (whole) this.arrange();
       this.redraw();

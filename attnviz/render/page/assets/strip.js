@@ -96,7 +96,11 @@ export class TextView {
 export function drawStrip(number) {
   const hidden = state.head !== null && state.view === "text" && !state.together;
   one("text").hidden = hidden;
-  if (hidden) return;
+  if (hidden) {
+    state.strip = null;
+    one("text").replaceChildren();
+    return;
+  }
   if (state.strip instanceof TextView && state.strip.isOf(number)) return state.strip.drawOver();
   one("text").replaceChildren();
   state.strip = new TextView(one("text"), number, false);

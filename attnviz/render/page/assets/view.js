@@ -142,7 +142,8 @@ const LEAD = "Click a token of the text: every head shows what that token attend
 function redrawLens(lens) {
   const stage = state.current?.stage;
   if (stage?.picture.shown !== lens) return;
-  stage.fit();
+  if (lens.whole) stage.fit();
+  else stage.draw();
   state.strip?.drawOver();
   refreshInspector();
   drawLegend();
