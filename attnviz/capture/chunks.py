@@ -10,6 +10,7 @@ from torch.nn import functional
 from attnviz.capture.calls import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
 from attnviz.capture.lineage import Piece, Whole
 from attnviz.capture.sites import CallSite
+from attnviz.capture.torch_functions import SeenCall
 
 APART = "queries were taken in parts, each over keys of its own; cells between them are absent"
 
@@ -25,6 +26,7 @@ class Chunks:
         queries: which of all queries the last one may hold.
         keys: of each chunk, where its keys may begin among those of a longer tensor, by that.
         is_over_same: whether all look at the same keys.
+        is_step: whether each is one query of additive attention, as a decoder makes of its state step by step.
     """
 
     site: CallSite
@@ -33,14 +35,27 @@ class Chunks:
     queries: tuple[Piece, ...]
     keys: list[dict[Whole, int]]
     is_over_same: bool = True
+    is_step: bool = False
 
     @classmethod
-    def begun(
-        cls, site: CallSite, call: AttentionCall, queries: Sequence[Piece], keys: Sequence[Piece], shape: torch.Size
-    ) -> "Chunks | None":
+    def begun(cls, site: CallSite, call: AttentionCall, seen: SeenCall) -> "Chunks | None":
         """The first chunk; ``None`` where the call's queries are not the first ones of more."""
-        first = tuple(piece for piece in queries if piece.is_first and piece.rows == call.shape[2])
-        return cls(site, shape, [_held(call)], first, [_starts(call, keys)]) if first else None
+        first = tuple(piece for piece in seen.queries.pieces if piece.is_first and piece.rows == call.shape[2])
+        step = seen.is_additive and call.shape[2] == 1
+        starts = [_starts(call, seen.keys.pieces)]
+        return cls(site, seen.shape, [_held(call)], first, starts, is_step=step) if first or step else None
+
+    def may_take_step(self, seen: SeenCall) -> bool:
+        """Whether a call may be the next step."""
+        return self.is_step and seen.is_additive
+
+    def take_step(self, call: AttentionCall) -> bool:
+        """Adds the next step, if it is one query over the same values; they are those of another text, then."""
+        if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _has_same_keys(self.calls[0], call):
+            return False
+        self.site = replace(self.site, kind="cross", part="cross")
+        self.calls.append(_held(call))
+        return True
 
     def may_take(self, queries: Sequence[Piece]) -> bool:
         """Whether one of some pieces goes on where the last chunk ended."""

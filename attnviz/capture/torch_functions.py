@@ -61,6 +61,7 @@ class SeenCall(NamedTuple):
         single: whether it has no axis of heads.
         queries: what its queries were computed from.
         keys: the same of its keys.
+        is_additive: whether its scores are made of sums of queries and keys, and no products.
     """
 
     caller: CallingModule
@@ -69,6 +70,7 @@ class SeenCall(NamedTuple):
     single: bool = False
     queries: Lineage = NOTHING
     keys: Lineage = NOTHING
+    is_additive: bool = False
 
 
 class AttentionListener(Protocol):
@@ -212,7 +214,8 @@ class Observer:
         self._find_windows_of(candidate.scores)
         scores, build = candidate.scores, partial(use_call, use, layout)
         lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
-        self.listener.on_attention(SeenCall(caller, build, candidate.shape, layout.is_single, *lineages))
+        seen = SeenCall(caller, build, candidate.shape, layout.is_single, *lineages)
+        self.listener.on_attention(seen._replace(is_additive=scores is None and candidate.paired))
 
     def _kind_by_flow(self, candidate: Candidate) -> CallingModule:
         elsewhere = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
@@ -231,7 +234,8 @@ class Observer:
         layouts = kernel_layouts(self.flow, given, self.modules.head_count(caller))
         single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)
         build = partial(kernel_call, given, output, logsumexp, layouts)
-        self.listener.on_attention(SeenCall(caller, build, queries.shape, single, *(node.lineage for node in nodes)))
+        lineages = nodes[0].lineage, nodes[1].lineage
+        self.listener.on_attention(SeenCall(caller, build, queries.shape, single, *lineages))
 
     def on_fused_layer(self, call: TorchCall) -> None:
         """An encoder layer in one kernel: its attention is computed again from its input and weights."""

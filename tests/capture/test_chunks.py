@@ -185,3 +185,43 @@ def test_blocks_over_keys_of_their_own_stand_at_their_places(kernel: bool, aroun
         assert maps.fidelity is not None
         assert maps.fidelity < 1e-6
     assert "each over keys of its own" in recording.remarks[0]
+
+
+class Additive(nn.Module):
+    """Attention of one query, by a sum of it and each key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_query, self.of_keys, self.of_sum = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.of_sum(torch.tanh(self.of_query(query) + self.of_keys(keys))).squeeze(2).unsqueeze(1)
+        weights = scores.softmax(-1)
+        return weights @ keys, weights
+
+
+class StepByStep(nn.Module):
+    """A recurrent decoder that attends to its context with each state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.cell = Additive(), nn.GRUCell(8, 8)
+
+    def forward(self, state: Tensor, context: Tensor, steps: int) -> Tensor:
+        rows = []
+        for _ in range(steps):
+            mixed, weights = self.attention(state[:, None], context)
+            state = self.cell(mixed[:, 0], state)
+            rows.append(weights)
+        return torch.cat(rows, 1)
+
+
+def test_steps_of_additive_attention_are_the_rows_of_one_map() -> None:
+    torch.manual_seed(0)
+    model, state, context = StepByStep(), torch.randn(BATCH, 8), torch.randn(BATCH, TOKENS, 8)
+    with torch.no_grad(), attnviz.record(model) as recording:
+        expected = model(state, context, 4)
+    assert [(maps.item, maps.kind, maps.layer) for maps in recording.maps] == [(0, "cross", 0), (1, "cross", 0)]
+    for text, maps in enumerate(recording.maps):
+        window = cell_maps(maps).window((0,), slice(0, 4), slice(0, TOKENS))
+        np.testing.assert_array_equal(window.weights[0], expected[text].numpy())
