@@ -16,7 +16,7 @@ from attnviz.text.selection import Selection
 def refuse_browse() -> None:
     """Raises AttnvizError where nothing full-screen can be shown, before any work is done."""
     if find_spec("textual") is None:
-        raise AttnvizError("browse needs textual; pip install attnviz[browse] installs it")
+        raise AttnvizError("browse needs textual; pip install 'attnviz[browse]' adds it")
     if os.name != "posix":
         raise AttnvizError("browse needs a POSIX terminal; WSL has one, and attnviz show works anywhere")
     streams = sys.stdout, sys.stderr

@@ -37,6 +37,7 @@ FITTED_ARC_SHARE = 0.55  # of that width, on a page of a given size
 EXTRA_ARC_SHARE = 2.0  # of that width, added at most where such a page has the room
 MAX_TOKEN_WIDTH = 1.6  # inches of a token
 WORD_SPACE, WORD_PADDING = 0.25, 0.18  # between words and around them, of their font's size
+LEGEND_LINES, MIN_LEGEND_STRENGTH = 4, 0.05  # weights whose lines are shown, and how strong they are at least
 MIN_STRENGTH = 0.01  # of the scale; fainter lines would be invisible
 MAX_TEXT_BAR_HEIGHT = 3.0  # inches
 
@@ -53,6 +54,7 @@ class Word:
         box: behind it, ``None`` where there is none.
         fill: the box's colour; ``None`` draws the token as absent.
         marked: whether the box has an outline.
+        points: of its letters, where they are not the tokens'.
     """
 
     x: float
@@ -62,6 +64,7 @@ class Word:
     box: Box | None = None
     fill: tuple[int, int, int] | None = None
     marked: bool = False
+    points: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +208,7 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     one = 2 * label + ((ARC_WIDTH if picture.look.inches is None else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
     tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
     across = min(max(int((width + HEAD_GAP * scale) / (one + HEAD_GAP * scale)), 1), len(picture.panels))
+    across = -(-len(picture.panels) // -(-len(picture.panels) // across))  # spread evenly
     if picture.look.inches:
         one += min(
             max(width - one * across - HEAD_GAP * scale * (across - 1), 0) / across, EXTRA_ARC_SHARE * ARC_WIDTH * scale
@@ -214,8 +218,9 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     for number, panel in enumerate(picture.panels):
         down, place = divmod(number, across)
         x, y = place * (one + HEAD_GAP * scale), -down * tall
-        lines.append(TextLine(x + label, y, ruler.cut(panel.title, points, one - label), points, faint=False))
         start, left, right = y - 2.2 * row, x + label, x + one - label
+        title = ruler.cut(panel.title, points, one)
+        lines.append(TextLine(x + (one - ruler.width(title, points)) / 2, y, title, points, faint=False))
         for align, axis, at in (("right", panel.rows, left), ("left", panel.columns, right)):
             lines.append(
                 TextLine(
@@ -231,7 +236,29 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
             ]
         strokes.append(_strokes(panel, left + 0.1 * scale, right - 0.1 * scale, start, row))
     height = tall * -(-len(picture.panels) // across)
-    return Content(one * across + HEAD_GAP * scale * (across - 1), height, tuple(words), tuple(strokes), tuple(lines))
+    wide = one * across + HEAD_GAP * scale * (across - 1)
+    first = picture.panels[0]
+    if all((panel.scale, panel.level) == (first.scale, first.level) for panel in picture.panels):
+        said, drawn = _legend(first, (wide, -height - row / 2), points * 0.8, row, ruler)
+        words, strokes, height = [*words, *said], [*strokes, drawn], height + 1.5 * row
+    return Content(wide, height, tuple(words), tuple(strokes), tuple(lines))
+
+
+def _legend(
+    panel: Panel, corner: tuple[float, float], points: float, row: float, ruler: Ruler
+) -> tuple[list[Word], Strokes]:
+    """What a line's strength means: a line for each of some weights, in the middle of the width, as many as fit."""
+    (wide, y), line, gap = corner, 1.5 * row, 0.4 * row
+    ticks = panel.level.ticks(panel.scale, LEGEND_LINES)
+    shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
+    shown = [(text, strength) for text, strength in shown if strength > MIN_LEGEND_STRENGTH]
+    each = line + gap + max((ruler.width(text, points) for text, _ in shown), default=0.0)
+    shown = shown[-max(int((wide + 2 * gap) / (each + 2 * gap)), 1) :]
+    start = (wide - each * len(shown) - 2 * gap * (len(shown) - 1)) / 2
+    lefts = [start + number * (each + 2 * gap) for number in range(len(shown))]
+    words = [Word(left + line + gap, y, text, points=points) for left, (text, _) in zip(lefts, shown, strict=True)]
+    ends = np.array([[[left, y], [left + line, y]] for left in lefts]).reshape(-1, 2, 2)
+    return words, Strokes(ends, np.array([strength for _, strength in shown]))
 
 
 def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:

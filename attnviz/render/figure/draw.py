@@ -178,7 +178,7 @@ def _draw_styled(layout: Styled, look: Look) -> "Figure":
         lines.set_transform(drawn.dpi_scale_trans)
         drawn.add_artist(lines)
     for word in layout.words:
-        _draw_word(drawn, word, layout.points, theme)
+        _draw_word(drawn, word, word.points or layout.points, theme)
     for bar in layout.bars:
         _draw_bar(drawn, bar, layout, theme)
     for line in layout.lines:

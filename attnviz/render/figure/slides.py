@@ -119,7 +119,7 @@ def _new_deck(report: DrawnReport) -> "Presentation":
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
-        raise AttnvizError('slides need python-pptx; pip install "attnviz[slides]" installs it') from error
+        raise AttnvizError("slides need python-pptx; pip install 'attnviz[slides]' adds it") from error
     from pptx.util import Inches
 
     deck = Presentation()

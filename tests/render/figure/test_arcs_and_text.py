@@ -48,7 +48,7 @@ def test_arcs_join_each_query_at_the_left_to_its_visible_keys_at_the_right() -> 
     report = report_of(recording, style="arcs")
     drawn = figure(report)
     at = {text.get_text(): text.get_position() for text in drawn.texts}
-    [lines] = drawn.findobj(LineCollection)
+    lines, _ = drawn.findobj(LineCollection)
     seen = {}
     for (start, stop), color in zip(lines.get_segments(), lines.get_colors(), strict=True):
         query = min("q0 q1 q2".split(), key=lambda name: abs(at[name][1] - start[1]))
@@ -64,6 +64,18 @@ def test_arcs_join_each_query_at_the_left_to_its_visible_keys_at_the_right() -> 
         if strengths[row, column] > 0.01
     }
     assert seen == pytest.approx(wanted)
+
+
+def test_a_legend_has_lines_as_strong_as_those_of_their_weights() -> None:
+    report = report_of(recorded(1, ["q0", "q1", "q2"], ["k0", "k1"]), style="arcs")
+    drawn = figure(report)
+    _, legend = drawn.findobj(LineCollection)
+    scale, shown = report.panels[0].scale, [text.get_text() for text in drawn.texts]
+    said = [(float(text[:-1]) / 100) for text in shown if text.endswith("%")]
+    assert len(said) == len(legend.get_segments()) >= 2
+    strengths = np.asarray(legend.get_colors())[:, 3]
+    assert np.allclose(strengths / strengths[-1], scale.fraction(said) / scale.fraction(said[-1]), atol=0.1)
+    assert (np.diff(legend.get_linewidths()) > 0).all()
 
 
 def test_text_is_shaded_by_the_weights_of_its_query_and_masked_tokens_have_no_colour() -> None:
