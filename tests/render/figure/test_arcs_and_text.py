@@ -75,7 +75,8 @@ def test_a_legend_has_lines_as_strong_as_those_of_their_weights() -> None:
     assert len(said) == len(legend.get_segments()) >= 2
     strengths = np.asarray(legend.get_colors())[:, 3]
     assert np.allclose(strengths / strengths[-1], scale.fraction(said) / scale.fraction(said[-1]), atol=0.1)
-    assert (np.diff(legend.get_linewidths()) > 0).all()
+    widths: Any = legend.get_linewidth()
+    assert (np.diff(widths) > 0).all()
 
 
 def test_text_is_shaded_by_the_weights_of_its_query_and_masked_tokens_have_no_colour() -> None:
