@@ -22,8 +22,8 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
         return []
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+    except (OSError, ValueError) as error:  # of a path with a zero byte, or of bytes that are no UTF-8
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise AttnvizError(f"{option('notes', file)} cannot be read: {reason}") from None
     notes = [_note(line, number) for number, line in enumerate(lines, 1) if line.strip()]
     if len(notes) > MAX_NOTES:

@@ -212,6 +212,8 @@ def test_notes_that_are_none_are_refused(tmp_path: Path, text: str | None, said:
         file.write_text(text)
     with pytest.raises(AttnvizError, match=said):
         read_notes(str(file))
+    with pytest.raises(AttnvizError, match="no text in UTF-8"):
+        read_notes("\0")
 
 
 def test_lift_compares_a_weight_with_what_uniform_attention_would_give(show: Opener) -> None:
