@@ -173,7 +173,7 @@ SHOWN = (
     Shown(
         "page",
         f'show "{SENTENCE}" --model ./minilm --sort previous',
-        "Every head at once, the clearest first, and the chosen one large, with what the chosen word looks at.",
+        "Every head at once, under what it does, that of the metric asked for first; a click opens one.",
         ("previous",),
         ".html",
     ),
