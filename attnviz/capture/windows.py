@@ -15,6 +15,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 
 NOT_A_TOKEN = -1  # padding that a window was filled up with
+FILLED_UP = "windows were filled up with padding, whose share of a row is not shown, so that it sums to less than 1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,7 @@ def placed(call: CapturedCall, windows: Windows) -> CapturedCall | None:
         fidelity=[_worst(call, windows, text) for text in range(texts)],
         fields=[_whole(call, windows, text) for text in range(texts)],
         marks=None,
+        note=call.note or (FILLED_UP if _is_padding_seen(call, windows) else ""),
         windows=int((windows.texts == 0).sum()),
     )
 
@@ -125,6 +127,14 @@ def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
         visible[cells] = fields["visible"][real]
         uneven |= bool(fields.get("uneven", False))
     return {"scores": scores, "weights": weights, "visible": visible, "uneven": uneven}
+
+
+def _is_padding_seen(call: CapturedCall, windows: Windows) -> bool:
+    """Whether a token gives weight to the padding of its window."""
+    return any(
+        bool(fields["weights"][:, rows >= 0][..., columns < 0].any())
+        for fields, rows, columns in zip(call.fields, windows.queries, windows.keys, strict=True)
+    )
 
 
 def _worst(call: CapturedCall, windows: Windows, text: int) -> float | None:

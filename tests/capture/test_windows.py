@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.layer_maps import cell_maps
 
 SIDE, WINDOW, WIDTH, HEADS = 8, 4, 12, 2
 
@@ -157,3 +158,14 @@ def test_windows_whose_places_are_not_known_are_said_to_be_shown_apart() -> None
         "Layer 0 attends within windows or groups of tokens, 3 a text, whose places are not known: each is shown as a "
         "text of its own, those of the first text first.",
     )
+
+
+@torch.no_grad()
+def test_padding_that_takes_a_share_of_windows_is_said() -> None:
+    sizes = {**SWIN, "embed_dim": 8, "num_heads": [2]}
+    model = transformers.SwinModel(transformers.SwinConfig(image_size=24, depths=[2], **sizes)).eval()  # type: ignore[no-untyped-call]
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, 3, 24, 24))
+    weights = cell_maps(recording.maps[0]).window((0,), slice(0, 36), slice(0, 36)).weights
+    assert (weights.sum(-1) < 0.99).any()
+    assert any("filled up with padding" in remark for remark in recording.remarks)
