@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
     from attnviz.base.errors import AttnvizError as AttnvizError
     from attnviz.capture.record import record as record
+    from attnviz.effects.ablation import ablate as ablate
     from attnviz.maps.recording import Recording as Recording
     from attnviz.maps.saved import load as load
     from attnviz.report.build import build_report as build_report
@@ -27,6 +28,7 @@ EXPORTS = {
     "Selection": "attnviz.text.selection",
     "SelfAttention": "attnviz.attention.modules",
     "SeparateHeads": "attnviz.attention.modules",
+    "ablate": "attnviz.effects.ablation",
     "build_report": "attnviz.report.build",
     "contributions": "attnviz.api",
     "draw": "attnviz.api",

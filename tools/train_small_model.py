@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from attnviz.base.files import atomic_file
 from attnviz.metrics.metrics import measure
 from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, maps_of_call, run_model
+from attnviz.models.trained_module import HELD_OUT_TEXTS, HELD_OUT_TOKENS, held_out_repeats
 from attnviz.text.tokens import Tokens
 
 SEED = 4
@@ -30,8 +31,6 @@ MAX_FIRST_POSITION = 2000  # positions at which a training text may begin
 DISTINCT_SHARE = 0.95  # share of segments without a byte twice
 BYTES_RANGE = (24, 128)  # how many different bytes the other segments draw from
 MIN_SEGMENT_TOKENS = 6  # tokens of a segment
-HELD_OUT_SEED = 10**6
-HELD_OUT_TEXTS, HELD_OUT_TOKENS = 64, 64
 
 
 @dataclass(frozen=True)
@@ -105,12 +104,9 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
 
 def check(model: torch.nn.ModuleDict, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
     """The model's figures on held-out segments of distinct bytes, each said twice."""
-    random = torch.Generator().manual_seed(HELD_OUT_SEED)
-    segments = torch.rand(texts, 256, generator=random).argsort(-1)[:, :segment]
-    ids = torch.cat([torch.full((texts, 1), START_TOKEN), segments, segments], dim=1)
+    ids, known = held_out_repeats(texts, segment)
     with torch.no_grad():
         logits, calls = run_model(model, ids)
-    known = slice(segment + 1, 2 * segment)  # tokens whose successor has been seen after them before
     right = logits[:, known].argmax(-1) == ids[:, segment + 2 :]
     numbers = [
         [

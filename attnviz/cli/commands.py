@@ -18,16 +18,21 @@ from attnviz.cli.help import Brief, Command, Program
 from attnviz.cli.meant import usage_line
 from attnviz.cli.options import (
     Batch,
+    By,
     Column,
     Corpus,
     Half,
     Head,
     Input,
+    Metric,
+    MostNeeded,
     Other,
     Output,
     Pair,
+    Pairs,
     Resume,
     Second,
+    Sets,
     Step,
     TokenClass,
     TokenLimit,
@@ -229,6 +234,32 @@ def explain(
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
         say_next("one step alone: --step softmax; all of them as a page: -o notes.html")
+
+
+@command()
+@spread_options
+def ablate(
+    *,
+    input: Input,
+    settings: ModelSettings,
+    selection: Annotated[Selection, ("layers", "heads", "queries")],
+    look: Annotated[Look, ATLAS_LOOK],
+    output: Output,
+    metric: Metric = None,
+    by: By = "zero",
+    pairs: Pairs = False,
+    sets: Sets = None,
+    top: MostNeeded = None,
+    batch: Batch = None,
+) -> None:
+    """Remove each head, and say what the output loses."""
+    from attnviz.cli.ablation import removed_heads
+
+    refuse_output(output, "atlas")
+    effects = removed_heads(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
+    from attnviz.report.head_effects import effects_report
+
+    deliver(effects_report(effects, drawn_on(ReportOptions(look=look), output)), output)
 
 
 @command()

@@ -103,6 +103,28 @@ Second = Annotated[str | None, Option("A saved recording to compare the first wi
 WithModel = Annotated[str | None, Option("Compare with this model.", panel="Model")]
 Half = Annotated[bool, Option("Hold the factors of a long text in bfloat16.", panel="Output")]
 Values = Annotated[bool, Option("Keep what each key moves too, for --of contributions.", panel="Output")]
+By = Annotated[
+    str,
+    Option(
+        "Replace a head's output by zero, its mean over the positions, or what it gives on this text.", panel="Ablation"
+    ),
+]
+Metric = Annotated[
+    str | None,
+    Option(
+        "What is measured: loss, kl, accuracy, cosine, distance or logit:TOKEN; else the loss where tokens are "
+        "predicted, or the cosine.",
+        panel="Ablation",
+        brief="What is measured: loss, kl, accuracy, cosine, distance, logit:TOKEN.",
+    ),
+]
+Pairs = Annotated[bool, Option("Remove every two of the heads too: which back each other up.", panel="Ablation")]
+Sets = Annotated[
+    str | None, Option("Remove these together: 1.0+1.1, or layers as 0; several with commas.", panel="Ablation")
+]
+MostNeeded = Annotated[
+    int | None, Option("Remove one head after the other, so many: the one that then matters most.", panel="Ablation")
+]
 Head = Annotated[
     str,
     Option(

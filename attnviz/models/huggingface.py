@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnviz.maps.recording import Recording
+    from attnviz.models.runnable import Runnable
     from attnviz.text.selection import AttentionPart, Selection
     from attnviz.text.tokens import Tokens
 
@@ -123,6 +125,35 @@ class HuggingFaceSource(AbstractSource):
             remarks=remarks,
         )
 
+    def runnable(self, text: str | None) -> "Runnable":
+        """The model, with its language head where it has one, and the tokens of a text.
+
+        Raises:
+            AttnvizError: if there is no such model, or it cannot be loaded safely.
+        """
+        from attnviz.models.runnable import Runnable
+
+        if text is None:
+            raise AttnvizError(f"{self.settings.model} needs a text; attnviz samples lists some")
+        folder = self._find()
+        with quiet_library(folder), refusals(self.settings.model):
+            model, tokenizer = self._load(folder, predicts=True)
+            inner = text_part(model)
+            with silenced():
+                reading = self._read(model, tokenizer, text)
+                if self.settings.truncate:
+                    reading = truncated(reading, position_limit(inner))
+        refuse_unreadable(inner, reading, self.settings.model)
+        return Runnable(
+            model=inner,
+            inputs=_inputs(inner, reading),
+            name=describe_name(self.settings.model),
+            title=text,
+            find_token=partial(_number_of, tokenizer),
+            attention=reading.attention,
+            remarks=reading.remarks,
+        )
+
     def _find(self) -> Path:
         """The model's folder, found where nothing has been imported for it yet."""
         folder = find_model(self.settings.model, self.built_in)
@@ -130,10 +161,10 @@ class HuggingFaceSource(AbstractSource):
             refuse_missing_library("accelerate")
         return folder
 
-    def _load(self, folder: Path) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    def _load(self, folder: Path, predicts: bool = False) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         """Model and tokenizer, read once."""
         if self.loaded is None:
-            self.loaded = (load_model(folder, self.settings), load_tokenizer(folder))
+            self.loaded = (load_model(folder, self.settings, predicts), load_tokenizer(folder))
         return self.loaded
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> ModelInput:
@@ -178,6 +209,19 @@ class HuggingFaceSource(AbstractSource):
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, text, target=True), start)
         return ModelInput(tokens, context, attention=attention)
+
+
+def _number_of(tokenizer: "PreTrainedTokenizerBase", wanted: str) -> int:
+    """The number of the token that is written so, with the space before a word where the tokenizer has one.
+
+    Raises:
+        AttnvizError: if that is several tokens, or none.
+    """
+    for written in (f" {wanted}", wanted):
+        ids = tokenizer(written, add_special_tokens=False)["input_ids"]
+        if len(ids) == 1:
+            return int(ids[0])
+    raise AttnvizError(f"{wanted!r} is no single token of the model")
 
 
 def refuse_unreadable(model: "PreTrainedModel", reading: ModelInput, name: str) -> None:

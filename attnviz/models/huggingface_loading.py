@@ -38,7 +38,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     return tokenizer
 
 
-def load_model(folder: Path, settings: ModelSettings) -> "PreTrainedModel":
+def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) -> "PreTrainedModel":
     """The model with all the weights that its attention needs, in evaluation mode on its device.
 
     Raises:
@@ -51,7 +51,7 @@ def load_model(folder: Path, settings: ModelSettings) -> "PreTrainedModel":
     with sealed():
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         kind: Any = transformers.AutoModel
-        if settings.generate:
+        if settings.generate or (predicts and _predicts(config)):
             seq2seq = config.is_encoder_decoder
             kind = transformers.AutoModelForSeq2SeqLM if seq2seq else transformers.AutoModelForCausalLM
         refuse_oversized(folder, settings, kind, config)
@@ -72,6 +72,12 @@ def load_model(folder: Path, settings: ModelSettings) -> "PreTrainedModel":
         model.to(find_device(settings.device))
     loaded: PreTrainedModel = model.eval()
     return loaded
+
+
+def _predicts(config: Any) -> bool:
+    """Whether the model was saved with a head that predicts tokens."""
+    heads = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+    return any(str(name).endswith(heads) for name in getattr(config, "architectures", None) or ())
 
 
 def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: Any) -> None:

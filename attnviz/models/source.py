@@ -10,6 +10,7 @@ from attnviz.models.settings import ModelSettings
 if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.models.computation import Computation
+    from attnviz.models.runnable import Runnable
     from attnviz.text.selection import Selection
 
 
@@ -48,3 +49,14 @@ class AbstractSource(ABC):
                 layer.
         """
         raise AttnvizError(f"explain works with the seeded model and with {option('model', 'trained')}")
+
+    def runnable(self, text: str | None) -> "Runnable":
+        """The model and what it reads, to be run with heads removed; ``None`` is the model's own example.
+
+        Raises:
+            AttnvizError: if this source has no model that has learned anything, or needs a text.
+        """
+        raise AttnvizError(
+            f"the seeded model has learned nothing that heads could be needed for; {option('model', 'trained')} or a "
+            "Hugging Face model works"
+        )

@@ -8,6 +8,7 @@ numbers of tokens, so that no number means anything: words, characters and bytes
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from attnviz.maps.dense import DenseMaps
     from attnviz.maps.recording import Recording
     from attnviz.models.computation import Computation
+    from attnviz.models.runnable import Runnable
     from attnviz.text.tokens import Tokens
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"
@@ -94,6 +96,23 @@ class TrainedSource(AbstractSource):
         refuse_memory(len(tokens))
         return computation_of(self._model(), layer, tokens)
 
+    def runnable(self, text: str | None) -> "Runnable":
+        """The model, and the tokens of a text or the repeats that it was checked on."""
+        import torch
+
+        from attnviz.models.runnable import Runnable
+        from attnviz.models.trained_module import TrainedModel, held_out_repeats
+
+        model = TrainedModel().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
+        if text is None:
+            ids, positions = held_out_repeats()
+            title = f"{len(ids)} segments of bytes said twice, which the model has not seen"
+            remark = "Measured where the next byte was said before."
+            return Runnable(model, ids, "the trained model", title, int, positions, remarks=(remark,))
+        tokens = start_tokens(text, self.settings.tokenizer)
+        ids = torch.from_numpy(tokens.ids.copy())[None].to(find_device(self.settings.device))
+        return Runnable(model, ids, "the trained model", text, partial(_number_of, tokens))
+
     def _run(self, tokens: "Tokens") -> "list[Attended]":
         import torch
 
@@ -105,6 +124,18 @@ class TrainedSource(AbstractSource):
         import torch
 
         return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
+
+
+def _number_of(tokens: "Tokens", wanted: str) -> int:
+    """The number of the token with this label.
+
+    Raises:
+        AttnvizError: if the text has no such token.
+    """
+    places = [place for place, label in enumerate(tokens.labels) if wanted in (label, label.strip("␣ "))]
+    if not places:
+        raise AttnvizError(f"no token {wanted!r} in the text, whose tokens are all that the trained model knows")
+    return int(tokens.ids[places[0]])
 
 
 def load_model() -> "torch.nn.ModuleDict":

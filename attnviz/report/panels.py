@@ -3,7 +3,7 @@
 import math
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,12 +30,18 @@ class Quantity:
         spec: Python's format for a number; a percent sign is left out inside cells.
         unit: what stands behind a number outside of cells.
         is_weight: whether it is a share of what a query attends to.
+        centred: whether its colours lie around 0.
     """
 
     name: str
     spec: str
     unit: str = ""
     is_weight: bool = False
+    centred: bool = False
+
+    def named(self, name: str) -> "Quantity":
+        """The quantity with another name."""
+        return replace(self, name=name)
 
     def text(self, value: float) -> str:
         """The value with its unit, and more digits where it would be rounded to nothing."""
@@ -92,6 +98,7 @@ CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f")
 CHANGE = Quantity("change of attention weight", "+.0%", "%")
 CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f")
 CHANGES = (CHANGE, CONTRIBUTION_CHANGE)
+EFFECT = Quantity("change without a head", "+.3f", centred=True)
 LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 
 

@@ -9,6 +9,7 @@ from attnviz.report.numbers import Numbers
 from attnviz.report.panels import Panel
 
 if TYPE_CHECKING:
+    from attnviz.effects.effect_table import Effects
     from attnviz.metrics.head_table import HeadTable
 
 View = Literal["matrix", "table", "arcs", "text"]
@@ -126,6 +127,20 @@ class HeadList(_Described):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
+class EffectList(_Described):
+    """A row a set of heads that was removed.
+
+    Attributes:
+        effects: every number, exact.
+        summary: those of them that are shown, written out.
+    """
+
+    effects: "Effects"
+    summary: Summary
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ExactNumbers(_Described):
     """The exact numbers of heads, for a medium that takes them instead of a picture.
 
@@ -163,4 +178,4 @@ class HeadCards(_Described):
 
 
 DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas
-Report = DrawnReport | HeadList | HeadCards | ExactNumbers
+Report = DrawnReport | HeadList | HeadCards | EffectList | ExactNumbers

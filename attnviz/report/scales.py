@@ -61,7 +61,7 @@ def shared_scale(
     """
     look = look or Look()
     cmap, steps = look.cmap or usual, _steps(quantity, look)
-    if quantity in CHANGES:
+    if quantity in CHANGES or quantity.centred:
         return _scale_of_changes(panels, steps)
     if not isinstance(look.color_limits, str):
         low, high = look.color_limits
@@ -76,7 +76,13 @@ def shared_scale(
 def _steps(quantity: Quantity, look: Look) -> Steps:
     """The steps that are asked for; else square roots for weights, of which few are large and most are small."""
     if look.color_scale is None:
-        return "log" if quantity == LIFT else "sqrt" if quantity.is_weight or quantity in ROOTS else "linear"
+        return (
+            "log"
+            if quantity == LIFT
+            else "sqrt"
+            if quantity.is_weight or quantity in ROOTS or quantity.centred
+            else "linear"
+        )
     if quantity is SCORE and look.color_scale != "linear":
         raise AttnvizError(
             f"{option('color_scale', look.color_scale)} takes no scores, which may be negative; "

@@ -19,7 +19,17 @@ from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
 from attnviz.report.colors import colormap, import_matplotlib, ink_on
 from attnviz.report.look import Look, refuse_pixels
 from attnviz.report.panels import Panel
-from attnviz.report.report import Arcs, DrawnReport, ExactNumbers, HeadCards, HeadList, Report, ShadedText, Thumbnails
+from attnviz.report.report import (
+    Arcs,
+    DrawnReport,
+    EffectList,
+    ExactNumbers,
+    HeadCards,
+    HeadList,
+    Report,
+    ShadedText,
+    Thumbnails,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +102,7 @@ def figure(report: Report) -> "Figure":
 
 
 def _drawn(report: Report) -> DrawnReport:
-    if isinstance(report, HeadList | HeadCards | ExactNumbers):
+    if isinstance(report, HeadList | HeadCards | EffectList | ExactNumbers):
         raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
     if not report.panels:  # an atlas of one token: no head does anything with it
         raise AttnvizError("no head has a pattern to draw here; a longer text works, or the list in the terminal")

@@ -22,7 +22,16 @@ from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.terminal.lines import fit, wrap
 from attnviz.report.captions import part_caption, part_title, source_line
 from attnviz.report.look import SLIDES, Look
-from attnviz.report.report import DrawnReport, ExactNumbers, HeadCards, HeadList, Report, Summary, Thumbnails
+from attnviz.report.report import (
+    DrawnReport,
+    EffectList,
+    ExactNumbers,
+    HeadCards,
+    HeadList,
+    Report,
+    Summary,
+    Thumbnails,
+)
 
 if TYPE_CHECKING:
     from pptx.dml.color import RGBColor
@@ -69,7 +78,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if python-pptx is not installed, there is nothing to draw, or more slides than anyone shows.
     """
-    if isinstance(report, HeadList | HeadCards | ExactNumbers):
+    if isinstance(report, HeadList | HeadCards | EffectList | ExactNumbers):
         raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
     parts = _parts(report)
     if len(parts) > MAX_SLIDES:

@@ -1,0 +1,1 @@
+"""What the output of a model loses without some of its heads."""

@@ -1,0 +1,108 @@
+"""What the output of a model loses without each of some sets of heads, as a table of numbers."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+
+HeadSet = tuple[tuple[int, int], ...]  # layer and head of each
+NORMAL_QUANTILE = 1.96  # of 95 %
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """What is lost without a set of heads.
+
+    Attributes:
+        heads: layer and head of each.
+        values: one a text, how the metric changes without them.
+    """
+
+    heads: HeadSet
+    values: Float64Array
+
+    @property
+    def name(self) -> str:
+        """The heads as they are written everywhere, joined by ``+``."""
+        return "+".join(f"{layer}.{head}" for layer, head in self.heads)
+
+    @cached_property
+    def mean(self) -> float:
+        """The mean over the texts."""
+        return float(self.values.mean())
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the 95 % interval of the mean over texts; NaN for one text."""
+        count = len(self.values)
+        return NORMAL_QUANTILE * float(self.values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Effects:
+    """The effects of sets of heads, in the order in which they were asked for.
+
+    Attributes:
+        rows: one a set.
+        metric: the name of what changes.
+        by: what the heads' outputs were replaced by.
+        baseline: the metric with all heads, the mean over the texts.
+        texts: how many there were.
+        model: a name or a path.
+        title: of the text, or of the texts.
+        pairs: whether rows of two heads are compared with the effects of each alone.
+        greedy: whether each row adds the head to the one before whose removal then changes most.
+        remarks: what a reader must know.
+    """
+
+    rows: tuple[Effect, ...]
+    metric: str
+    by: str
+    baseline: float
+    texts: int
+    model: str
+    title: str = ""
+    pairs: bool = False
+    greedy: bool = False
+    remarks: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Effect:
+        """The effect of the heads of this name, as ``0.1`` or ``0.1+1.0``."""
+        return next(row for row in self.rows if row.name == name)
+
+    def beyond(self, row: Effect) -> float:
+        """How much more a set changes than its heads alone do together; NaN where one of these is not known."""
+        alone = {each.heads: each.mean for each in self.rows if len(each.heads) == 1}
+        known = [alone.get((head,), math.nan) for head in row.heads]
+        return row.mean - sum(known) if len(row.heads) > 1 else math.nan
+
+    def sorted(self) -> tuple[Effect, ...]:
+        """The rows, the largest change of either direction first; of greedy ones as they are."""
+        return self.rows if self.greedy else tuple(sorted(self.rows, key=lambda row: -abs(row.mean)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
+        return {
+            "format": "attnviz effects",
+            "version": 1,
+            "model": self.model,
+            "metric": self.metric,
+            "by": self.by,
+            "texts": self.texts,
+            "baseline": self.baseline,
+            "remarks": list(self.remarks),
+            "effects": [
+                {
+                    "heads": [f"{layer}.{head}" for layer, head in row.heads],
+                    "effect": row.mean,
+                    "margin": None if math.isnan(row.margin) else row.margin,
+                    "beyond": None if math.isnan(beyond := self.beyond(row)) else beyond,
+                    "texts": [float(value) for value in np.asarray(row.values)],
+                }
+                for row in self.sorted()
+            ],
+        }

@@ -1,0 +1,166 @@
+"""Where the output of each head of a model enters its projection, found in one run, and all that came before it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.capture import Capture
+from attnviz.capture.listening import PATCHES, refuse_opaque
+from attnviz.capture.observing_mode import add_observer, remove_observer
+from attnviz.capture.options import CaptureOptions
+from attnviz.capture.output_projection import OperandPlace, OutputProjection
+from attnviz.capture.products import PRODUCTS, contraction
+from attnviz.capture.sites import CallSite, ModuleIndex
+from attnviz.capture.torch_functions import Observer, TorchCall
+from attnviz.effects.module_calls import Key, ModuleCalls, followed
+from attnviz.text.selection import AttentionPart, Selection
+
+HeadName = tuple[int, int]  # layer and head
+
+
+@dataclass(eq=False)
+class HeadSite:
+    """A product that projects the outputs of some heads.
+
+    Attributes:
+        key: of the product.
+        is_left: whether the heads' outputs are its first operand.
+        columns: of each head, which columns of the operand it fills.
+        matrix: the operand, ``(rows, columns)``.
+        batch: how many texts its rows are of.
+        queries_first: whether its rows go by queries and then by texts.
+        returned: what every module call had returned by then.
+    """
+
+    key: Key
+    is_left: bool
+    columns: dict[HeadName, Tensor]
+    matrix: Tensor
+    batch: int
+    queries_first: bool
+    returned: dict[Key, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class CleanRun:
+    """A run of a model in which nothing was replaced.
+
+    Attributes:
+        output: what the model gave.
+        sites: in the order of the run.
+    """
+
+    output: Any
+    sites: list[HeadSite]
+
+    @property
+    def heads(self) -> list[HeadName]:
+        """All heads, in order."""
+        return sorted({head for site in self.sites for head in site.columns})
+
+
+class _CountingObserver(Observer):
+    """Gives each product its key before it looks at it."""
+
+    def __init__(self, modules: ModuleIndex, listener: "_SiteFinder", calls: ModuleCalls) -> None:
+        super().__init__(modules, listener)
+        self.calls = calls
+        self.key: Key = ()
+
+    def see(self, call: TorchCall) -> None:
+        """Looks at a call."""
+        if call.name in PRODUCTS:
+            self.key = self.calls.next_product()
+            product = contraction(call.name, call.args, call.kwargs)
+            self.left = None if product is None else product.left
+        super().see(call)
+
+
+class _SiteFinder(Capture):
+    """Finds the sites of a run, and keeps no maps."""
+
+    def __init__(self, model: nn.Module, attention: AttentionPart | None) -> None:
+        modules = ModuleIndex(model)
+        super().__init__(model, modules, CaptureOptions(selection=Selection(), attention=attention, values=True))
+        self.module_calls = ModuleCalls(keeps=True, on_call=self.enter, on_return=self.runs.leave)
+        self.counting = _CountingObserver(modules, self, self.module_calls)
+        self.observer = self.counting
+        assert self.moved is not None
+        self.observer.search = self.moved.search
+        self.sites: dict[Key, HeadSite] = {}
+        self.unknown: list[CallSite] = []
+
+    def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
+        if call is None or call.output is None:
+            self.unknown.append(site)
+            return
+        first = self._first_head(site)
+        self.head_counts[site] = first + call.shape[1]
+        self.unknown.append(site)
+
+        def found(projection: OutputProjection, place: OperandPlace) -> None:
+            self.unknown.remove(site)
+            columns = {(site.layer, first + head): each for head, each in enumerate(projection.columns)}
+            known = self.sites.get(self.counting.key)
+            if known is not None:
+                known.columns.update(columns)
+                return
+            self.sites[self.counting.key] = HeadSite(
+                key=self.counting.key,
+                is_left=place.operand is self.counting.left,
+                columns=columns,
+                matrix=projection.matrix.detach().clone(),
+                batch=call.shape[0],
+                queries_first=projection.queries_first,
+                returned=self.module_calls.finished(),
+            )
+
+        assert self.moved is not None
+        self.moved.search.expect(call.output, found)
+
+
+def clean_run(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], attention: AttentionPart | None = None
+) -> CleanRun:
+    """A run of the model, with where its heads' outputs enter their projections.
+
+    Raises:
+        AttnvizError: where no projection was found of an attention call, or heads of several kinds have one name.
+    """
+    refuse_opaque(model)
+    finder = _SiteFinder(model, attention)
+    PATCHES.enter()
+    try:
+        add_observer(finder.observer)
+        try:
+            with followed(finder.module_calls):
+                output = model(*args, **kwargs)
+        finally:
+            remove_observer(finder.observer)
+    finally:
+        PATCHES.leave()
+    if finder.failure is not None:
+        raise finder.failure
+    _refuse_unknown(finder)
+    return CleanRun(output, list(finder.sites.values()))
+
+
+def _refuse_unknown(finder: _SiteFinder) -> None:
+    name = type(finder.model).__name__
+    if attention_parts := sorted(finder.parts) if finder.options.attention is None and len(finder.parts) > 1 else []:
+        raise AttnvizError(
+            f"{name} has {known_names(attention_parts)} attention, whose heads have the same numbers; "
+            f"{option('attention', attention_parts[0])} chooses"
+        )
+    if finder.unknown:
+        site = finder.unknown[0]
+        raise AttnvizError(
+            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map was "
+            "seen that takes what its attention gave unchanged"
+        )
+    if not finder.sites:
+        raise AttnvizError(f"no attention call in the forward pass of {name}; a model with attention works")

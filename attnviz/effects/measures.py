@@ -1,0 +1,148 @@
+"""What of an output is measured: loss, divergence, accuracy or a logit of predictions, or how features move."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves
+
+from attnviz.base.errors import AttnvizError, known_names, nearest, option
+
+LOGIT = "logit:"
+IDS = ("input_ids", "ids", "labels")
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A run that is measured.
+
+    Attributes:
+        output: what the model gave.
+        clean: what it gave with all heads.
+        ids: ``(batch, tokens)``, what it read, if that were numbers of tokens.
+        positions: at which tokens it is measured.
+    """
+
+    output: Any
+    clean: Any
+    ids: Tensor | None
+    positions: slice
+
+
+def loss(run: Measured) -> float:
+    """Cross-entropy of the next token in nats, the mean over positions."""
+    logits, following = _predicted(run)
+    return float(functional.cross_entropy(logits, following))
+
+
+def accuracy(run: Measured) -> float:
+    """Share of the next tokens that are the likeliest."""
+    logits, following = _predicted(run)
+    return float((logits.argmax(-1) == following).float().mean())
+
+
+def divergence(run: Measured) -> float:
+    """Kullback-Leibler divergence of the prediction from that with all heads, in nats, the mean over positions."""
+    changed, clean = (logits_of(each)[:, run.positions].float().log_softmax(-1) for each in (run.output, run.clean))
+    return float((clean.exp() * (clean - changed)).sum(-1).mean())
+
+
+def cosine(run: Measured) -> float:
+    """One minus the cosine between the features of each token and those with all heads, the mean over positions."""
+    changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
+    return float(1 - functional.cosine_similarity(changed, clean, dim=-1).mean())
+
+
+def distance(run: Measured) -> float:
+    """The distance of each token's features from those with all heads, the mean over positions."""
+    changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
+    return float((changed - clean).norm(dim=-1).mean())
+
+
+def logit_of(token: int) -> Callable[[Measured], float]:
+    """The logit of a token at the last position measured, the mean over texts."""
+
+    def logit(run: Measured) -> float:
+        return float(logits_of(run.output)[:, run.positions][:, -1, token].float().mean())
+
+    return logit
+
+
+MEASURES: Mapping[str, Callable[[Measured], float]] = {
+    "loss": loss,
+    "kl": divergence,
+    "accuracy": accuracy,
+    "cosine": cosine,
+    "distance": distance,
+}
+
+
+def find_measure(name: str) -> Callable[[Measured], float]:
+    """The measure of a name; ``logit:7`` is the logit of token 7.
+
+    Raises:
+        AttnvizError: if there is none.
+    """
+    if name.startswith(LOGIT) and name.removeprefix(LOGIT).isdecimal():
+        return logit_of(int(name.removeprefix(LOGIT)))
+    if name not in MEASURES:
+        known = (*MEASURES, f"{LOGIT}TOKEN")
+        raise AttnvizError(f"unknown {option('metric')} {name!r}; {nearest(name, known)}{known_names(known)} works")
+    return MEASURES[name]
+
+
+def usual_metric(output: Any, ids: Tensor | None) -> str:
+    """The loss where the output has logits of tokens, else the cosine of features."""
+    logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
+    is_prediction = isinstance(logits, Tensor) and ids is not None and logits.shape[:2] == ids.shape
+    return "loss" if is_prediction and logits.shape[-1] > int(ids.max()) else "cosine"  # type: ignore[union-attr]
+
+
+def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
+    """The numbers of tokens among a model's arguments: ``(batch, tokens)``."""
+    given = [kwargs[name] for name in IDS if name in kwargs] + list(args)
+    return next((each for each in given if isinstance(each, Tensor) and _is_ids(each)), None)
+
+
+def _is_ids(tensor: Tensor) -> bool:
+    return tensor.dim() == 2 and not tensor.is_floating_point() and tensor.dtype != torch.bool
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits of an output, ``(batch, tokens, vocabulary)``."""
+    logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
+    if not isinstance(logits, Tensor) or logits.dim() != 3:
+        raise AttnvizError(
+            f"the output has no logits of tokens, which this {option('metric')} needs; "
+            f"{option('metric', 'cosine')} or distance works"
+        )
+    return logits
+
+
+def features_of(output: Any) -> Tensor:
+    """The features of an output, ``(batch, tokens, features)``: its last hidden state, or its first tensor."""
+    named = getattr(output, "last_hidden_state", None)
+    tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.is_floating_point()]
+    if isinstance(named, Tensor):
+        return named
+    if not tensors or tensors[0].dim() < 2:
+        raise AttnvizError("the output has no features of tokens; in Python a function of your own works as metric")
+    return tensors[0]
+
+
+def _predicted(run: Measured) -> tuple[Tensor, Tensor]:
+    """The logits at the positions measured and the tokens that follow, those of all texts together."""
+    if run.ids is None:
+        raise AttnvizError(
+            f"the model reads no numbers of tokens, which this {option('metric')} needs; "
+            f"{option('metric', 'kl')} or distance works"
+        )
+    start, stop, _ = run.positions.indices(run.ids.shape[1])
+    stop = min(stop, run.ids.shape[1] - 1)
+    if start >= stop:
+        raise AttnvizError("no token follows the positions that are measured; more than one token works")
+    logits = logits_of(run.output)[:, start:stop]
+    return logits.flatten(0, 1).float(), run.ids[:, start + 1 : stop + 1].flatten().to(logits.device)

@@ -1,0 +1,215 @@
+"""Removed heads against hooks that zero their slice of the projection's input, and a model left as it was."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.effects.ablation import TextRun
+from attnviz.models.trained_module import TrainedModel, held_out_repeats
+
+WIDTH, HEADS, LAYERS, TOKENS = 24, 4, 2, 9
+SIZE = WIDTH // HEADS
+SMALL: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": WIDTH,
+    "intermediate_size": 32,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": SIZE}
+GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "bos_token_id": 1, "eos_token_id": 2}
+OPT = SMALL | {"ffn_dim": 32, "word_embed_proj_dim": WIDTH}
+BLOOM = {"vocab_size": 50, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
+DISTILBERT = {"vocab_size": 50, "dim": WIDTH, "hidden_dim": 32, "n_layers": LAYERS, "n_heads": HEADS}
+MIXTRAL = GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2}
+PROJECTIONS: dict[str, tuple[dict[str, Any], str]] = {  # what makes a model small, and each layer's output projection
+    "GPT2LMHeadModel": (GPT2, "transformer.h.{}.attn.c_proj"),
+    "BertModel": (SMALL, "encoder.layer.{}.attention.output.dense"),
+    "LlamaForCausalLM": (GROUPED, "model.layers.{}.self_attn.o_proj"),
+    "GPTNeoXForCausalLM": (SMALL, "gpt_neox.layers.{}.attention.dense"),
+    "OPTForCausalLM": (OPT, "model.decoder.layers.{}.self_attn.out_proj"),
+    "BloomForCausalLM": (BLOOM, "transformer.h.{}.self_attention.dense"),
+    "DistilBertModel": (DISTILBERT, "transformer.layer.{}.attention.out_lin"),
+    "MixtralForCausalLM": (MIXTRAL, "model.layers.{}.self_attn.o_proj"),
+}
+IDS = torch.arange(2 * TOKENS).reshape(2, TOKENS) * 7 % 47 + 3
+
+
+def model_of(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    kind = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel").removesuffix("Model")
+    config = getattr(transformers, f"{kind}Config")(**PROJECTIONS[name][0])
+    model: nn.Module = getattr(transformers, name)(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3)  # so that heads matter
+    return model.eval()
+
+
+def first_tensor(output: Any) -> Tensor:
+    found: Tensor = output[0]
+    return found
+
+
+def without(model: nn.Module, path: str, head: int) -> Tensor:
+    """What the model gives where a hook zeroes a head's slice of the projection's input."""
+
+    def zero(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        changed = given[0].clone()
+        changed[..., head * SIZE : (head + 1) * SIZE] = 0
+        return (changed, *given[1:])
+
+    handle = model.get_submodule(path).register_forward_pre_hook(zero)
+    try:
+        with torch.no_grad():
+            return first_tensor(model(IDS))
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_removing_a_head_equals_zeroing_its_slice_of_the_projections_input(name: str) -> None:
+    model, outputs = model_of(name), []
+
+    def keep(output: Any) -> float:
+        outputs.append(first_tensor(output).clone())
+        return float((outputs[-1].double() ** 3).sum())
+
+    effects = attnviz.ablate(model, IDS, keep)
+    assert len(effects.rows) == LAYERS * HEADS
+    for row in effects.rows:
+        [(layer, head)] = row.heads
+        expected = without(model, PROJECTIONS[name][1].format(layer), head)
+        nearest = min(float((each - expected).abs().max()) for each in outputs)
+        assert nearest <= 1e-6 * max(1.0, float(expected.abs().max()))
+    assert max(abs(row.mean) for row in effects.rows) > 1e-3
+
+
+def test_what_precedes_a_head_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ran = model_of("GPT2LMHeadModel"), []
+    for layer in range(LAYERS):
+        block = model.get_submodule(f"transformer.h.{layer}.mlp")
+        block.register_forward_hook(lambda *_, layer=layer: ran.append(layer))
+    attnviz.ablate(model, IDS[:1], "loss", heads=["1.0", "1.1", "1.2"])
+    assert ran.count(0) == 2  # of the run with all heads, and of the whole run that is checked
+    assert ran.count(1) == 4  # those, the one compared with it, and one of three sets together
+
+
+def test_a_model_that_cannot_be_gone_on_with_is_run_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("BertModel")
+    usual = attnviz.ablate(model, IDS, "distance")
+    monkeypatch.setattr(TextRun, "agrees", lambda run, heads: False)
+    whole = attnviz.ablate(model, IDS, "distance")
+    assert [row.mean for row in whole.rows] == pytest.approx([row.mean for row in usual.rows], rel=1e-4)
+
+
+class Stops(nn.Module):
+    """A model with dropout, a buffer that it counts in, and a run that may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.5, batch_first=True)
+        self.dropout = nn.Dropout(0.5)
+        self.runs: Tensor
+        self.register_buffer("runs", torch.zeros(1))
+        self.fails: BaseException | None = None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.runs += 1
+        if self.fails is not None and self.runs > 2:
+            raise self.fails
+        mixed: Tensor = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        dropped: Tensor = self.dropout(mixed + torch.randn_like(mixed) * 0)
+        return dropped
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), ValueError("no")])
+def test_the_model_and_the_random_state_are_as_they_were(error: BaseException | None) -> None:
+    model = Stops().train()
+    model.attention.eval()
+    model.fails = error
+    call, state = nn.Module.__call__, {name: each.clone() for name, each in model.state_dict().items()}
+    torch.manual_seed(3)
+    expected = torch.random.get_rng_state()
+    tokens = torch.zeros(1, TOKENS, WIDTH).normal_(generator=torch.Generator().manual_seed(0))
+    if error is None:
+        attnviz.ablate(model, tokens, "distance")
+    else:
+        with pytest.raises(type(error)):
+            attnviz.ablate(model, tokens, "distance")
+    assert torch.equal(torch.random.get_rng_state(), expected)
+    assert all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+    assert (model.training, model.dropout.training, model.attention.training) == (True, True, False)
+    assert nn.Module.__call__ is call
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_trained_models_heads_back_each_other_up() -> None:
+    ids, positions = held_out_repeats()
+    every = ["0.0", "0.1", "1.0", "1.1"]
+    effects = attnviz.ablate(TrainedModel(), ids, "accuracy", sets=["1.0+1.1"], heads=every, positions=positions)
+
+    found = {row.name: round(effects.baseline + row.mean, 4) for row in effects.rows}
+    assert round(effects.baseline, 4) == 0.9998
+    assert found == {"0.0": 0.0092, "0.1": 0.9998, "1.0": 0.9990, "1.1": 0.9965, "1.0+1.1": 0.0020}
+    assert effects.beyond(effects["1.0+1.1"]) == pytest.approx(-0.9938, abs=1e-4)
+
+
+def test_greedy_removal_takes_the_head_that_then_matters_most() -> None:
+    ids, positions = held_out_repeats()
+    effects = attnviz.ablate(TrainedModel(), ids, "accuracy", heads=["1.0", "1.1"], top=2, positions=positions)
+    assert [row.name for row in effects.rows] == ["1.1", "1.0+1.1"]
+
+
+def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() -> None:
+    model, outputs = model_of("LlamaForCausalLM"), []
+
+    def keep(output: Any) -> float:
+        outputs.append(first_tensor(output))
+        return 0.0
+
+    attnviz.ablate(model, IDS[:1], keep, heads=["1.2"], by=IDS[1:])
+    caught: list[Tensor] = []
+    projection = model.get_submodule("model.layers.1.self_attn.o_proj")
+    handle = projection.register_forward_pre_hook(lambda module, given: caught.append(given[0]))
+    with torch.no_grad():
+        model(IDS[1:])
+    handle.remove()
+
+    def other(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        changed = given[0].clone()
+        changed[..., 2 * SIZE : 3 * SIZE] = caught[0][..., 2 * SIZE : 3 * SIZE]
+        return (changed,)
+
+    projection.register_forward_pre_hook(other)
+    with torch.no_grad():
+        expected = first_tensor(model(IDS[:1]))
+    assert min(float((each - expected).abs().max()) for each in outputs) < 1e-5
+    model = model_of("LlamaForCausalLM")
+    zero, mean = (attnviz.ablate(model, IDS[:1], "kl", by=by)["1.2"].mean for by in ("zero", "mean"))
+    assert zero != pytest.approx(mean, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3, so 1.3 works"),
+        ({"metric": "los"}, "unknown metric 'los'; did you mean loss"),
+        ({"metric": "loss"}, "the output has no logits of tokens"),
+        ({"top": 9}, "top=9 is out of range; 1 to 8 works"),
+        ({"by": IDS[:, :4]}, "the other text has another number of tokens"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        attnviz.ablate(model_of("BertModel"), IDS, **options)
