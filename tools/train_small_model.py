@@ -104,7 +104,7 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
 
 def check(model: torch.nn.ModuleDict, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
     """The model's figures on held-out segments of distinct bytes, each said twice."""
-    ids, known = held_out_repeats(texts, segment)
+    ids, known = held_out_repeats(START_TOKEN, texts, segment)
     with torch.no_grad():
         logits, calls = run_model(model, ids)
     right = logits[:, known].argmax(-1) == ids[:, segment + 2 :]

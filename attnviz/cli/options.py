@@ -106,7 +106,7 @@ Values = Annotated[bool, Option("Keep what each key moves too, for --of contribu
 By = Annotated[
     str,
     Option(
-        "Replace a head's output by zero, its mean over the positions, or what it gives on this text.", panel="Ablation"
+        "Replace a head's output by zero, its mean over the positions, or what it gives on this text.", panel="Select"
     ),
 ]
 Metric = Annotated[
@@ -114,16 +114,16 @@ Metric = Annotated[
     Option(
         "What is measured: loss, kl, accuracy, cosine, distance or logit:TOKEN; else the loss where tokens are "
         "predicted, or the cosine.",
-        panel="Ablation",
+        panel="Select",
         brief="What is measured: loss, kl, accuracy, cosine, distance, logit:TOKEN.",
     ),
 ]
-Pairs = Annotated[bool, Option("Remove every two of the heads too: which back each other up.", panel="Ablation")]
+Pairs = Annotated[bool, Option("Remove every two of the heads too: which back each other up.", panel="Select")]
 Sets = Annotated[
-    str | None, Option("Remove these together: 1.0+1.1, or layers as 0; several with commas.", panel="Ablation")
+    str | None, Option("Remove these together: 1.0+1.1, or layers as 0; several with commas.", panel="Select")
 ]
 MostNeeded = Annotated[
-    int | None, Option("Remove one head after the other, so many: the one that then matters most.", panel="Ablation")
+    int | None, Option("Remove one head after the other, so many: the one that then matters most.", panel="Select")
 ]
 Head = Annotated[
     str,

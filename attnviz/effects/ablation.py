@@ -21,7 +21,7 @@ from attnviz.capture.products import contraction
 from attnviz.capture.run_model import arguments_of
 from attnviz.effects.effect_table import Effect, Effects, HeadSet
 from attnviz.effects.head_sites import CleanRun, HeadName, HeadSite, clean_run
-from attnviz.effects.measures import Measured, find_measure, ids_of, usual_metric
+from attnviz.effects.measures import MeasuredRun, find_measure, ids_of, usual_metric
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, followed, untouched
 from attnviz.text.selection import AttentionPart, Selection, refuse_missing
 
@@ -50,7 +50,7 @@ class TextRun:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     clean: CleanRun
-    measure: Callable[[Measured], float]
+    measure: Callable[[MeasuredRun], float]
     positions: slice
     by: "str | CleanRun"
     goes_on: bool = True
@@ -113,7 +113,7 @@ class TextRun:
 
     def _measured(self, output: Any) -> float:
         ids = ids_of(self.args, self.kwargs)
-        return self.measure(Measured(output, self.clean.output, ids, self.positions))
+        return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions))
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
         left = list(dict.fromkeys(sets))
@@ -290,7 +290,7 @@ def _text_results(
     return wanted, run.values(wanted), run.baseline, name
 
 
-def _measure(metric: Metric) -> Callable[[Measured], float]:
+def _measure(metric: Metric) -> Callable[[MeasuredRun], float]:
     return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 

@@ -16,7 +16,7 @@ IDS = ("input_ids", "ids", "labels")
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredRun:
     """A run that is measured.
 
     Attributes:
@@ -32,46 +32,46 @@ class Measured:
     positions: slice
 
 
-def loss(run: Measured) -> float:
+def loss(run: MeasuredRun) -> float:
     """Cross-entropy of the next token in nats, the mean over positions."""
     logits, following = _predicted(run)
     return float(functional.cross_entropy(logits, following))
 
 
-def accuracy(run: Measured) -> float:
+def accuracy(run: MeasuredRun) -> float:
     """Share of the next tokens that are the likeliest."""
     logits, following = _predicted(run)
     return float((logits.argmax(-1) == following).float().mean())
 
 
-def divergence(run: Measured) -> float:
+def divergence(run: MeasuredRun) -> float:
     """Kullback-Leibler divergence of the prediction from that with all heads, in nats, the mean over positions."""
     changed, clean = (logits_of(each)[:, run.positions].float().log_softmax(-1) for each in (run.output, run.clean))
     return float((clean.exp() * (clean - changed)).sum(-1).mean())
 
 
-def cosine(run: Measured) -> float:
+def cosine(run: MeasuredRun) -> float:
     """One minus the cosine between the features of each token and those with all heads, the mean over positions."""
     changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
     return float(1 - functional.cosine_similarity(changed, clean, dim=-1).mean())
 
 
-def distance(run: Measured) -> float:
+def distance(run: MeasuredRun) -> float:
     """The distance of each token's features from those with all heads, the mean over positions."""
     changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
     return float((changed - clean).norm(dim=-1).mean())
 
 
-def logit_of(token: int) -> Callable[[Measured], float]:
+def logit_of(token: int) -> Callable[[MeasuredRun], float]:
     """The logit of a token at the last position measured, the mean over texts."""
 
-    def logit(run: Measured) -> float:
+    def logit(run: MeasuredRun) -> float:
         return float(logits_of(run.output)[:, run.positions][:, -1, token].float().mean())
 
     return logit
 
 
-MEASURES: Mapping[str, Callable[[Measured], float]] = {
+MEASURES: Mapping[str, Callable[[MeasuredRun], float]] = {
     "loss": loss,
     "kl": divergence,
     "accuracy": accuracy,
@@ -80,7 +80,7 @@ MEASURES: Mapping[str, Callable[[Measured], float]] = {
 }
 
 
-def find_measure(name: str) -> Callable[[Measured], float]:
+def find_measure(name: str) -> Callable[[MeasuredRun], float]:
     """The measure of a name; ``logit:7`` is the logit of token 7.
 
     Raises:
@@ -133,7 +133,7 @@ def features_of(output: Any) -> Tensor:
     return tensors[0]
 
 
-def _predicted(run: Measured) -> tuple[Tensor, Tensor]:
+def _predicted(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     """The logits at the positions measured and the tokens that follow, those of all texts together."""
     if run.ids is None:
         raise AttnvizError(

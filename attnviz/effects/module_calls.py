@@ -24,7 +24,7 @@ Edit = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], d
 
 
 @dataclass(eq=False)
-class Frame:
+class RunningModule:
     """A module that runs now.
 
     Attributes:
@@ -59,7 +59,7 @@ class ModuleCalls:
     ) -> None:
         self.keeps, self.returned = keeps, returned or {}
         self.on_call, self.on_return = on_call, on_return
-        self.frames = [Frame(())]
+        self.frames = [RunningModule(())]
 
     def call(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -72,7 +72,7 @@ class ModuleCalls:
             return self.returned[key]
         if self.on_call is not None:
             self.on_call(module, args)
-        self.frames.append(Frame(key))
+        self.frames.append(RunningModule(key))
         try:
             result = original(module, *args, **kwargs)
         finally:

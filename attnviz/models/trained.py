@@ -101,11 +101,11 @@ class TrainedSource(AbstractSource):
         import torch
 
         from attnviz.models.runnable import Runnable
-        from attnviz.models.trained_module import TrainedModel, held_out_repeats
+        from attnviz.models.trained_module import held_out_repeats
 
-        model = TrainedModel().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
+        model = as_module().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
         if text is None:
-            ids, positions = held_out_repeats()
+            ids, positions = held_out_repeats(START_TOKEN)
             title = f"{len(ids)} segments of bytes said twice, which the model has not seen"
             remark = "Measured where the next byte was said before."
             return Runnable(model, ids, "the trained model", title, int, positions, remarks=(remark,))
@@ -124,6 +124,13 @@ class TrainedSource(AbstractSource):
         import torch
 
         return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
+
+
+def as_module() -> "torch.nn.Module":
+    """The model as one module, from numbers of tokens to logits."""
+    from attnviz.models.trained_module import TrainedModel
+
+    return TrainedModel(load_model(), run_model)
 
 
 def _number_of(tokens: "Tokens", wanted: str) -> int:
