@@ -60,7 +60,7 @@ def test_tokens_are_joined_and_left_out_as_on_the_command_line(
     assert Path("out.csv").read_bytes() == attnviz.draw(causal_recording, ".csv", **cast(Any, {name: True}))
 
 
-TABLE = {name: declared_options(ReportOptions)[name] for name in ("table", "all")}
+TABLE = {name: declared_options(ReportOptions)[name] for name in ("table", "all", "of")}
 CHOICES = {
     name: declared
     for options in (
@@ -75,6 +75,8 @@ EXAMPLES = {
     "queries": "1:3",
     "keys": ":3",
     "sort": "-entropy",
+    "filter": "layer:0",
+    "of": "contributions",
     "reduce": "rollout",
     "residual": 0.25,
     "theme": "dark",
