@@ -20,7 +20,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "attnviz": (
         'attnviz show "the cat sat. the cat sat" --model trained',
         'attnviz show "Life is short" --model ./my-bert',
-        'attnviz explain "Life is short"',
     ),
     "show": (
         'attnviz show "the cat sat. the cat sat" --model trained --heads 1.1',
@@ -46,6 +45,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "attnviz survey reviews.csv --model ./my-bert -o survey.safetensors",
         "attnviz survey corpus/ --model ./my-llama --tokens 10M -o survey.safetensors",
         "attnviz heads survey.safetensors --sort previous",
+    ),
+    "ablate": (
+        "attnviz ablate --model trained --metric accuracy --pairs",
+        'attnviz ablate "Life is short" --model ./my-bert -o effect.png',
     ),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',

@@ -8,7 +8,7 @@ from attnviz.explain.explain import STEPS
 from attnviz.metrics.metrics import METRICS
 from tests.cli.streams import Streams
 
-COMMANDS = ("show", "heads", "compare", "record", "explain", "browse", "survey", "samples", "devices")
+COMMANDS = ("show", "heads", "compare", "record", "explain", "ablate", "browse", "survey", "samples", "devices")
 
 
 @pytest.mark.parametrize("command", [(), *[(command,) for command in COMMANDS]])
