@@ -225,3 +225,9 @@ def test_steps_of_additive_attention_are_the_rows_of_one_map() -> None:
     for text, maps in enumerate(recording.maps):
         window = cell_maps(maps).window((0,), slice(0, 4), slice(0, TOKENS))
         np.testing.assert_array_equal(window.weights[0], expected[text].numpy())
+
+
+def test_rows_that_leave_a_gap_are_calls_of_their_own() -> None:
+    x = torch.randn(1, 6, 8)
+    _, recording = in_chunks(x, [slice(0, 3), slice(4, 6)], [x, x])
+    assert [len(maps.query_tokens) for maps in recording.maps] == [3, 2]
