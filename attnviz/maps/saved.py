@@ -86,6 +86,8 @@ def _from_tensors(file: "Tensors") -> "Recording":
     from attnviz.maps.recording import Recording
     from attnviz.maps.tensor_file import StoredMaps
 
+    if "survey" in file.header.value:
+        raise AttnvizError(f"{file.what!r} is a survey, not a recording; attnviz heads or attnviz show with it works")
     version = file.header.count("format")
     if version != FORMAT_VERSION:
         raise AttnvizError(

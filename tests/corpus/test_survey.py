@@ -1,6 +1,7 @@
 from dataclasses import fields, replace
 from functools import reduce
 from operator import add
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -12,9 +13,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.corpus.bins import offset_bins, position_bins
 from attnviz.corpus.exact_sums import ExactSums
 from attnviz.corpus.examples import TOP
-from attnviz.corpus.saved import to_tensors
+from attnviz.corpus.saved import save_survey, to_tensors
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.tallies import Tallies, TextNumbers
+from attnviz.maps.saved import load
 from tests.corpus.surveys import HEADS, METRICS, numbers_of, survey_of
 
 PLACE = {metric.name: number for number, metric in enumerate(METRICS)}
@@ -94,3 +96,10 @@ def test_a_sink_is_known_where_it_is_the_same_in_every_part() -> None:
     assert [alike.sink_labels.get(int(number)) for number in alike.tallies.sinks] == ["zero"] * 3
     assert [various.sink_labels.get(int(number)) for number in various.tallies.sinks] == [None] * 3
     assert isinstance(alike.tallies.sums, ExactSums)
+
+
+def test_survey_is_told_from_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "survey.safetensors"
+    save_survey(survey_of(numbers_of(3, 0), 0), path)
+    with pytest.raises(AttnvizError, match=r"is a survey, not a recording; attnviz heads or attnviz show"):
+        load(path)

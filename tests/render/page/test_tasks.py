@@ -60,7 +60,7 @@ def weights_of(recording: Recording) -> np.ndarray:
 def test_head_that_attends_to_the_previous_token_is_named_and_one_choice_brings_it_first(show: Opener) -> None:
     hand = Hand(show(report_of(sentence())))
     layer, head = PREVIOUS
-    assert hand.opened.page.locator(".thumb").nth(4 * layer + head).inner_text().startswith("previous token ")
+    assert hand.opened.page.locator(".thumb").nth(4 * layer + head).inner_text().startswith("previous ")
     hand.choose("#sort", "previous")
     assert hand.opened.text(".thumb >> nth=0").startswith(f"{layer}.{head} previous ")
     assert hand.actions == 1

@@ -16,8 +16,9 @@ from attnviz.report.notes import read_notes
 from attnviz.report.options import ReportOptions
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
+from tests.maps.examples import softmax
 from tests.render.page.conftest import Opener
-from tests.render.page.examples import HOSTILE, NUMBERS, large, long_maps, report_of, sentence, with_labels
+from tests.render.page.examples import HOSTILE, NUMBERS, labelled, large, long_maps, report_of, sentence, with_labels
 
 pytestmark = pytest.mark.slow
 
@@ -225,3 +226,13 @@ def test_lift_compares_a_weight_with_what_uniform_attention_would_give(show: Ope
     assert fraction == pytest.approx(0.5)
     assert "1×" in opened.text("#legend")
     assert np.isclose(opened.evaluate("state.shown.seen(30)"), 31)
+
+
+def test_sink_on_a_comma_is_named_whole_under_its_head(show: Opener) -> None:
+    tokens = labelled(tuple("it was , they said , late".split()))
+    maps = random_maps(tokens, heads=2, seed=0)
+    scores = maps.scores.copy()
+    scores[0, :, 2] += 9
+    weights = softmax(scores, maps.visible, None)[0].astype(np.float32)
+    recording = Recording(maps=(replace(maps, scores=scores, weights=weights),), model="a test")
+    assert show(report_of(recording)).text(".thumb .does >> nth=0").startswith("sink: , 1.00")

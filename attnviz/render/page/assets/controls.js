@@ -50,7 +50,7 @@ export function drawButtons(change, together) {
 
 /** Steps of the colours; lift is of weights. */
 function stepsOf() {
-  return state.side === "change" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
+  return state.side === "change" || page.quantity !== "weight" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
 }
 
 /** Whether means or maxima can be chosen: of thumbnails, and of parts that are computed. */

@@ -32,20 +32,24 @@ export function numbersOf(number) {
 
 /** What a head does, such as “previous token 0.98”; "" where nothing is known. @param {number} number */
 export function patternOf(number) {
-  if (!metrics) return "";
-  return metrics.of[number]
-    .map((place, rank) => {
-      const [name, token] = metrics.patterns[place];
-      const value = metrics.values[number][rank];
-      return `${name}${token ? `: ${token}` : ""}${value === undefined ? "" : ` ${value.toFixed(2)}`}`;
-    })
-    .join(", ");
+  return patternsOf(number).join(", ");
 }
 
-/** The clearest thing that a head does, nothing where that is mixed. @param {number} number */
+/** The clearest thing that a head does in few letters, nothing where that is mixed. @param {number} number */
 export function noteOf(number) {
-  const [first] = patternOf(number).split(", ");
-  return first === "mixed" ? "" : first;
+  const [first = ""] = patternsOf(number);
+  return first === "mixed" ? "" : first.replace(/^(previous|next|own|duplicate) token /, "$1 ");
+}
+
+/** Each thing that a head does. @param {number} number */
+function patternsOf(number) {
+  if (!metrics) return [];
+  const { of, patterns, values } = metrics;
+  return of[number].map((place, rank) => {
+    const [name, token] = patterns[place];
+    const value = values[number][rank];
+    return `${name}${token ? `: ${token}` : ""}${value === undefined ? "" : ` ${value.toFixed(2)}`}`;
+  });
 }
 
 /** @param {number} number @returns {DescribedHead} */
