@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file
 from attnviz.corpus.bins import HISTOGRAM_BINS, offset_bins, position_bins
 from attnviz.corpus.exact_sums import ExactSums
@@ -64,7 +64,7 @@ def load_survey(path: str | Path) -> Survey:
     file = TensorFile(Path(path))
     if "progress" in file.header.value:
         raise AttnvizError(
-            f"{str(path)!r} is the checkpoint of a survey that is not finished; --resume goes on with it"
+            f"{str(path)!r} is the checkpoint of a survey not yet finished; {option('resume', True)} goes on with it"
         )
     return from_tensors(file)
 

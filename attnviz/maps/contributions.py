@@ -13,6 +13,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
@@ -55,6 +56,28 @@ def _contributions(maps: LayerMaps) -> LayerMaps:
         quantity="contribution",
         source=cell_maps(maps),
     ).held()
+
+
+def bound_of(maps: LayerMaps) -> float:
+    """What no contribution is above: the largest norm that is moved, or where words were joined the largest of all."""
+    if isinstance(maps, DenseMaps):
+        return float(maps.weights.max(initial=0))
+    return 0.0 if maps.moved is None else float(maps.moved.max(initial=0))
+
+
+def divided_by(maps: LayerMaps, unit: float) -> LayerMaps:
+    """Maps of contributions, in a unit.
+
+    Raises:
+        AttnvizError: for words of a long text, which are joined each time that they are asked for.
+    """
+    if isinstance(maps, DenseMaps):
+        return replace(maps, weights=maps.weights / unit)
+    if isinstance(maps, ContributionMaps) and maps.moved is not None:
+        return replace(maps, moved=maps.moved / unit)
+    raise AttnvizError(
+        f"contributions of words do not fit a page of so long a text; without {option('words', True)} they do"
+    )
 
 
 def _checked(recording: Recording) -> tuple[str, ...]:

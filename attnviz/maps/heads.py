@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
@@ -86,12 +87,17 @@ def measurable_heads(heads: Iterable[OneHead]) -> list[tuple[LayerMaps, int]]:
     Raises:
         AttnvizError: if one of them cannot be measured and was not.
     """
-    return [(head.maps if is_measured(head.maps) else cell_maps(head.maps), head.head) for head in heads]
+    return [(cell_maps(head.maps) if measured_of(head.maps) is None else head.maps, head.head) for head in heads]
 
 
-def is_measured(maps: LayerMaps) -> bool:
-    """Whether maps were measured while they were captured."""
-    return isinstance(maps, PooledMaps) and maps.measured is not None
+def can_be_measured(maps: LayerMaps) -> bool:
+    """Whether single cells are known, or were measured while they were."""
+    return isinstance(maps, CellMaps) or measured_of(maps) is not None
+
+
+def measured_of(maps: LayerMaps) -> HeldNumbers | None:
+    """What was measured of maps while they were captured, where their single cells are not known."""
+    return maps.measured if isinstance(maps, PooledMaps) else None
 
 
 def heads_with_cells(heads: Iterable[OneHead]) -> list[tuple[CellMaps, int]]:

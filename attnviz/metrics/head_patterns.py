@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.maps.heads import ChosenHead, heads_with_cells, is_measured, measurable_heads
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.heads import ChosenHead, can_be_measured, heads_with_cells, measurable_heads
 from attnviz.metrics.metrics import measure_heads
 from attnviz.metrics.patterns import MEASURED, MIXED, Pattern, find_patterns
 
@@ -42,7 +41,7 @@ def patterns_of(heads: Sequence[ChosenHead]) -> tuple[list[HeadPattern], int]:
     """
     cells = sum(len(one.query_tokens) * len(one.key_tokens) for one, _ in heads_with_cells(heads))
     every = max(1, -(-cells // MAX_MEASURED_CELLS))
-    known = all(isinstance(head.maps, CellMaps) or is_measured(head.maps) for head in heads)
+    known = all(can_be_measured(head.maps) for head in heads)
     if not known or every > MAX_LEFT_OUT:
         return [], every
     measured = measure_heads(measurable_heads(heads), MEASURED, every)

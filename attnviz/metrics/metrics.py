@@ -14,9 +14,9 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.maps.heads import measured_of
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
-from attnviz.maps.pooled import PooledMaps
 from attnviz.metrics.query_grid import NEAR
 from attnviz.metrics.row_blocks import Columns, Rows, blocks_of_rows, where
 
@@ -281,8 +281,8 @@ def measure(
         AttnvizError: for maps without single cells that were not measured when they were captured.
     """
     heads = maps.heads if heads is None else heads
-    if isinstance(maps, PooledMaps) and maps.measured is not None:
-        return [_held_numbers(maps, maps.measured, names, head) for head in heads]
+    if (held := measured_of(maps)) is not None:
+        return [_held_numbers(maps, held, names, head) for head in heads]
     return _measured(cell_maps(maps), names, heads, every)
 
 
@@ -298,7 +298,7 @@ def hold_numbers(maps: CellMaps) -> HeldNumbers:
     )
 
 
-def _held_numbers(maps: PooledMaps, held: HeldNumbers, names: tuple[str, ...], head: int) -> HeadNumbers:
+def _held_numbers(maps: LayerMaps, held: HeldNumbers, names: tuple[str, ...], head: int) -> HeadNumbers:
     """What was measured of a head; a metric that was not then is absent."""
     place = maps.positions((head,))[0]
     values = dict(zip(held.names, held.values[place].tolist(), strict=True))

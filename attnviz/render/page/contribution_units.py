@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.contributions import ContributionMaps
-from attnviz.maps.dense import DenseMaps
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.contributions import bound_of, divided_by
 from attnviz.report.numbers import HeadCells
 from attnviz.report.report import ExactNumbers
 
@@ -24,30 +22,11 @@ def in_units(report: ExactNumbers) -> ExactNumbers:
             f"a page has contributions in percent of the largest norm, and no {option('limits', report.look.limits)} "
             f"of them; {option('limits', 'shared')} works"
         )
-    unit = max(_largest(side) for head in heads for side in head.sides.values()) or 1.0
+    unit = max(bound_of(side) for head in heads for side in head.sides.values()) or 1.0
     scaled = tuple(_scaled(head, unit) for head in heads)
     said = f"On this page contributions are in percent of {unit:.4g}, which none of them is above."
     return replace(report, numbers=replace(report.numbers, heads=scaled), remarks=(said, *report.remarks))
 
 
-def _largest(maps: LayerMaps) -> float:
-    """What no contribution is above: the largest norm that is moved, or where words were joined the largest of all."""
-    if isinstance(maps, DenseMaps):
-        return float(maps.weights.max(initial=0))
-    return 0.0 if maps.moved is None else float(maps.moved.max(initial=0))
-
-
 def _scaled(head: HeadCells, unit: float) -> HeadCells:
-    return replace(head, sides={name: _divided(maps, unit) for name, maps in head.sides.items()})
-
-
-def _divided(maps: LayerMaps, unit: float) -> LayerMaps:
-    match maps:
-        case DenseMaps():
-            return replace(maps, weights=maps.weights / unit)
-        case ContributionMaps(moved=moved) if moved is not None:
-            return replace(maps, moved=moved / unit)
-        case _:
-            raise AttnvizError(
-                f"contributions of words do not fit a page of so long a text; without {option('words', True)} they do"
-            )
+    return replace(head, sides={name: divided_by(maps, unit) for name, maps in head.sides.items()})
