@@ -35,10 +35,15 @@ export function patternOf(number) {
   return patternsOf(number).join(", ");
 }
 
-/** The clearest thing that a head does in few letters, nothing where that is mixed. @param {number} number */
+/** The clearest thing that a head does, nothing where that is mixed. @param {number} number */
 export function noteOf(number) {
   const [first = ""] = patternsOf(number);
-  return first === "mixed" ? "" : first.replace(/^(previous|next|own|duplicate) token /, "$1 ");
+  return first === "mixed" ? "" : first;
+}
+
+/** The same in the width of a thumbnail. @param {number} number */
+export function shortNoteOf(number) {
+  return noteOf(number).replace(/^(previous|next|own|duplicate) token /, "$1 ");
 }
 
 /** Each thing that a head does. @param {number} number */

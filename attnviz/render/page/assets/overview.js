@@ -7,7 +7,7 @@ import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
 import { sharedScale, thumbnailScale } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
-import { metricText, noteOf, numbersOf, patternOf } from "./metrics.js";
+import { metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
 import { weightText } from "./quantities.js";
 import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
@@ -153,7 +153,7 @@ function buildThumb(number, named) {
   thumb.title = [headTitle(number), patternOf(number), measured].filter(Boolean).join(" · ");
   thumb.setAttribute("aria-label", `${headTitle(number)}${peakSaid(number)}${patternOf(number) && `, ${patternOf(number)}`}`);
   thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? choose(number) : openHead(number)));
-  const note = measured || noteOf(number);
+  const note = measured || shortNoteOf(number);
   const words = [named ? make("b", {}, head.name) : "", note ? make("span", { className: "does" }, note) : ""].filter(Boolean);
   if (words.length) thumb.append(make("span", { className: "names" }, ...words.flatMap((word) => [word, " "])));
   return thumb;
