@@ -8,19 +8,6 @@ from torch import Tensor
 
 BATCH_LETTERS = string.ascii_uppercase  # of axes in front of a matrix
 NAMED_LETTERS = string.ascii_lowercase
-LAST_TWO = (
-    "matmul",
-    "bmm",
-    "mm",
-    "mv",
-    "baddbmm",
-    "addmm",
-    "addmv",
-    "dot",
-    "inner_matmul",
-    "__matmul__",
-    "__rmatmul__",
-)
 
 
 class Contraction(NamedTuple):

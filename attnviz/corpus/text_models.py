@@ -125,7 +125,7 @@ class HuggingFaceTexts(TextModel):
 
 @final
 class TrainedTexts(TextModel):
-    """The small model that travels with the package; its tokens are bytes."""
+    """The small model that travels with the package; its tokens are words."""
 
     name = "the trained model"
 
@@ -136,7 +136,7 @@ class TrainedTexts(TextModel):
         self.window = window
 
     def read(self, texts: Sequence[str]) -> list[Windows]:
-        """The bytes of each text after a start token, in windows."""
+        """The words of each text after a start token, in windows."""
         return [self._windows(start_tokens(text)) for text in texts]
 
     def _windows(self, tokens: Tokens) -> Windows:
@@ -144,7 +144,7 @@ class TrainedTexts(TextModel):
             return [tokens]
         step = self.window - 1
         places = [np.r_[0, first : min(first + step, len(tokens))] for first in range(1, len(tokens), step)]
-        return [part_of(some_of(tokens, each)) for each in places]
+        return [part_of(tokens.at(each)) for each in places]
 
     def run(self, batch: Sequence[Tokens]) -> None:
         """Runs the model; padding comes last, where no token looks."""
@@ -173,12 +173,6 @@ def open_texts(settings: ModelSettings, selection: Selection, window: int | None
     if settings.model == "trained":
         return TrainedTexts(settings, window)
     return HuggingFaceTexts(settings, selection, window)
-
-
-def some_of(tokens: Tokens, places: Any) -> Tokens:
-    """The tokens at these places of the same text."""
-    arrays = {name: getattr(tokens, name)[places] for name in ("ids", "offsets", "words", "special", "segments")}
-    return replace(tokens, labels=tuple(tokens.labels[place] for place in places), **arrays)
 
 
 def part_of(tokens: Tokens) -> Tokens:

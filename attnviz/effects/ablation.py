@@ -5,7 +5,7 @@ and several sets of heads are run together, as texts of one batch; the first set
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -105,7 +105,7 @@ class TextRun:
         return all(_is_close(whole, each) for each in gone_on)
 
     def _whole(self) -> "TextRun":
-        return TextRun(**(vars(self) | {"goes_on": False}))
+        return replace(self, goes_on=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
         with followed(calls), EditingMode(calls, edits):

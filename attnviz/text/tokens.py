@@ -87,8 +87,12 @@ class Tokens:
         while ending < min(count, len(self)) and self.special[-1 - ending]:
             ending += 1
         held = np.concatenate([np.arange(count - ending), np.arange(len(self) - ending, len(self))])
-        arrays = {name: getattr(self, name)[held] for name in ARRAYS}
-        return replace(self, labels=tuple(self.labels[place] for place in held), **arrays)
+        return self.at(held)
+
+    def at(self, places: IntArray) -> Self:
+        """The tokens at these places, of the same text."""
+        arrays = {name: getattr(self, name)[places] for name in ARRAYS}
+        return replace(self, labels=tuple(self.labels[place] for place in places), **arrays)
 
     def first(self, count: int) -> Self:
         """The first ``count`` of these tokens."""
