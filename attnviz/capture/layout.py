@@ -12,7 +12,7 @@ from typing import Literal
 from torch import Tensor
 
 from attnviz.capture.axes import FEATURES, UNKNOWN, Axes, label_of, size_of
-from attnviz.capture.dataflow import Use
+from attnviz.capture.nodes import Use
 
 Role = Literal["batch", "heads", "queries", "keys", "features"]
 Roles = tuple[tuple[int, Role], ...]  # of an axis: how long each of its parts is, and what it is

@@ -10,8 +10,9 @@ from torch import Tensor
 from attnviz.capture.after_softmax import CHANGED, dropout_factor
 from attnviz.capture.axes import FEATURES, Axes, Part, label_of
 from attnviz.capture.calls import Dropout, FactoredCall, Product, SoftmaxCall
-from attnviz.capture.dataflow import DataFlow, Node, Scores, Use
+from attnviz.capture.dataflow import DataFlow
 from attnviz.capture.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries, sized
+from attnviz.capture.nodes import Node, Scores, Use
 from attnviz.capture.overwriting import intact
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions

@@ -22,9 +22,11 @@ from attnviz.capture.arguments import (
     fused_layer_call,
 )
 from attnviz.capture.calls import AttentionCall
-from attnviz.capture.dataflow import Candidate, DataFlow, Scores, Use, tensors_in
+from attnviz.capture.dataflow import DataFlow
+from attnviz.capture.functions import tensors_in
 from attnviz.capture.layout import layout_of_use
 from attnviz.capture.lineage import NOTHING, Lineage
+from attnviz.capture.nodes import Candidate, Scores, Use
 from attnviz.capture.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
 from attnviz.capture.output_projection import ProjectionSearch
 from attnviz.capture.products import PRODUCTS
