@@ -54,6 +54,7 @@ class Capture:
         self.others: dict[tuple[str, bool], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
+        self.waits_for_chunk = False
         self.moved = MovedValues() if options.values else None
         self.observer.search = None if self.moved is None else self.moved.search
 
@@ -108,7 +109,11 @@ class Capture:
         if self.failure is not None or self.options.attention not in (None, part):
             return
         with _without_autocast():
-            if not self._goes_on(seen):
+            goes_on = self._goes_on(seen)
+            if self.waits_for_chunk and not goes_on:
+                self._put_away()
+            self.waits_for_chunk = False
+            if not goes_on:
                 self._begin(seen)
 
     def _begin(self, seen: SeenCall) -> None:
@@ -181,14 +186,20 @@ class Capture:
             ).recording()
 
     def _begin_pass(self) -> None:
-        """Puts away the calls of a forward pass where another begins: its layers are numbered anew."""
+        """Puts away the calls of a forward pass where another begins, unless that may bring more of its queries."""
         with apart_from_the_run():
             self.observer.flush()
-            self._end_chunks()
-            self.texts.add(self.calls)
-        self.calls, self.numbering = [], LayerNumbering(self.modules)
+            self.waits_for_chunk = self.chunks is not None
+            if not self.waits_for_chunk:
+                self._put_away()
+        self.numbering, self.observer.places = LayerNumbering(self.modules), TokenPlaces()
+
+    def _put_away(self) -> None:
+        """Hands on the calls of a forward pass that is over."""
+        self._end_chunks()
+        self.texts.add(self.calls)
+        self.calls, self.waits_for_chunk = [], False
         self.map_shapes.clear()
-        self.observer.places = TokenPlaces()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         if call is None or self._has_many_shapes(site, call):

@@ -14,6 +14,8 @@ from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
 from attnviz.maps.pooled import PooledMaps
 from attnviz.text.tokens import Tokens
 
+SAME = 1e-2  # how far weights of a row may differ that is computed again
+
 
 @dataclass(frozen=True, eq=False)
 class MapPlace:
@@ -70,14 +72,19 @@ class StepRows:
         return place.column + place.keys
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether single cells of a call were not kept."""
+        return any(call.held_as is PooledMaps for call, _ in self.calls)
+
+    @property
     def preceding(self) -> int:
         """How many keys come before the first query: of a cache from outside, or of the module itself."""
         call, place = self.calls[0]
         return max(place.keys - call.shape[2], 0)
 
     def is_fresh(self, call: CapturedCall) -> bool:
-        """Whether a call may be the first of another text: it reads as many keys beside its queries as this one did."""
-        return call.site.kind == "cross" or past_keys(call) <= self.preceding
+        """Whether a call may be the first of another text: it reads as many keys beside its queries, or no new ones."""
+        return call.site.kind == "cross" or past_keys(call) <= self.preceding or self._reads_the_same(call)
 
     def places(self, call: CapturedCall) -> list[MapPlace]:
         """Where the call may stand, by its shape and keys; nowhere where it is of another text."""
@@ -94,7 +101,9 @@ class StepRows:
             return []
         after, within = MapPlace(self.rows, self.keys - past, used), MapPlace(past - self.preceding, 0, used)
         found = self._agreeing(call, after, past)
-        return found if past == self.keys else found + self._agreeing(call, within, past)
+        if past == self.keys or (self._reads_the_same(call) and not self._stands_at(call, within.row)):
+            return found
+        return found + self._agreeing(call, within, past)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
         """Adds a call; rows from its first on were taken back, or are computed again."""
@@ -132,6 +141,23 @@ class StepRows:
         visible = cells_of(call, 0).visible
         return used > self.keys and not visible[: self.rows, self.keys :].any()
 
+    def _reads_the_same(self, call: CapturedCall) -> bool:
+        """Whether a call computed no key that is new."""
+        known = self.marks is not None and call.marks is not None
+        return known and used_keys(call) == self.keys and bool(self._agreeing(call, MapPlace(0, 0, 0), self.keys))
+
+    def _stands_at(self, call: CapturedCall, row: int) -> bool:
+        """Whether the rows of a call are those that stand there: if not, they are of other queries."""
+        if self.is_pooled or call.held_as is PooledMaps:
+            return True
+        rows = slice(row, row + call.shape[2])
+        return all(
+            np.allclose(
+                self._fields(item)["weights"][:, rows], cells_of(call, item).weights[..., : self.keys], atol=SAME
+            )
+            for item in range(call.shape[0])
+        )
+
     def _agreeing(self, call: CapturedCall, place: MapPlace, count: int) -> list[MapPlace]:
         """The place, if so many first keys of the call are those that stand there already."""
         if self.marks is None or call.marks is None:
@@ -139,8 +165,7 @@ class StepRows:
         return [place] if self.marks.equal(place.column, call.marks, count) else []
 
     def _refuse_long(self) -> None:
-        pooled = any(call.held_as is PooledMaps for call, _ in self.calls)
-        if pooled or self.rows * self.keys > LONG_MAP_TOKENS**2:
+        if self.is_pooled or self.rows * self.keys > LONG_MAP_TOKENS**2:
             raise AttnvizError(
                 f"maps of {self.rows} x {self.keys} tokens over several forward passes are too long to be joined; "
                 "one forward pass over the whole text works"

@@ -1,5 +1,7 @@
 """Chunks of the queries of one call: together they are the map that the call in one piece has."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -231,3 +233,43 @@ def test_rows_that_leave_a_gap_are_calls_of_their_own() -> None:
     x = torch.randn(1, 6, 8)
     _, recording = in_chunks(x, [slice(0, 3), slice(4, 6)], [x, x])
     assert [len(maps.query_tokens) for maps in recording.maps] == [3, 2]
+
+
+class OnItsOwn(nn.Module):
+    """A model whose attention is called without it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+
+def called_alone(rows: list[slice], x: Tensor) -> tuple[OnItsOwn, list[Tensor], attnviz.Recording]:
+    torch.manual_seed(0)
+    model = OnItsOwn()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        given = [model.attention(x[:, part], x, x, average_attn_weights=False)[1][0] for part in rows]
+    return model, given, recording
+
+
+@pytest.mark.parametrize("ends", [(3, 6), (4, 6), (2, 4, 6), (1, 2, 3, 4, 5, 6)])
+def test_part_of_a_model_that_is_called_alone_chunk_by_chunk_is_one_call(ends: tuple[int, ...]) -> None:
+    x = torch.randn(1, 6, 8)
+    _, given, recording = called_alone([slice(*both) for both in itertools.pairwise((0, *ends))], x)
+    (maps,) = recording.maps
+    weights = cell_maps(maps).window((0, 1), slice(0, 6), slice(0, 6)).weights
+    np.testing.assert_allclose(weights, torch.cat(given, 1), atol=1e-6)
+    assert recording.remarks == ()
+
+
+@pytest.mark.parametrize("rows", [[slice(0, 4), slice(2, 6)], [slice(0, 3), slice(4, 6)], [slice(3, 6), slice(0, 3)]])
+def test_rows_of_calls_that_do_not_follow_each_other_are_all_kept(rows: list[slice]) -> None:
+    _, given, recording = called_alone(rows, torch.randn(1, 6, 8))
+    assert [maps.item for maps in recording.maps] == [0, 1]
+    for maps, expected in zip(recording.maps, given, strict=True):
+        window = cell_maps(maps).window((0, 1), slice(0, expected.shape[1]), slice(0, 6))
+        np.testing.assert_allclose(window.weights, expected, atol=1e-6)
+
+
+def test_whole_calls_after_a_chunk_are_texts_of_their_own() -> None:
+    _, _, recording = called_alone([slice(0, 3), slice(0, 6), slice(0, 6)], torch.randn(1, 6, 8))
+    assert [len(maps.query_tokens) for maps in recording.maps] == [3, 6, 6]
