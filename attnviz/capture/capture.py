@@ -121,7 +121,7 @@ class Capture:
         site = self.numbering.number(seen.caller, seen.single, seen.queries.depth)
         self.head_counts.setdefault(site, 0)
         chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
-        call = seen.build() if chosen or seen.is_additive or any(piece.is_first for piece in pieces) else None
+        call = seen.build() if chosen or seen.may_be_step or any(piece.is_first for piece in pieces) else None
         waits = self.moved is None  # else its projection would be over when all chunks are known
         self.chunks = Chunks.begun(site, call, seen) if call is not None and waits else None
         if self.chunks is None:
@@ -136,7 +136,7 @@ class Capture:
             return False
         may_go_on = chunks.may_take(pieces) or chunks.may_take_step(seen)
         call = seen.build() if chunks.site.module == seen.caller.name and may_go_on else None
-        goes_on = call is not None and (chunks.take(call, pieces, seen.keys.pieces) or chunks.take_step(call))
+        goes_on = call is not None and (chunks.take(call, seen.queries, seen.keys) or chunks.take_step(call))
         if chunks.is_complete or not goes_on:
             self._end_chunks()
         return goes_on

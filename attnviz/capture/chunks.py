@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.capture.calls import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
-from attnviz.capture.lineage import Piece, Whole
+from attnviz.capture.lineage import Lineage, Piece, Whole
 from attnviz.capture.sites import CallSite
 from attnviz.capture.torch_functions import SeenCall
 
@@ -26,7 +26,7 @@ class Chunks:
         queries: which of all queries the last one may hold.
         keys: of each chunk, where its keys may begin among those of a longer tensor, by that.
         is_over_same: whether all look at the same keys.
-        is_step: whether each is one query of additive attention, as a decoder makes of its state step by step.
+        is_step: whether each may be the one query that a recurrent decoder makes of its state, step by step.
     """
 
     site: CallSite
@@ -41,35 +41,40 @@ class Chunks:
     def begun(cls, site: CallSite, call: AttentionCall, seen: SeenCall) -> "Chunks | None":
         """The first chunk; ``None`` where the call's queries are not the first ones of more."""
         first = tuple(piece for piece in seen.queries.pieces if piece.is_first and piece.rows == call.shape[2])
-        step = seen.is_additive and call.shape[2] == 1
+        step = seen.may_be_step and call.shape[2] == 1
         starts = [_starts(call, seen.keys.pieces)]
         return cls(site, seen.shape, [_held(call)], first, starts, is_step=step) if first or step else None
 
     def may_take_step(self, seen: SeenCall) -> bool:
         """Whether a call may be the next step."""
-        return self.is_step and seen.is_additive
+        return self.is_step and seen.may_be_step
 
     def take_step(self, call: AttentionCall) -> bool:
         """Adds the next step, if it is one query over the same values; they are those of another text, then."""
         if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _has_same_keys(self.calls[0], call):
             return False
-        self.site = replace(self.site, kind="cross", part="cross")
+        self._is_cross()
         self.calls.append(_held(call))
         return True
+
+    def _is_cross(self) -> None:
+        self.site = replace(self.site, kind="cross", part="cross")
 
     def may_take(self, queries: Sequence[Piece]) -> bool:
         """Whether one of some pieces goes on where the last chunk ended."""
         return any(piece.is_followed_by(other) for piece in self.queries for other in queries)
 
-    def take(self, call: AttentionCall, queries: Sequence[Piece], keys: Sequence[Piece]) -> bool:
+    def take(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
         """Adds the next chunk, if it looks at the same keys, or at others of the same longer tensor."""
-        following = tuple(piece for piece in queries if piece.rows == call.shape[2] and self.may_take([piece]))
-        starts, same = _starts(call, keys), self.is_over_same and _has_same_keys(self.calls[0], call)
+        following = tuple(piece for piece in queries.pieces if piece.rows == call.shape[2] and self.may_take([piece]))
+        starts, same = _starts(call, keys.pieces), self.is_over_same and _has_same_keys(self.calls[0], call)
         if not following or not _is_alike(self.calls[0], call) or not (same or self._wholes([starts])):
             return False
         self.is_over_same, self.queries = same, following
         self.calls.append(_held(call))
         self.keys.append(starts)
+        if self.is_step and queries.recurrent and queries[:2] != keys[:2]:
+            self._is_cross()
         return True
 
     @property

@@ -48,6 +48,9 @@ FILLED = (
     "randn_like",
 )
 FUSED = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")  # kernels that compute more than attention
+RECURRENT = frozenset(
+    {"gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"}
+)
 CHANGING = frozenset(
     {*SOFTMAXES, *PRODUCTS, *REDUCING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
     | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLED}
@@ -102,9 +105,9 @@ class DataFlow:
         for output in tensors_in(result if isinstance(result, list | tuple) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(name, inputs, output, args, kwargs)
-                if name in FUSED:
+                if name in FUSED or name in RECURRENT:
                     node = self.node(output)
-                    node.lineage = node.lineage.attended
+                    node.lineage = node.lineage.attended if name in FUSED else node.lineage._replace(recurrent=True)
         return None
 
     def _passed_on(self, name: str, source: Tensor, result: Tensor) -> bool:

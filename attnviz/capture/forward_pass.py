@@ -214,8 +214,9 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
 
 def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     """A sentence for each module that ran more than once in the pass."""
-    sites = [call.site for call in calls if call.site.again]
-    return tuple(_ran_as(again, [site for site in sites if site.again == again]) for again in _unique(sites))
+    again = [call for call in calls if call.site.again]
+    modules = dict.fromkeys(call.site.again for call in again)
+    return tuple(_ran_as(module, [call for call in again if call.site.again == module]) for module in modules)
 
 
 def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
@@ -231,16 +232,13 @@ def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     )
 
 
-def _unique(sites: Sequence[CallSite]) -> list[str]:
-    return list(dict.fromkeys(site.again for site in sites))
-
-
-def _ran_as(module: str, sites: Sequence[CallSite]) -> str:
-    runs = {site.run for site in sites}
+def _ran_as(module: str, calls: Sequence[CapturedCall]) -> str:
+    runs = {call.site.run for call in calls}
     if runs != {0}:
         return f"{module} ran {max(runs) + 1} times in one pass: each run is a text of its own, in their order."
-    layers = number_ranges(sorted({site.layer for site in sites}))
-    return f"{module} ran more than once in one pass: its further runs are layers {layers}."
+    layers = number_ranges(sorted({call.site.layer for call in calls}))
+    steps = ", or steps of one text" if all(call.shape[2] == 1 for call in calls) else ""
+    return f"{module} ran more than once in one pass: its further runs are layers {layers}{steps}."
 
 
 def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:

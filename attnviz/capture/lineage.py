@@ -73,11 +73,13 @@ class Lineage(NamedTuple):
         roots: the inputs, a bit each.
         depth: how many attention calls follow each other on the way to it.
         pieces: which rows of longer tensors.
+        recurrent: whether a recurrent network gave it, or something that it was computed from.
     """
 
     roots: int = 0
     depth: int = 0
     pieces: tuple[Piece, ...] = ()
+    recurrent: bool = False
 
     @property
     def attended(self) -> "Lineage":
@@ -104,7 +106,8 @@ def merged(lineages: Iterable[Lineage]) -> Lineage:
     for lineage in found:
         roots |= lineage.roots
     pieces = [piece for lineage in found for piece in lineage.pieces]
-    return Lineage(roots, max(lineage.depth for lineage in found), _together(pieces) if pieces else ())
+    depth, recurrent = max(lineage.depth for lineage in found), any(lineage.recurrent for lineage in found)
+    return Lineage(roots, depth, _together(pieces) if pieces else (), recurrent)
 
 
 def _together(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

@@ -74,6 +74,11 @@ class SeenCall(NamedTuple):
     keys: Lineage = NOTHING
     is_additive: bool = False
 
+    @property
+    def may_be_step(self) -> bool:
+        """Whether a recurrent decoder may have made its queries of its state."""
+        return self.is_additive or self.queries.recurrent
+
 
 class AttentionListener(Protocol):
     """Receives the attention calls of a forward pass."""

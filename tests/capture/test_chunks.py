@@ -1,6 +1,7 @@
 """Chunks of the queries of one call: together they are the map that the call in one piece has."""
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -227,6 +228,56 @@ def test_steps_of_additive_attention_are_the_rows_of_one_map() -> None:
     for text, maps in enumerate(recording.maps):
         window = cell_maps(maps).window((0,), slice(0, 4), slice(0, TOKENS))
         np.testing.assert_array_equal(window.weights[0], expected[text].numpy())
+
+
+class OfState(nn.Module):
+    """Attention of a decoder's state, by its product with each key."""
+
+    def forward(self, state: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        weights = (state * keys).sum(-1).softmax(-1).unsqueeze(1)
+        return weights @ keys, weights
+
+
+class Decoder(nn.Module):
+    """A decoder that reads its own words, or those that it is given, and attends with each state."""
+
+    def __init__(self, step: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.words, self.cell, self.step = nn.Embedding(9, 8), nn.GRUCell(8, 8), step
+        self.attention, self.choose = OfState(), nn.Linear(16, 9)
+
+    def forward(self, context: Tensor, given: Tensor | None) -> Tensor:
+        state, word, rows = context[:, -1], torch.zeros(len(context), dtype=torch.long), []
+        for at in range(4):
+            word = word if given is None else given[:, at]
+            state = (self.step or self.cell)(self.words(word), state)
+            mixed, weights = self.attention(state[:, None], context)
+            word = self.choose(torch.cat([state, mixed[:, 0]], -1)).argmax(-1)
+            rows.append(weights)
+        return torch.cat(rows, 1)
+
+
+@pytest.mark.parametrize("given", [None, torch.randint(9, (BATCH, 4))])
+def test_steps_of_a_recurrent_decoder_are_the_rows_of_one_map(given: Tensor | None) -> None:
+    torch.manual_seed(0)
+    model, context = Decoder(), torch.randn(BATCH, TOKENS, 8)
+    with torch.no_grad(), attnviz.record(model) as recording:
+        expected = model(context, given)
+    assert [(maps.item, maps.kind, maps.layer) for maps in recording.maps] == [(0, "cross", 0), (1, "cross", 0)]
+    for text, maps in enumerate(recording.maps):
+        window = cell_maps(maps).window((0,), slice(0, 4), slice(0, TOKENS))
+        np.testing.assert_array_equal(window.weights[0], expected[text].numpy())
+
+
+def test_one_query_of_a_module_that_runs_again_may_be_a_step() -> None:
+    torch.manual_seed(0)
+    model = Decoder(step=lambda word, state: torch.tanh(word + state))
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, 8), None)
+    assert [maps.layer for maps in recording.maps] == [0, 1, 2, 3]
+    assert recording.remarks == (
+        "attention ran more than once in one pass: its further runs are layers 1-3, or steps of one text.",
+    )
 
 
 def test_rows_that_leave_a_gap_are_calls_of_their_own() -> None:
