@@ -27,7 +27,6 @@ from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import Tokens, is_padding
 
 MIN_MAP_CELLS = 32  # a side, however many maps are on a page
 MAX_OVERVIEW_CELLS = 2048  # below each other in an overview on one page
@@ -110,15 +109,9 @@ def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
     """The head without the padding at the ends of its text, on the axes of which no part was chosen."""
     return replace(
         head,
-        queries=head.queries if selection.queries != (None, None) else _text_of(head.maps.query_tokens),
-        keys=head.keys if selection.keys != (None, None) else _text_of(head.maps.key_tokens),
+        queries=head.queries if selection.queries != (None, None) else head.maps.query_tokens.unpadded,
+        keys=head.keys if selection.keys != (None, None) else head.maps.key_tokens.unpadded,
     )
-
-
-def _text_of(tokens: Tokens) -> slice:
-    """The tokens from the first to the last that is no padding; all where there is nothing else."""
-    real = [place for place in range(len(tokens)) if not is_padding(tokens, place)]
-    return slice(real[0], real[-1] + 1) if real else slice(0, len(tokens))
 
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:

@@ -206,12 +206,12 @@ class Panel:
     @property
     def has_choices(self) -> bool:
         """Whether any query sees several keys, so that its weights are not 1 by definition."""
-        return self.seen is None or bool((self.visible & (self.seen > 1)[:, None]).any())
+        return self.seen is None or bool(self.visible[self.seen > 1].any())
 
     @cached_property
     def telling(self) -> BoolArray:
         """The visible cells of queries that see several keys, ``(rows, columns)``; all where no query does."""
-        if self.seen is None or not self.has_choices:
+        if self.seen is None or (self.seen > 1).all() or not self.has_choices:
             return self.visible
         several: BoolArray = self.visible & (self.seen > 1)[:, None]
         return several

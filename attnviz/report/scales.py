@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.report.colors import DIVERGING, LOG_RANGE, SEQUENTIAL, ColorScale, Steps
 from attnviz.report.look import Look
@@ -122,8 +122,8 @@ def _with_decimals(panels: list[Panel]) -> list[Panel]:
 
 def _size(panel: Panel) -> float:
     """The largest visible value of any sign."""
-    shown = panel.values[panel.visible & np.isfinite(panel.values)]
-    return float(np.abs(shown).max()) if shown.size else 0.0
+    shown = _finite(panel.values, panel.visible)
+    return float(max(shown.max(), -shown.min())) if shown.size else 0.0
 
 
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
@@ -169,14 +169,19 @@ def _exceed(panels: Sequence[Panel], high: float) -> bool:
 def _telling(panels: Sequence[Panel]) -> FloatArray:
     """The finite numbers that colours stand for, without those that are 1 by definition."""
     several = [panel for panel in panels if panel.seen is None or (panel.seen > 1).any()]
-    telling = np.concatenate([panel.levels[panel.telling] for panel in several or panels])
-    return np.asarray(telling[np.isfinite(telling)])
+    return np.concatenate([_finite(panel.levels, panel.telling) for panel in several or panels])
 
 
 def _shown(panels: Sequence[Panel]) -> FloatArray:
     """The visible numbers of all panels."""
-    shown = np.concatenate([panel.levels[panel.visible] for panel in panels])
-    return np.asarray(shown[np.isfinite(shown)])
+    return np.concatenate([_finite(panel.levels, panel.visible) for panel in panels])
+
+
+def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
+    """The finite numbers in these cells, one after another; nothing is copied where that is all of them."""
+    taken = numbers.ravel() if cells.all() else numbers[cells]
+    finite = np.isfinite(taken)
+    return np.asarray(taken if finite.all() else taken[finite])
 
 
 def _on_its_own(panel: Panel, look: Look, usual: str) -> Panel:

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -64,6 +65,12 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @cached_property
+    def unpadded(self) -> slice:
+        """From the first token to the last that is no padding; all where there is nothing else."""
+        real = [place for place in range(len(self)) if not is_padding(self, place)]
+        return slice(real[0], real[-1] + 1) if real else slice(0, len(self))
 
     def padded(self, count: int) -> Self:
         """These tokens, followed by special tokens ``[pad]`` of no id and no text to ``count`` in all."""

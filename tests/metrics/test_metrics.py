@@ -26,7 +26,7 @@ from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
-from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
+from tests.conftest import HEADS, KEYS, QUERIES, dense_maps, random_maps
 from tests.maps.examples import CASES, dense_of, factored, with_factors
 from tests.metrics.examples import maps_of
 
@@ -117,6 +117,12 @@ def test_first_token_is_the_first_that_is_not_padding() -> None:
     visible = np.array([[False, False, False], [False, True, False], [False, True, True]])
     maps = maps_of(weights[None], tokenize("a b c"), visible)
     np.testing.assert_allclose(of_queries(maps, "first"), [NAN, 1, 0.25])
+
+
+@pytest.mark.parametrize("every", [1, 2, 4])
+def test_one_in_so_many_blocks_of_queries_is_that_share_of_the_queries(every: int) -> None:
+    maps = random_maps(Tokens.numbered(128))
+    assert [one.counts["entropy"] for one in measure(maps, ("entropy",), every=every)] == [128 // every] * HEADS
 
 
 def test_row_that_sees_nothing_is_absent_from_every_metric() -> None:

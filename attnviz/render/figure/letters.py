@@ -34,13 +34,14 @@ class Mark:
 def write_mark(pixels: ByteArray, mark: Mark) -> None:
     """The text of a mark put into the pixels, each run of it in a font that has its characters."""
     x, y = round(mark.x), round(mark.y)
-    for run, file in font_runs(mark.text):
+    runs = font_runs(mark.text)
+    for run, file in runs:
         font = _font(mark.size, mark.bold, file)
         left, top, right, bottom = (int(side) for side in font.getbbox(run, anchor=mark.anchor))
         drawn = Image.new("L", (right - left + 2, bottom - top + 2))
         ImageDraw.Draw(drawn).text((1 - left, 1 - top), run, fill=255, font=font, anchor=mark.anchor)
         _put(pixels, np.asarray(drawn), x + left - 1, y + top - 1, FAINT if mark.faint else INK)
-        x += round(font.getlength(run))
+        x += round(font.getlength(run)) if len(runs) > 1 else 0
 
 
 def _put(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
@@ -68,7 +69,8 @@ def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.F
     return ImageFont.truetype(str(Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / name), max(size, 6))
 
 
-def wrap_text(text: str, room: float, size: int) -> list[str]:
+@cache
+def wrap_text(text: str, room: float, size: int) -> tuple[str, ...]:
     """The text in lines of at most ``room`` pixels, broken at spaces."""
     lines: list[str] = []
     for word in text.split():
@@ -77,4 +79,4 @@ def wrap_text(text: str, room: float, size: int) -> list[str]:
             lines[-1] = joined
         else:
             lines.append(word)
-    return lines
+    return tuple(lines)
