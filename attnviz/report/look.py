@@ -7,8 +7,8 @@ from typing import Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.options import OneOf, Option, check_options, declared_options, within
+from attnviz.report.sizes import parse_bytes, parse_size, parse_width
 
-SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
 THEMES = ("light", "dark")
 STYLES = ("heatmap", "arcs", "text")
 POOLS = ("mean", "max")
@@ -17,10 +17,6 @@ LIMITS = ("shared", "head")
 NUMBER_PATTERN = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
 FIGURES = ("figure", "slides")  # kinds of media
 PICTURES = ("terminal", *FIGURES, "page")
-MAX_PICTURE_INCHES = 60
-MAX_PICTURE_PIXELS = 150_000_000  # of a whole picture, which is held in memory four bytes a pixel, twice
-BYTE_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
-MIN_PAGE_BYTES = 100_000
 
 
 def _check_colormap(name: str, value: str) -> None:
@@ -67,7 +63,12 @@ class Look:
         ),
     ] = None
     size: Annotated[
-        str | None, Option("Of a figure: 16:9, 4:3, 1:1, inches as 8x6, pixels as 1920x1080.", media=FIGURES)
+        str | None,
+        Option(
+            "Of a figure: 16:9, 4:3, 1:1, 8x6 (inches), 1920x1080 (pixels); or its width alone, with letters as a "
+            "journal has them: column, page, 3.25in, 84mm or 252pt.",
+            media=FIGURES,
+        ),
     ] = None
     dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400), media=FIGURES)] = 200
     per_slide: Annotated[
@@ -131,7 +132,7 @@ class Look:
     bare: Annotated[
         bool,
         Option(
-            "Leave a figure without title, model and notes, as a paper's caption has them.",
+            "Leave a figure without title, model, notes and table, as a paper's caption has them.",
             inspector=False,
             media=FIGURES,
         ),
@@ -170,8 +171,15 @@ class Look:
 
     @property
     def inches(self) -> tuple[float, float] | None:
-        """Width and height of a figure in inches; ``None`` lets the content choose."""
-        return self.frame if self.size is None or self.frame is not None else parse_size(self.size, self.dpi)
+        """Width and height of a figure in inches; ``None`` lets the content choose its height, or both."""
+        if self.size is None or self.frame is not None:
+            return self.frame
+        return None if parse_width(self.size) else parse_size(self.size, self.dpi)
+
+    @property
+    def column_inches(self) -> float | None:
+        """Inches of the column of a journal that a figure fills, as high as its content is; ``None`` for any other."""
+        return None if self.size is None or self.frame is not None else parse_width(self.size)
 
     @property
     def color_limits(self) -> str | tuple[float, float]:
@@ -229,39 +237,6 @@ def refuse_uninspected(look: Look) -> None:
             raise AttnvizError(f"{option(name)} changes nothing in browse; leave it out, or use it with attnviz show")
 
 
-def parse_size(text: str, dpi: int) -> tuple[float, float]:
-    """Width and height in inches of ``16:9``, ``4:3``, ``1:1``, inches as ``8x6`` or pixels as ``1920x1080``.
-
-    Raises:
-        AttnvizError: for anything else, or a size that no picture has.
-    """
-    if text in SLIDES:
-        return SLIDES[text]
-    match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,4})?)x(\d{1,5}(?:\.\d{1,4})?)", text, re.ASCII)
-    if match is None:
-        pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"
-        known = f"{', '.join(SLIDES)}, 8x6 (inches) or {pixels} (pixels)"
-        raise AttnvizError(f"{option('size')} {text!r} is no size; {known} works")
-    sides = (float(match[1]), float(match[2]))
-    width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
-    if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
-        given = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
-        raise AttnvizError(f"{given}; 2 to {MAX_PICTURE_INCHES} a side works")
-    refuse_pixels(width, height, dpi)
-    return width, height
-
-
-def refuse_pixels(width: float, height: float, dpi: int) -> None:
-    """Raises AttnvizError where a picture of so many inches has more pixels than can be drawn."""
-    if width * height * dpi**2 > MAX_PICTURE_PIXELS:
-        fits = int((MAX_PICTURE_PIXELS / (width * height)) ** 0.5)
-        raise AttnvizError(
-            f"a picture of {width:.3g} x {height:.3g} inches at {option('dpi', dpi)} has "
-            f"{width * height * dpi**2 / 1e6:.0f} million pixels, more than {MAX_PICTURE_PIXELS // 10**6} million; "
-            f"{option('dpi', fits)} works"
-        )
-
-
 def parse_limits(text: str) -> str | tuple[float, float]:
     """The limits of a colour scale: ``shared``, ``head``, or both numbers of ``0:0.5``.
 
@@ -279,22 +254,6 @@ def parse_limits(text: str) -> str | tuple[float, float]:
     if low > high:
         raise AttnvizError(f"{option('limits')} {text!r} are the wrong way round; {match[2]}:{match[1]} works")
     return low, high
-
-
-def parse_bytes(text: str) -> int:
-    """The number of bytes of ``50MB``, ``500kB`` or ``1.5GB``.
-
-    Raises:
-        AttnvizError: for anything else, or less than any page takes.
-    """
-    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
-    if match is None:
-        raise AttnvizError(f"{option('max_size')} {text!r} is no size of a file; 50MB, 500kB or 1.5GB works")
-    count = int(float(match[1]) * BYTE_UNITS[match[2].lower()])
-    if count < MIN_PAGE_BYTES:
-        least = f"{MIN_PAGE_BYTES // 1000}kB or more"
-        raise AttnvizError(f"{option('max_size')} {text!r} is less than any page takes; {least} works")
-    return count
 
 
 def on_terminal(look: Look) -> Look:

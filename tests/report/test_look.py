@@ -11,7 +11,8 @@ from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import declared_options
 from attnviz.maps.recording import Recording
 from attnviz.models.settings import ModelSettings
-from attnviz.report.look import Look, parse_size, refuse_uninspected
+from attnviz.report.look import Look, refuse_uninspected
+from attnviz.report.sizes import parse_size
 from attnviz.text.selection import Selection
 
 
@@ -21,6 +22,21 @@ from attnviz.text.selection import Selection
 )
 def test_sizes_are_slides_inches_or_pixels(text: str, size: tuple[float, float]) -> None:
     assert parse_size(text, dpi=200) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "inches"),
+    [("column", 3.5), ("page", 7.0), ("3.25in", 3.25), ("88.9mm", 3.5), ("17.78 cm", 7.0), ("252.945pt", 3.5)],
+)
+def test_widths_of_a_column_are_those_of_a_journal(text: str, inches: float) -> None:
+    look = Look(size=text)
+    assert look.column_inches == pytest.approx(inches)
+    assert look.inches is None
+
+
+def test_refuses_a_column_that_no_page_has() -> None:
+    with pytest.raises(AttnvizError, match="'1in' is 1 inches wide; 2in to 60in works"):
+        Look(size="1in")
 
 
 @pytest.mark.parametrize("text", ["16x", "x", "0x0", "1e3x5", "-8x6", "nanxnan", "99999x99999", "1x8"])
@@ -43,7 +59,8 @@ def test_refuses_an_unknown_theme() -> None:
 NUMBERS = st.integers(-9, 99_999) | st.floats(-2, 300, allow_nan=False).map(lambda number: round(number, 6))
 WRITTEN = {
     "limits": st.builds("{}:{}".format, NUMBERS, NUMBERS) | st.text(max_size=4),
-    "size": st.builds("{}x{}".format, NUMBERS, NUMBERS) | st.text(max_size=4),
+    "size": st.builds("{}{}{}".format, NUMBERS, st.sampled_from(["x", "in", "mm", "pt"]), NUMBERS | st.just(""))
+    | st.text(max_size=4),
     "max_size": st.builds("{}{}".format, NUMBERS, st.sampled_from(["kB", "MB", "GB", "TB"])),
     "theme": st.text(max_size=4),
     "style": st.text(max_size=4),

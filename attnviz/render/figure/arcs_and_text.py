@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.base.arrays import ByteArray, Float64Array
-from attnviz.render.figure.layout import BAR_WIDTH, PAGE_INCHES, PAGE_MARGIN, Bar, Box, plain_bars
+from attnviz.render.figure.layout import BAR_WIDTH, Bar, Box, plain_bars
+from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextBlock, TextLine, foot_block, head_block
@@ -36,6 +37,7 @@ ARC_WIDTH, HEAD_GAP = 1.8, 0.6  # inches between the two columns, and between he
 FITTED_ARC_SHARE = 0.55  # of that width, on a page of a given size
 EXTRA_ARC_SHARE = 2.0  # of that width, added at most where such a page has the room
 MAX_TOKEN_WIDTH = 1.6  # inches of a token
+MIN_TITLE_SHARE = 0.75  # of the tokens' size, of a head's name over its arcs
 WORD_SPACE, WORD_PADDING = 0.25, 0.18  # between words and around them, of their font's size
 LEGEND_LINES, MIN_LEGEND_STRENGTH = 4, 0.05  # weights whose lines are shown, and how strong they are at least
 MIN_STRENGTH = 0.01  # of the scale; fainter lines would be invisible
@@ -121,34 +123,29 @@ def arrange_arcs(picture: Picture, ruler: Ruler) -> Styled:
 
 def arrange_text(picture: Picture, ruler: Ruler) -> Styled:
     """The layout of a shaded text a head, its tokens as large as the page allows, with the bar of its colours."""
-    return _arranged(picture, _text, plain_bars(picture, _scale(picture), ruler), ruler)
-
-
-def _scale(picture: Picture) -> float:
-    """How many times larger than a slide's the letters are, besides the tokens."""
-    size = picture.look.inches
-    return min(max(min(size[0] / 10, size[1] / 7.5), 0.5), 6.0) if size else 1.0
+    return _arranged(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
 def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> Styled:
-    size, scale = picture.look.inches, _scale(picture)
-    wide, high = size or PAGE_INCHES
-    margin = PAGE_MARGIN * scale
+    page = page_size(picture.look)
+    wide, high, scale, margin = page.width, page.height, page.scale, page.margin
     beside = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
     head = head_block(picture, wide - 2 * margin, scale, ruler)
-    foot = foot_block(picture, wide - 2 * margin, scale, ruler, 0.25 * high if size else high)
-    room = (wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height if size else float("inf"))
+    foot = foot_block(picture, wide - 2 * margin, scale, ruler, 0.25 * high if page.fixed else high)
+    spare = high - 2 * margin - head.height - foot.height if page.fixed else math.inf
+    room = (wide - 2 * margin - beside, spare)
     points, content = _fitting(picture, fill, room, scale, ruler)
-    if size is None:
+    if page.grows:
         wide = max(content.width + beside, 5.0) + 2 * margin
+    if not page.fixed:
         head, foot = (
             head_block(picture, wide - 2 * margin, scale, ruler),
             foot_block(picture, wide - 2 * margin, scale, ruler, high),
         )
-        high = max(content.height, 2.5 if bars else 0.0) + head.height + foot.height + 2 * margin
+        high = max(content.height, 2.5 * scale if bars else 0.0) + head.height + foot.height + 2 * margin
     left = margin + max(wide - 2 * margin - content.width - beside, 0) / 2
     spare = high - 2 * margin - head.height - foot.height - content.height
-    top = high - margin - head.height - (max(spare, 0) / 2 if size else 0)
+    top = high - margin - head.height - (max(spare, 0) / 2 if page.fixed else 0)
     return _placed(content, (wide, high), (left, top), margin, (head, foot), bars, points, scale)
 
 
@@ -190,8 +187,8 @@ def _fitting(
     picture: Picture, fill: Fill, room: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
     """The largest letters whose content fits the room, and that content."""
-    wanted, look = picture.look.font_size, picture.look
-    largest = math.inf if look.inches else MAX_DEFAULT_TOKEN_POINTS
+    wanted = picture.look.font_size
+    largest = math.inf if page_size(picture.look).fixed else MAX_DEFAULT_TOKEN_POINTS
     sizes = (wanted,) if wanted else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
     for points in sizes:
         content = fill(picture, points, room[0], scale, ruler)
@@ -205,22 +202,25 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
-    one = 2 * label + ((ARC_WIDTH if picture.look.inches is None else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
+    grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
+    one = 2 * label + ((ARC_WIDTH if grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
+    one = max(one, min(ruler.longest(titles, points * MIN_TITLE_SHARE), width))
     tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
     across = min(max(int((width + HEAD_GAP * scale) / (one + HEAD_GAP * scale)), 1), len(picture.panels))
     across = -(-len(picture.panels) // -(-len(picture.panels) // across))  # spread evenly
-    if picture.look.inches:
+    if not grows:
         one += min(
             max(width - one * across - HEAD_GAP * scale * (across - 1), 0) / across, EXTRA_ARC_SHARE * ARC_WIDTH * scale
         )
+    titled = points * max(min(one / max(ruler.longest(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
     words: list[Word] = []
     strokes, lines = [], []
     for number, panel in enumerate(picture.panels):
         down, place = divmod(number, across)
         x, y = place * (one + HEAD_GAP * scale), -down * tall
         start, left, right = y - 2.2 * row, x + label, x + one - label
-        title = ruler.cut(panel.title, points, one)
-        lines.append(TextLine(x + (one - ruler.width(title, points)) / 2, y, title, points, faint=False))
+        title = ruler.cut(panel.title, titled, one + 1e-6)
+        lines.append(TextLine(x + (one - ruler.width(title, titled)) / 2, y, title, titled, faint=False))
         for align, axis, at in (("right", panel.rows, left), ("left", panel.columns, right)):
             lines.append(
                 TextLine(

@@ -11,13 +11,14 @@ from attnviz.render.figure.arcs_and_text import Styled, Word, arrange_arcs, arra
 from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
 from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
 from attnviz.render.figure.labels import Labels
-from attnviz.render.figure.layout import PAGE_INCHES, Bar, Box, Layout, Place, arrange
+from attnviz.render.figure.layout import Bar, Box, Layout, Place, arrange
+from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
 from attnviz.report.colors import colormap, import_matplotlib, ink_on
-from attnviz.report.look import Look, refuse_pixels
+from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 from attnviz.report.report import (
     Arcs,
@@ -30,6 +31,7 @@ from attnviz.report.report import (
     ShadedText,
     Thumbnails,
 )
+from attnviz.report.sizes import refuse_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +90,7 @@ def write_picture(
 
 def max_cells(look: Look) -> int:
     """The most rows or columns of one map: about as many as the figure has pixels for."""
-    return min(int(0.8 * (look.inches or PAGE_INCHES)[1] * look.dpi), MAX_MAP_CELLS)
+    return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
 
 
 def figure(report: Report) -> "Figure":

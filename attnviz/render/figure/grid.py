@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attnviz.render.figure.labels import Labelling, fits, room, skipped
+from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.report.panels import Axis, Panel
@@ -112,14 +113,16 @@ def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelG
 
 
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
-    """The ways to write labels, in the order in which they are tried; landmarks are never larger than titles."""
-    wanted, marked = picture.look.font_size, picture.look.mark is not None
+    """The ways to write labels, in the order in which they are tried; landmarks are never larger than titles, nor are
+    labels in a journal."""
+    wanted = picture.look.font_size
+    small = picture.look.mark is not None or page_size(picture.look).column
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
     if wanted is not None:
         yield from (Labelling(wanted, turned, limit) for turned in (False, True))
         return
     for turned in (False, True):
-        for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if marked else 0 :]:
+        for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if small else 0 :]:
             if (turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= MIN_LABEL_POINTS:
                 yield Labelling(points * area.scale, turned, limit)
 

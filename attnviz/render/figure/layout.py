@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from attnviz.base.errors import AttnvizError, option
 from attnviz.render.figure.grid import (
     AXIS_NAME_POINTS,
     CELL_HEIGHT_PER_NUMBER,
@@ -17,19 +18,17 @@ from attnviz.render.figure.grid import (
     shows_rows,
 )
 from attnviz.render.figure.labels import Labels, label_axis
+from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.ruler import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, foot_block, head_block
 from attnviz.report.colors import MIN_TICK_SHARE, ColorScale
 from attnviz.report.panels import Axis, Panel, Quantity
 
-PAGE_INCHES = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
 PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
 MAP_PAGE_SCALES = PAGE_SCALES[:3]  # and for maps whose longer side would be less than MIN_MAP_SIDE
 MIN_MAP_SIDE = 1.2  # inches
-FONT_SCALE_RANGE = (0.5, 6.0)  # how far fonts follow the page's size
-PAGE_MARGIN = 0.35  # inches here and below are those of a slide
-MIN_PAGE_WIDTH, MIN_PAGE_HEIGHT = 5.0, 2.5
+MIN_PAGE_WIDTH = 5.0  # inches here and below are those of a slide
 MAX_TITLE_WIDTH = 6.0  # a longer title has two lines
 BAR_WIDTH, BAR_GAP, MAX_BAR_HEIGHT, MIN_BAR_HEIGHT = 0.22, 0.4, 4.0, 1.6
 MAX_BAR_NAME_WIDTH = 1.1
@@ -38,6 +37,7 @@ MIN_AXIS_NAME_WIDTH = 0.75  # of an axis, which may be longer than the axis by t
 MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
 MAX_REMARKS_SHARE = 0.25  # of a page
 MAX_BARS = 3  # panels with more scales than that have their limits in their titles
+LARGER = f"fewer tokens or heads, or a larger {option('size')}, works"
 NO_NUMBERS = "The cells are too small for numbers; fewer tokens or heads, or a larger --size, shows them."
 
 
@@ -113,7 +113,9 @@ class Layout:
 def arrange(picture: Picture, ruler: Ruler) -> Layout:
     """The layout on a page of the picture's size, or as large as it needs; without numbers that none can read."""
     layout = _fitting(picture, ruler)
-    if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * layout.scale:
+    if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale):
+        if picture.look.bare:
+            raise AttnvizError(f"{option('bare')} leaves out that the cells are too small for numbers; {LARGER}")
         return _fitting(replace(picture, numbers=False, remarks=(*picture.remarks, NO_NUMBERS)), ruler)
     return layout
 
@@ -121,7 +123,7 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
 def _fitting(picture: Picture, ruler: Ruler) -> Layout:
     """The layout on the smallest page on which its numbers, or its maps, are large enough."""
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
-    for factor in factors if picture.look.inches is None else factors[:1]:
+    for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _arranged(picture, factor, ruler)
         if layout.numbers >= WANTED_NUMBER_POINTS if picture.numbers else _smallest(layout) >= MIN_MAP_SIDE:
             break
@@ -134,24 +136,22 @@ def _smallest(layout: Layout) -> float:
 
 
 def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
-    size = picture.look.inches
-    wide, high = size or (PAGE_INCHES[0] * factor, PAGE_INCHES[1] * factor)
-    scale = min(max(min(wide / 10, high / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1]) if size else 1.0
-    margin = PAGE_MARGIN * scale
+    page = page_size(picture.look, factor)
+    wide, high, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
     beside = max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
     head = head_block(picture, wide - 2 * margin, scale, ruler)
     foot = foot_block(picture, wide - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * high)
-    area = Area(
-        wide - 2 * margin - beside, high - 2 * margin - head.height - foot.height, scale, picture.look.dpi, bool(size)
-    )
+    around = 0.0 if page.column else 2 * margin + head.height + foot.height
+    area = Area(wide - 2 * margin - beside, high - around, scale, picture.look.dpi, page.fixed)
     grid = fit_grid(picture, area, ruler)
-    if size is None:
+    if page.grows:
         title = min(ruler.width(picture.title, TITLE_POINTS[-1], bold=True), MAX_TITLE_WIDTH)
         wide = max(grid.width + beside, title, MIN_PAGE_WIDTH) + 2 * margin
+    if not page.fixed:
         head = head_block(picture, wide - 2 * margin, scale, ruler)
         foot = foot_block(picture, wide - 2 * margin, scale, ruler, high)
-        inner = max(grid.height, MIN_BAR_HEIGHT * len(bars))
+        inner = max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
         high = inner + head.height + foot.height + 2 * margin
     inner = high - 2 * margin - head.height - foot.height
     left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
@@ -205,9 +205,14 @@ def _places(
 
 
 def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
-    """The title, without the word before the head's number or cut where the panel is narrower."""
-    fits = ruler.width(title, points) <= width + 1e-6
-    return title if fits else ruler.cut(title.removeprefix("head "), points, width)
+    """The title; where the panel is narrower without the word before the head's number, then cut after a word."""
+    texts = (title, title.removeprefix("head "))
+    if (whole := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
+        return whole
+    words = texts[1].split(" ")
+    starts = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in range(len(words) - 1, 1, -1))
+    fitting = (text for text in starts if ruler.width(text, points) <= width)
+    return next(fitting, ruler.cut(texts[1], points, width))
 
 
 def _named(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:

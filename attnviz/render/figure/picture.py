@@ -53,6 +53,6 @@ def picture_of(report: DrawnReport) -> Picture:
         panels=report.panels,
         look=report.look,
         across=report.across,
-        summary=report.summary,
+        summary=None if bare else report.summary,
         numbers=numbers,
     )

@@ -21,7 +21,7 @@ from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.terminal.lines import fit, wrap
 from attnviz.report.captions import part_caption, part_title, source_line
-from attnviz.report.look import SLIDES, Look
+from attnviz.report.look import Look
 from attnviz.report.report import (
     DrawnReport,
     EffectList,
@@ -32,6 +32,7 @@ from attnviz.report.report import (
     Summary,
     Thumbnails,
 )
+from attnviz.report.sizes import SLIDES
 
 if TYPE_CHECKING:
     from pptx.dml.color import RGBColor
@@ -105,8 +106,10 @@ def slide_size(look: Look) -> tuple[float, float]:
     """Width and height of a slide in inches.
 
     Raises:
-        AttnvizError: if a side is longer than the format has it.
+        AttnvizError: if a side is longer than the format has it, or there is a width alone.
     """
+    if look.column_inches is not None:
+        raise AttnvizError(f"{option('size', look.size)} is a width, and slides are as high as others; 16:9 works")
     size = look.inches or SLIDES["16:9"]
     if max(size) > MAX_SLIDE_INCHES:
         raise AttnvizError(

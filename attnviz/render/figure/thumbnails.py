@@ -25,10 +25,10 @@ from attnviz.render.figure.letters import (
     wrap_text,
     write_mark,
 )
+from attnviz.render.figure.page_size import PageSize, page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.theme import THEME_COLORS, rgb
 from attnviz.report.colors import NAN, colormap
-from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 
 ABSENT_INDEX, HATCH_INDEX, NAN_INDEX = COLOR_LEVELS, COLOR_LEVELS + 1, COLOR_LEVELS + 2
@@ -152,33 +152,35 @@ def arrange_sheet(picture: Picture) -> Sheet:
     Raises:
         AttnvizError: if they do not fit a page of the size asked for.
     """
-    page = _page(picture.look)
-    plan = _centred(_fitted(picture, page), page)
+    plan = _centred(_fitted(picture), page_size(picture.look))
     pixels = np.full((plan.page[1], plan.page[0]), PAPER, dtype=np.uint8)
     return Sheet(pixels, tuple(_marks(picture, plan, pixels)))
 
 
-def _page(look: Look) -> tuple[int, int] | None:
-    """Width and height of the page in pixels; ``None`` where its content chooses."""
-    return None if look.inches is None else (round(look.inches[0] * look.dpi), round(look.inches[1] * look.dpi))
+def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
+    """Width and height of the page in pixels, or the most."""
+    return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
 
 
-def _fitted(picture: Picture, page: tuple[int, int] | None) -> SheetPlan:
+def _fitted(picture: Picture) -> SheetPlan:
     """The thumbnails as large as the room between the title and the remarks allows, from its upper left corner."""
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
-    unit = min(page[0] / 2000, page[1] / 1500) if page else 1.0
+    page = page_size(picture.look)
+    width, height = _pixels(page, picture.look.dpi)
+    unit = (
+        min(width / 2000, height / 1500) if page.fixed else page.scale * picture.look.dpi / 200 if page.column else 1.0
+    )
     margin, said = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     left = margin + round(max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups) + 20 * unit)
     right = margin + round(LEGEND_PIXELS * unit)
     below = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
     top = margin + round((TITLE_PIXELS * 1.6 + below) * unit) if picture.title or below else margin
-    width = page[0] if page else PAGE_PIXELS[0]
     foot = _foot(said, width, margin, unit)
-    room = (page[1] - top - foot if page else PAGE_PIXELS[1], width - left - right)
+    room = (height if page.grows else height - top - foot, width - left - right)
     groups = _banded(groups, room)
-    frame = _frame(groups, room, unit, fixed=page is not None)
-    plan = SheetPlan(groups, frame, said, (left, top), right, room, page or PAGE_PIXELS)
-    return plan if frame.number else _unnumbered(plan, fixed=page is not None)
+    frame = _frame(groups, room, unit, fixed=not page.grows)
+    plan = SheetPlan(groups, frame, said, (left, top), right, room, (width, height))
+    return plan if frame.number else _unnumbered(plan, fixed=not page.grows)
 
 
 def _unnumbered(plan: SheetPlan, fixed: bool) -> SheetPlan:
@@ -192,16 +194,16 @@ def _unnumbered(plan: SheetPlan, fixed: bool) -> SheetPlan:
     return replace(plan, frame=frame, said=said, corner=(plan.corner[0], plan.corner[1] + header), room=room)
 
 
-def _centred(plan: SheetPlan, page: tuple[int, int] | None) -> SheetPlan:
+def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
     """The plan in the middle of its page, or on a page of its own size."""
     left, top = plan.corner
     wide, high = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
-    if page is not None:
+    if page.fixed:
         corner = (left + max(plan.room[1] - wide, 0) // 2, top + max(plan.room[0] - high, 0) // 2)
         return replace(plan, corner=corner)
-    width = max(left + wide + plan.right, 1100)
+    width = plan.page[0] if page.column else max(left + wide + plan.right, 1100)
     foot = _foot(plan.said, width, plan.margin, plan.frame.unit)
-    return replace(plan, page=(width, max(top + high, top + 400) + foot))
+    return replace(plan, page=(width, max(top + high, top + round(400 * plan.frame.unit)) + foot))
 
 
 def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.figure.theme import THEME_COLORS
@@ -59,10 +60,12 @@ def cell_boxes(drawn: Any, panel: int, rows: int, columns: int) -> dict[tuple[in
     }
 
 
-def atlas_of(layers: int, heads: int) -> Report:
+def atlas_of(layers: int, heads: int, **look: Any) -> Report:
     tokens = tokenize("one two three two")
     maps = tuple(random_maps(tokens, layer=layer, heads=heads) for layer in range(layers))
-    return heads_report((Recording(maps=maps, model="a test"),), ReportOptions(medium=Medium(one_page=True)))
+    return heads_report(
+        (Recording(maps=maps, model="a test"),), ReportOptions(look=Look(**look), medium=Medium(one_page=True))
+    )
 
 
 CASES: dict[str, Callable[[], Report]] = {
@@ -78,6 +81,10 @@ CASES: dict[str, Callable[[], Report]] = {
     "long tokens": lambda: report_of(recorded(3, ["a" * 80, "b", "c" * 30], ["d" * 80, "e", "f" * 30, "g"])),
     "a slide": lambda: report_of(recorded(4, words(12), words(12)), size="13.333x7.5"),
     "a column of a paper": lambda: report_of(recorded(1, words(7), words(7)), size="3.3x2.8"),
+    "a column of a journal": lambda: report_of(recorded(2, words(13), words(13)), size="column"),
+    "comparison in a column": lambda: compared(4, size="3.25in", bare=True),
+    "comparison on a journal's page": lambda: compared(4, size="page"),
+    "an atlas in a column": lambda: atlas_of(2, 12, size="84mm"),
     "a poster": lambda: report_of(recorded(6, words(7), words(7)), size="40x30", dpi=30),
     "comparison": lambda: compared(4),
     "comparison on a slide": lambda: compared(4, size="13.333x7.5"),
@@ -134,6 +141,16 @@ def test_each_cell_has_the_colour_of_its_weight_and_masked_cells_are_absent(
                 assert (seen >= np.min(papers, axis=0)).all()
                 assert (seen <= np.max(papers, axis=0)).all()
                 assert len(np.unique(seen, axis=0)) > 1, "hatched, so that it is no colour of the scale"
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "column of a journal" in name or "in a column" in name])
+def test_a_column_has_its_width_and_letters_of_six_points_or_more(name: str) -> None:
+    drawn = drawn_case(name)
+    width = {"a column of a journal": 3.5, "comparison in a column": 3.25, "an atlas in a column": 84 / 25.4}[name]
+    assert drawn.get_figwidth() == pytest.approx(width)
+    sizes = [float(text.get_fontsize()) for text in shown_texts(drawn)]
+    assert min(sizes) >= 6
+    assert max(sizes) <= 14.8, "the title's, where there is one"
 
 
 def hex_rgb(color: str) -> list[int]:
@@ -299,3 +316,10 @@ def test_figure_names_its_model_and_bare_leaves_all_words_to_the_caption(recordi
     assert f"Model: {recording.model}." in named
     assert not {f"Model: {recording.model}.", recording.maps[0].query_tokens.text} & set(bare)
     assert len(bare) < len(named)
+
+
+def test_bare_refuses_numbers_that_the_cells_cannot_hold_instead_of_leaving_that_unsaid() -> None:
+    said = report_of(recorded(8, words(40), words(40)), annotate=True, size="column")
+    assert any("too small for numbers" in text.get_text() for text in shown_texts(figure(said)))
+    with pytest.raises(AttnvizError, match="too small for numbers; fewer tokens or heads, or a larger size, works"):
+        figure(report_of(recorded(8, words(40), words(40)), annotate=True, size="column", bare=True))

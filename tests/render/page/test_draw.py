@@ -31,10 +31,11 @@ from attnviz.report.comparison import comparison_report
 from attnviz.report.head_panels import head_cells
 from attnviz.report.heads_measured import measure_shown
 from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look, parse_bytes
+from attnviz.report.look import Look
 from attnviz.report.numbers import HeadCells, Numbers
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import Report
+from attnviz.report.sizes import parse_bytes
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps

@@ -1,0 +1,76 @@
+"""Sizes as users write them: of a figure, of a column of a journal, and of a file."""
+
+import re
+
+from attnviz.base.errors import AttnvizError, option
+
+COLUMNS = {"column": 3.5, "page": 7.0}  # inches of one column of a journal, and of both
+LENGTHS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # inches of a unit, points as TeX counts them
+SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
+MAX_PICTURE_INCHES = 60
+MAX_PICTURE_PIXELS = 150_000_000  # of a whole picture, which is held in memory four bytes a pixel, twice
+BYTE_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
+MIN_PAGE_BYTES = 100_000
+
+
+def parse_size(text: str, dpi: int) -> tuple[float, float]:
+    """Width and height in inches of ``16:9``, ``4:3``, ``1:1``, inches as ``8x6`` or pixels as ``1920x1080``.
+
+    Raises:
+        AttnvizError: for anything else, or a size that no picture has.
+    """
+    if text in SLIDES:
+        return SLIDES[text]
+    match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,4})?)x(\d{1,5}(?:\.\d{1,4})?)", text, re.ASCII)
+    if match is None:
+        pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"
+        known = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
+        raise AttnvizError(f"{option('size')} {text!r} is no size; {known} works")
+    sides = (float(match[1]), float(match[2]))
+    width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
+    if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
+        given = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
+        raise AttnvizError(f"{given}; 2 to {MAX_PICTURE_INCHES} a side works")
+    refuse_pixels(width, height, dpi)
+    return width, height
+
+
+def parse_width(text: str) -> float | None:
+    """Inches of ``column`` or ``page``, or of a width as ``3.25in``, ``84mm``, ``8.4cm`` or ``252pt``; else ``None``.
+
+    Raises:
+        AttnvizError: for a width that no page has.
+    """
+    match = re.fullmatch(rf"(\d{{1,4}}(?:\.\d{{1,5}})?) ?({'|'.join(LENGTHS)})", text, re.ASCII)
+    width = COLUMNS.get(text) if match is None else float(match[1]) * LENGTHS[match[2]]
+    if width is not None and not 2 <= width <= MAX_PICTURE_INCHES:
+        given = f"{option('size')} {text!r} is {width:.3g} inches wide"
+        raise AttnvizError(f"{given}; 2in to {MAX_PICTURE_INCHES}in works")
+    return width
+
+
+def refuse_pixels(width: float, height: float, dpi: int) -> None:
+    """Raises AttnvizError where a picture of so many inches has more pixels than can be drawn."""
+    if width * height * dpi**2 > MAX_PICTURE_PIXELS:
+        fits = int((MAX_PICTURE_PIXELS / (width * height)) ** 0.5)
+        raise AttnvizError(
+            f"a picture of {width:.3g} x {height:.3g} inches at {option('dpi', dpi)} has "
+            f"{width * height * dpi**2 / 1e6:.0f} million pixels, more than {MAX_PICTURE_PIXELS // 10**6} million; "
+            f"{option('dpi', fits)} works"
+        )
+
+
+def parse_bytes(text: str) -> int:
+    """The number of bytes of ``50MB``, ``500kB`` or ``1.5GB``.
+
+    Raises:
+        AttnvizError: for anything else, or less than any page takes.
+    """
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
+    if match is None:
+        raise AttnvizError(f"{option('max_size')} {text!r} is no size of a file; 50MB, 500kB or 1.5GB works")
+    count = int(float(match[1]) * BYTE_UNITS[match[2].lower()])
+    if count < MIN_PAGE_BYTES:
+        least = f"{MIN_PAGE_BYTES // 1000}kB or more"
+        raise AttnvizError(f"{option('max_size')} {text!r} is less than any page takes; {least} works")
+    return count
