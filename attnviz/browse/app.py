@@ -5,7 +5,7 @@ import gc
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -15,24 +15,31 @@ from threading import Thread
 from rich.segment import Segment
 from rich.text import Text
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, SystemCommand
 from textual.drivers import linux_driver
 from textual.geometry import Region
+from textual.screen import Screen as TextualScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.signals import ENDING, SIGNALLED
-from attnviz.browse.cursor import Screen, find, first_ranked, first_state, settle
+from attnviz.browse.clicks import clicked, said_under
+from attnviz.browse.copying import copied
+from attnviz.browse.cursor import Screen, first_ranked, settle
+from attnviz.browse.finding import filter_heads, find
+from attnviz.browse.history import remembered
 from attnviz.browse.keys import press
 from attnviz.browse.layout import tiles
-from attnviz.browse.open_head import clicked_in_head
+from attnviz.browse.lens_layout import lens_heads, lens_lines
+from attnviz.browse.palette import ACTIONS, SHOWN
 from attnviz.browse.pixels import COLORS, style_of
-from attnviz.browse.screen import draw_screen
+from attnviz.browse.place import start_state
+from attnviz.browse.screen import draw_screen, padded
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.browse.terminal import KeyDecoder, hang_up
-from attnviz.render.terminal.lines import Line
+from attnviz.render.terminal.lines import Line, Span
 
 SECONDS_BEFORE_MEASURING = 0.2  # at a metric
 SECONDS_BETWEEN_SLICES = 0.001  # of background work, so that keys come first
@@ -78,7 +85,7 @@ class Canvas(Widget):
 
     def on_resize(self) -> None:
         """Draws for the new size."""
-        self.go(self.state if self.lines else first_state(self.here))
+        self.go(self.state if self.lines else start_state(self.here))
 
     def go(self, state: State) -> None:
         """Draws the state, and sends the lines that differ from what is on the screen."""
@@ -100,31 +107,60 @@ class Canvas(Widget):
             self.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
     def work(self) -> None:
-        """One slice: thumbnails on the screen first, then the others; when all are there, what threads do."""
+        """One slice: what is on the screen first, then the rest; when all is there, what threads do."""
         self.working = False
         screen, state = self.here, self.state
         if not screen.size.enough:
             return
-        grid = tiles(self.session, state, screen.size)
-        first = grid.on_screen(state.top)
-        everyone = [*first, *(head for head in range(len(self.session.heads)) if head not in set(first))]
-        computed = [] if state.opened else self.session.compute_thumbnails(everyone, state.view, grid.pixels)
-        if set(computed) & set(first):
+        computed, seen = self.compute_rows(state) if state.lens and not state.opened else self.compute_thumbnails(state)
+        if seen or (computed and state.lens and not self.lens_missing()):
             self.go(state)
         elif computed:
             self.start_work()
         else:
             self.start_background()
 
+    def compute_thumbnails(self, state: State) -> tuple[bool, bool]:
+        """Computes some thumbnails: whether there were any, and any on the screen."""
+        if state.opened:
+            return False, False
+        grid = tiles(self.session, state, self.here.size)
+        first = grid.on_screen(state.top)
+        everyone = [*first, *(head for head in range(self.session.recorded) if head not in set(first))]
+        computed = self.session.compute_thumbnails(everyone, state.view, grid.pixels)
+        return bool(computed), bool(set(computed) & set(first))
+
+    def compute_rows(self, state: State) -> tuple[bool, bool]:
+        """Computes some rows of the lens: whether there were any, and any on the screen."""
+        heads, lines = lens_heads(self.session, state), lens_lines(self.session, state, self.here.size)
+        first = heads[state.top : state.top + lines]
+        everyone = [*first, *(head for head in heads if head not in set(first))]
+        computed = self.session.compute_token_rows(everyone, state.view, state.token, state.direction)
+        return bool(computed), bool(set(computed) & set(first))
+
+    def lens_missing(self) -> bool:
+        """Whether some rows of the lens are still to be computed."""
+        state, row = self.state, self.session.token_row
+        heads = lens_heads(self.session, state)
+        return any(row(head, state.view, state.token, state.direction) is None for head in heads)
+
     def start_background(self) -> None:
         """Has measured what heads are sorted by, where the user has stopped at it, and what else is unknown."""
         order = self.state.view.order
         if order is not None and not self.session.ranking.is_sorted(self.state.view):
             self.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))
-        elif (group := self.session.ranking.unnamed()) is not None:
-            self.background.start("measure", partial(self.session.ranking.name, group), self.redraw)
+        elif (group := self.session.ranking.unnamed(self.state.view)) is not None:
+            self.background.start("measure", partial(self.session.ranking.name, group), self.named)
         if self.session.wanted:
             self.background.start("refine", self.refine, self.redraw)
+
+    def named(self) -> None:
+        """Draws what was measured; a filter that asked for it is then applied."""
+        words = self.state.view.filter
+        if words and self.session.ranking.unnamed(self.state.view) is None:
+            self.go(filter_heads(self.here, self.state, words))
+        else:
+            self.redraw()
 
     def measure(self, order: str) -> None:
         """Measures what heads are still sorted by, and moves to the first of them."""
@@ -166,33 +202,60 @@ class Canvas(Widget):
         elif event.key == "ctrl+z":
             self.app.action_suspend_process()
         else:
-            self.go(press(self.here, self.state, event.key))
+            self.press(event.key)
+
+    def press(self, key: str) -> None:
+        """Does what a key does; the palette is textual's."""
+        if key in ("colon", "ctrl+p") and not self.state.help:
+            self.app.action_command_palette()
+        else:
+            self.go(press(self.here, self.state, key))
 
     def type(self, event: events.Key) -> None:
-        """One key of a name that is being typed."""
+        """One key of a name that is being typed; a name that was only offered is replaced."""
         state = self.state
+        kept = replace(state, offered=False)
         if event.key == "escape":
-            self.go(replace(state, prompt=None, typed=""))
+            self.go(replace(kept, prompt=None, typed=""))
+        elif state.prompt == "copy":
+            self.copy(event.key)
         elif event.key == "enter":
             self.answer()
         elif event.key == "backspace":
-            self.go(replace(state, typed=state.typed[:-1]))
+            self.go(replace(kept, typed=state.typed[:-1]))
         elif event.key == "ctrl+u":
-            self.go(replace(state, typed=""))
+            self.go(replace(kept, typed=""))
+        elif event.key in ("left", "right", "end"):
+            self.go(kept)
         elif event.is_printable and event.character:
-            self.go(replace(state, typed=state.typed + event.character))
+            self.go(replace(kept, typed=("" if state.offered else state.typed) + event.character))
+
+    def copy(self, what: str) -> None:
+        """Has the terminal copy what the key stands for (OSC 52)."""
+        state = replace(self.state, prompt=None)
+        try:
+            text, said = copied(self.here, state, what)
+        except AttnvizError as error:
+            text, said = "", str(error)
+        if text:
+            self.app.copy_to_clipboard(text)
+        self.go(replace(state, message=said))
 
     def on_paste(self, event: events.Paste) -> None:
         """Types what is pasted."""
         if self.state.prompt is not None:
             pasted = "".join(character for character in event.text if character.isprintable())
-            self.go(replace(self.state, typed=self.state.typed + pasted))
+            before = "" if self.state.offered else self.state.typed
+            self.go(replace(self.state, typed=before + pasted, offered=False))
 
     def answer(self) -> None:
         """Does what was asked for: finds, or saves without keeping the keys waiting."""
         state = self.state
-        if state.prompt == "find":
-            self.go(find(self.here, state, state.typed))
+        if state.prompt in ("query", "key"):
+            self.go(remembered(state, find(self.here, state, state.typed)))
+            return
+        if state.prompt == "filter":
+            self.go(remembered(state, filter_heads(self.here, state, state.typed)))
             return
         path = Path(os.path.expanduser(state.typed))
         self.go(replace(state, prompt=None, typed="", message=f"saving {path} …"))
@@ -209,18 +272,31 @@ class Canvas(Widget):
         self.app.call_from_thread(lambda: self.go(replace(self.state, message=message)))
 
     def on_click(self, event: events.Click) -> None:
-        """Moves the cursor to what was clicked; a second click opens it."""
-        if self.state.help or self.state.prompt:
-            self.go(replace(self.state, help=False))
-        elif self.state.opened:
-            self.go(clicked_in_head(self.here, self.state, event.x, event.y - 1))
-        else:
-            grid = tiles(self.session, self.state, self.here.size)
-            head = grid.head_at(self.state.top, event.x, event.y - 1)
-            if head is not None:
-                opens = event.chain > 1 or head == self.state.head
-                state = replace(self.state, head=head, message="")
-                self.go(press(self.here, state, "enter") if opens else state)
+        """Presses the button, or moves the cursor to what was clicked; a second click opens it."""
+        self.pressed = time.monotonic()
+        if not self.here.size.enough or not self.lines:
+            return
+        key, state = clicked(self.here, self.state, event.x, event.y, event.chain > 1)
+        self.go(remembered(self.state, state))
+        if key and state.prompt == "copy":
+            self.copy(key) if key != "escape" else self.go(replace(state, prompt=None))
+        elif key in ("q", "ctrl+c"):
+            self.app.exit(0)
+        elif key:
+            self.press(key)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Tells in the status line what is under the mouse."""
+        state = self.state
+        if len(self.lines) < 3 or state.prompt or state.help or state.message or not self.here.size.enough:
+            return
+        said = said_under(self.here, self.state, event.x, event.y)
+        width, y = self.here.size.width, len(self.lines) - 2
+        line = padded([Span(f" {said}")], width) if said else self.lines[y]
+        strip = strip_of(line)
+        if strip != self.strips[y]:
+            self.strips[y] = strip
+            self.refresh(Region(0, y, width, 1))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Moves down, or out of the map with Control."""
@@ -234,12 +310,18 @@ class Canvas(Widget):
 class Browser(App[int]):
     """The inspector as an application."""
 
-    ENABLE_COMMAND_PALETTE = False
+    COMMAND_PALETTE_BINDING = "ctrl+p"
     CSS = "Screen { background: ansi_default; color: ansi_default; } Canvas { background: ansi_default; }"
 
     def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
         super().__init__(ansi_color=True)
         self.canvas = Canvas(session, save, ascii)
+
+    def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
+        """Every action by what it does, with its key, for the palette."""
+        for title, key in ACTIONS:
+            yield SystemCommand(title, f"key {SHOWN.get(key, key)}", partial(self.canvas.press, key))
+        yield SystemCommand("quit", "key q", partial(self.exit, 0))
 
     def _fatal_error(self) -> None:
         """Shows a bug as Python does: textual would write out every local array, for minutes."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.browse.layout import levels, tiles
+from attnviz.browse.lens_layout import lens_axis, lens_heads, lens_lines
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 
@@ -21,23 +22,50 @@ class Screen:
 def settle(screen: Screen, state: State) -> State:
     """The state with its cursor on the map, and scrolled so that the cursor is on the screen."""
     session = screen.session
+    if state.lens and not state.opened:
+        return settle_lens(screen, state)
     if not state.opened:
+        state = _listed(session, state)
         grid = tiles(session, state, screen.size)
         row, _ = grid.place(state.head)
         top = min(max(state.top, row - grid.shown + 1), row, max(0, len(grid.rows) - grid.shown))
-        return replace(state, top=top)
+        return _on_tokens(session, replace(state, top=top))
+    state = _on_tokens(session, state)
     rows, columns = (len(units) for units in session.units(state.head, state.view))
-    query, key = min(max(state.query, 0), rows - 1), min(max(state.key, 0), columns - 1)
+    query, key = state.query, state.key
     every = levels(session, state, screen.size, screen.colors)
     zoom = min(state.zoom, len(every) - 1)
     return replace(
         state,
-        query=query,
-        key=key,
         zoom=zoom,
         row=_scrolled(state.row, query, every[zoom].rows, rows),
         column=_scrolled(state.column, key, every[zoom].columns, columns),
     )
+
+
+def settle_lens(screen: Screen, state: State) -> State:
+    """The same of the lens: its head listed, and both cursors on the screen."""
+    session = screen.session
+    listed = lens_heads(session, state)
+    head = state.head if state.head in listed else listed[0]
+    state = _on_tokens(session, replace(state, head=head))
+    rows, place = lens_lines(session, state, screen.size), listed.index(head)
+    top = min(max(state.top, place - rows + 1), place, max(0, len(listed) - rows))
+    axis = lens_axis(session, state, screen.size)
+    count = len(session.units(head, state.view)[state.direction == "to"])
+    column = 0 if axis.pooled else _scrolled(state.column, state.other_token, axis.cells, count)
+    return replace(state, top=max(0, top), column=column)
+
+
+def _listed(session: Session, state: State) -> State:
+    """On a recorded head that the filter leaves."""
+    listed = session.ranking.order(state.view)
+    return state if state.head in listed else replace(state, head=listed[0])
+
+
+def _on_tokens(session: Session, state: State) -> State:
+    rows, columns = (len(units) for units in session.units(state.head, state.view))
+    return replace(state, query=min(max(state.query, 0), rows - 1), key=min(max(state.key, 0), columns - 1))
 
 
 def first_state(screen: Screen) -> State:
@@ -49,7 +77,7 @@ def first_state(screen: Screen) -> State:
 
 def open_head(screen: Screen, state: State) -> State:
     """The state with its head open: whole, or as close as shows the queries and keys that were selected."""
-    state = replace(state, opened=True, zoom=0, row=0, column=0)
+    state = replace(state, opened=True, lens=False, beside=(), zoom=0, row=0, column=0)
     spans = screen.session.selected(state.head, state.view)
     if spans is None:
         return state
@@ -68,9 +96,10 @@ def open_head(screen: Screen, state: State) -> State:
 
 def strongest_keys(screen: Screen, state: State) -> list[int]:
     """The keys of the cursor's query, by what is shown: the largest value, or the largest change, first."""
-    row = screen.session.row(state.head, state.view, state.query)
-    shown = row.shown(state.view)
-    values = np.where(row.visible, np.abs(shown) if state.view.difference else shown, -np.inf)
+    view = screen.session.view_of(state.head, state.view)
+    row = screen.session.row(state.head, view, state.query)
+    shown = row.shown(view)
+    values = np.where(row.visible, np.abs(shown) if view.difference else shown, -np.inf)
     order = np.argsort(-values, kind="stable")
     places: list[int] = order[row.visible[order]].tolist()
     return places
@@ -82,24 +111,9 @@ def _scrolled(start: int, cursor: int, shown: int, count: int) -> int:
     return min(max(start, 0), count - shown)
 
 
-def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
-    """The state with the cursor on the next token that has ``sought`` in it, or among heads on that of the name."""
-    state = replace(state, prompt=None, typed="", message="")
-    if not state.opened:
-        return _find_head(screen, state, sought)
-    labels = screen.session.units(state.head, state.view)[1].labels
-    count = len(labels)
-    order = [(state.key + step * offset) % count for offset in range(1, count + 1)]
-    hits = [place for place in order if sought.casefold() in labels[place].casefold()]
-    if not hits or not sought:
-        return replace(state, message=f"no key with “{sought}”" if sought else "")
-    found = f"“{sought}”: {len(hits)} key{'s' if len(hits) > 1 else ''}" + ("; n finds the next" if hits[1:] else "")
-    return settle(screen, replace(state, key=hits[0], sought=sought, message=found))
-
-
-def sort_by(screen: Screen, state: State, order: str | None) -> State:
+def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:
     """The state with heads sorted by a metric, or as recorded, and the cursor on the first."""
-    return first_ranked(screen, replace(state, view=replace(state.view, order=order, ascending=False)))
+    return first_ranked(screen, replace(state, view=replace(state.view, order=order, ascending=ascending)))
 
 
 def first_ranked(screen: Screen, state: State) -> State:
@@ -107,26 +121,3 @@ def first_ranked(screen: Screen, state: State) -> State:
     if not screen.session.ranking.is_sorted(state.view) or state.opened:
         return state
     return settle(screen, replace(state, head=screen.session.ranking.order(state.view)[0], top=0))
-
-
-def metrics_meant(typed: str) -> list[str]:
-    """The metrics whose names begin with what is typed, those that name a pattern first."""
-    from attnviz.metrics.metrics import METRICS
-    from attnviz.metrics.patterns import SHARP
-
-    names = dict.fromkeys([*SHARP, *METRICS])
-    return [name for name in names if name.startswith(typed.strip().casefold())]
-
-
-def _find_head(screen: Screen, state: State, sought: str) -> State:
-    from attnviz.metrics.metrics import METRICS
-
-    names = screen.session.names
-    wanted = sought.strip()
-    if wanted in names:
-        return settle(screen, replace(state, head=names.index(wanted)))
-    meant = metrics_meant(wanted)
-    if wanted in METRICS or len(meant) == 1:
-        return sort_by(screen, state, wanted if wanted in METRICS else meant[0])
-    message = f"no head or metric “{sought}”; {names[0]} to {names[-1]}, previous, sink, … work; tokens are in a head"
-    return replace(state, message=message if wanted else "")

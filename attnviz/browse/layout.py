@@ -10,9 +10,12 @@ FIXED_LINES = 3  # the title above, the status and the hints below
 MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; ranked tiles have their number beside their name
 MAX_TILE_WIDTH = 42
 TILE_STEP = 4
-SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 36
+SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 34
+TWO_PANES_WIDTH = 120  # columns from which on the heads stay on the screen beside the open one
+LISTED_SHARE = 0.4  # of the lines beside the map, which are the heads'
 MAX_LABEL_WIDTH = 12
 NUMBER_CELL = 4  # columns of a cell with its number, or more where labels take them and there is room
+MAX_SCROLLED = 1.3  # times as many cells as there is room for are scrolled through; more are pooled
 ANSI_COLORS = 16  # colours, with which half blocks cannot be told apart
 
 
@@ -107,10 +110,10 @@ class CellForm:
     rows_a_line: int
     header: int
 
-    def capacity(self, size: Size, labels: int) -> tuple[int, int]:
-        """How many rows and columns the pane holds."""
+    def capacity(self, size: Size, labels: int, maps: int = 1) -> tuple[int, int]:
+        """How many rows and columns of each of so many maps side by side the pane holds."""
         rows = (map_lines(size) - self.header) * self.rows_a_line
-        columns = (size.width - side_width(size) - labels - 2) // self.cell
+        columns = (size.width - side_width(size) - labels - 1 - maps) // maps // self.cell
         return max(1, rows), max(1, columns)
 
 
@@ -141,20 +144,30 @@ class MapPane:
     labels: int
     width: int
 
+    @property
+    def map_width(self) -> int:
+        """Columns of one map."""
+        return self.keys.cells * self.form.cell
+
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
-        """The query and the key under a place of the pane, if there is a cell."""
-        across = (column - self.labels - 1) // self.form.cell
+        """The query and the key under a place of the pane, if there is a cell, of whichever map."""
+        across = (column - self.labels - 1) % (self.map_width + 1) // self.form.cell
         down = (line - self.form.header) * self.form.rows_a_line
         if column <= self.labels or not 0 <= down < self.queries.cells or across >= self.keys.cells:
             return None
         return self.queries.unit_of(down), self.keys.unit_of(across)
+
+    def map_at(self, column: int) -> int:
+        """Which of the maps side by side a column is in."""
+        return max(0, column - self.labels - 1) // (self.map_width + 1)
 
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
     """The overview's tiles: as large as show every head, and no smaller than can be read."""
     body = size.height - FIXED_LINES
     ranked = session.ranking.is_sorted(state.view)
-    groups = [session.ranking.order(state.view)] if ranked else session.ranking.layers
+    listed = session.ranking.order(state.view)
+    groups = [listed] if ranked else session.ranking.by_layer(listed)
     smallest = min(MIN_RANKED_TILE_WIDTH if ranked else MIN_TILE_WIDTH, size.width)
     fitting = [
         width
@@ -177,7 +190,7 @@ def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
     """The map pane at the state's zoom."""
     every = levels(session, state, size, colors)
     level = every[min(state.zoom, len(every) - 1)]
-    rows, columns = level.form.capacity(size, label_columns(session, state))
+    rows, columns = level.form.capacity(size, label_columns(session, state), 1 + len(state.beside))
     form = level.form
     if form.cell == NUMBER_CELL:
         keys = session.units(state.head, state.view)[1]
@@ -193,12 +206,14 @@ def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
 
 def levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
     """The zooms: the whole map, halves of it until every unit has a cell, then larger cells, each filling the pane."""
-    counts = tuple(len(units) for units in session.units(state.head, state.view))
+    rows, columns = (len(units) for units in session.units(state.head, state.view))
+    counts = rows, columns
     forms = map_forms(size, colors)
-    room = {form: form.capacity(size, label_columns(session, state)) for form in forms}
-    fitting = [form for form in forms if all(count <= most for count, most in zip(counts, room[form], strict=True))]
+    labels = label_columns(session, state)
+    room = {form: form.capacity(size, labels, 1 + len(state.beside)) for form in forms}
+    fitting = [form for form in forms if _nearly_fits(counts, room[form])]
     found = (
-        [ZoomLevel(counts[0], counts[1], fitting[-1])]
+        [ZoomLevel(min(rows, room[fitting[-1]][0]), min(columns, room[fitting[-1]][1]), fitting[-1])]
         if fitting
         else list(_pooled_levels(counts, forms[0], room[forms[0]]))
     )
@@ -208,10 +223,15 @@ def levels(session: Session, state: State, size: Size, colors: int) -> tuple[Zoo
     return tuple(found)
 
 
-def _pooled_levels(counts: tuple[int, ...], form: CellForm, room: tuple[int, int]) -> Iterator[ZoomLevel]:
-    """The whole, and halves of what does not fit."""
+def _nearly_fits(counts: tuple[int, int], room: tuple[int, int]) -> bool:
+    """Whether all cells are seen, or all but so few that they are scrolled to."""
+    return all(count <= MAX_SCROLLED * most for count, most in zip(counts, room, strict=True))
+
+
+def _pooled_levels(counts: tuple[int, int], form: CellForm, room: tuple[int, int]) -> Iterator[ZoomLevel]:
+    """The whole, and halves of what does not nearly fit."""
     rows, columns = counts
-    while rows > room[0] or columns > room[1]:
+    while not _nearly_fits((rows, columns), room):
         yield ZoomLevel(rows, columns, form)
         rows = max(min(rows, room[0]), -(-rows // 2))
         columns = max(min(columns, room[1]), -(-columns // 2))
@@ -220,7 +240,8 @@ def _pooled_levels(counts: tuple[int, ...], form: CellForm, room: tuple[int, int
 def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """The ways to draw a cell, from the smallest."""
     stacked = min(4, max(1, map_lines(size) // 5))
-    return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), CellForm(2, 1, 1 + stacked), CellForm(NUMBER_CELL, 1, 2)
+    smallest = CellForm(1, 2 if colors > ANSI_COLORS else 1, 1)
+    return smallest, CellForm(2, 1, 1), CellForm(2, 1, 1 + stacked), CellForm(NUMBER_CELL, 1, 2)
 
 
 def label_columns(session: Session, state: State) -> int:
@@ -231,6 +252,26 @@ def label_columns(session: Session, state: State) -> int:
 def side_width(size: Size) -> int:
     """Columns of the pane beside the map."""
     return SIDE_WIDTH if size.width < 100 else WIDE_SIDE_WIDTH
+
+
+def two_panes(size: Size) -> bool:
+    """Whether the heads stay on the screen, at the left of the open one."""
+    return size.width >= TWO_PANES_WIDTH
+
+
+def map_column(size: Size) -> int:
+    """The first column of the map's pane."""
+    return side_width(size) + 1 if two_panes(size) else 0
+
+
+def side_column(size: Size) -> int:
+    """The first column of the pane beside the map."""
+    return 0 if two_panes(size) else size.width - side_width(size)
+
+
+def listed_lines(size: Size) -> int:
+    """Lines of the list of heads, above what is said of the cursor."""
+    return int(map_lines(size) * LISTED_SHARE) if two_panes(size) else 0
 
 
 def text_lines(size: Size) -> int:

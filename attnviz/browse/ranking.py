@@ -1,9 +1,17 @@
 """What is measured of every head: the order that it gives them, and what each head does in plain words."""
 
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from attnviz.base.errors import AttnvizError
 from attnviz.browse.state import View
 from attnviz.maps.layer_maps import CellMaps
+
+if TYPE_CHECKING:
+    from attnviz.metrics.head_filter import DescribedHead, HeadFilter
 
 MAX_UNREQUESTED_CELLS = 4_000_000  # cells of a head that is measured before its numbers are asked for
 
@@ -19,7 +27,7 @@ class Ranking:
     """
 
     def __init__(self, heads: list[tuple[CellMaps, int]]) -> None:
-        self.heads = heads
+        self.heads = list(heads)
         groups: dict[int, list[int]] = {}
         for place, (maps, _) in enumerate(heads):
             groups.setdefault(id(maps), []).append(place)
@@ -29,8 +37,8 @@ class Ranking:
         self._values: dict[int, dict[str, float]] = {}
 
     def order(self, view: View) -> list[int]:
-        """All heads, those with the most of the view's metric first; as recorded until it is measured."""
-        everyone = list(range(len(self.heads)))
+        """The heads that the filter leaves, those with the most of the metric first, as far as both are known."""
+        everyone = self.filtered(view.filter)
         if not self.is_sorted(view):
             return everyone
         numbers = self.numbers[str(view.order)]
@@ -41,6 +49,42 @@ class Ranking:
         """Whether heads are to be sorted and what they are sorted by is measured."""
         return view.order in self.numbers
 
+    def by_layer(self, heads: list[int]) -> list[list[int]]:
+        """Those of the heads that are of one call, call by call."""
+        left = set(heads)
+        groups = ([head for head in group if head in left] for group in self.layers)
+        return [group for group in groups if group]
+
+    def filtered(self, words: str) -> list[int]:
+        """The heads for which every word holds, in their order; all where none does, or it is not known yet."""
+        everyone = list(range(len(self.heads)))
+        if not words or not self.knows(words):
+            return everyone
+        kept = _parsed(words)
+        return [head for head in everyone if kept.keeps(self.described(head))] or everyone
+
+    def knows(self, words: str) -> bool:
+        """Whether what the words of a filter ask for is measured."""
+        return not asks_for_numbers(words) or len(self._values) == len(self.heads)
+
+    def refuse_filter(self, words: str) -> None:
+        """Raises AttnvizError where words are no filter, or one that is known to leave no head."""
+        kept = _parsed(words)
+        if self.knows(words) and not any(kept.keeps(self.described(head)) for head in range(len(self.heads))):
+            raise AttnvizError(f"{words!r} leaves none of {len(self.heads)} heads")
+
+    def described(self, head: int) -> "DescribedHead":
+        """What a filter looks at of a head."""
+        from attnviz.metrics.head_filter import DescribedHead
+
+        maps, number = self.heads[head]
+        pattern, numbers = self.patterns.get(head, ""), self._values.get(head, {})
+        return DescribedHead(maps.layer, number, maps.kind, pattern, numbers)
+
+    def measured(self, head: int) -> dict[str, float]:
+        """Every number of a head; nothing until it is measured."""
+        return self._values.get(head, {})
+
     def measure(self, name: str) -> None:
         """Measures a metric of every head; a thread may do it."""
         from attnviz.metrics.metrics import measure_heads
@@ -48,10 +92,11 @@ class Ranking:
         measured = measure_heads(self.heads, (name,))
         self.numbers[name] = {place: each.values[name] for place, each in enumerate(measured)}
 
-    def unnamed(self) -> list[int] | None:
-        """The next attention call whose heads have no pattern yet, those of long maps left out."""
-        small = (group for group in self.layers if _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
-        return next((group for group in small if group[0] not in self._values), None)
+    def unnamed(self, view: View | None = None) -> list[int] | None:
+        """The next attention call whose heads have no pattern yet; of long maps only where the filter needs it."""
+        asked = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
+        groups = (group for group in self.layers if asked or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
+        return next((group for group in groups if group[0] not in self._values), None)
 
     def name(self, group: list[int]) -> None:
         """Measures every metric of the heads of one call, and says what they do; a thread may do it."""
@@ -63,6 +108,19 @@ class Ranking:
             self.patterns[place] = name_pattern(numbers)
         if len(self._values) == len(self.heads):
             self.numbers |= {name: {place: each[name] for place, each in self._values.items()} for name in METRICS}
+
+
+def asks_for_numbers(words: str) -> bool:
+    """Whether a filter has a word that asks for more than where a head is."""
+    return any(not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in words.lower().split())
+
+
+@lru_cache(maxsize=64)
+def _parsed(words: str) -> "HeadFilter":
+    from attnviz.metrics.head_filter import parse_filter
+    from attnviz.metrics.metrics import METRICS
+
+    return parse_filter(words, METRICS)
 
 
 def _cells(maps: CellMaps) -> int:

@@ -8,23 +8,24 @@ from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.printable import printable
 from attnviz.browse.blocks import CellBlock, RefinedBlock
-from attnviz.browse.cursor import Screen, metrics_meant
+from attnviz.browse.cursor import Screen
+from attnviz.browse.finding import metrics_meant
+from attnviz.browse.hints import COPY_HINTS, Hint, hints
 from attnviz.browse.keys import BINDINGS
 from attnviz.browse.layout import FIXED_LINES, Tiles, tiles
-from attnviz.browse.open_head import OpenHead, draw_head, lay_out, place_status
+from attnviz.browse.lens import draw_lens, lay_out_lens, lens_status, said_of
+from attnviz.browse.open_head import draw_head, place_status
+from attnviz.browse.opened import OpenHead, lay_out
 from attnviz.browse.pixels import legend, pixel_lines
 from attnviz.browse.session import Session
 from attnviz.browse.state import MIN_SCREEN_SIZE, State
-from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit
+from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, wrap
 from attnviz.report.captions import model_name, text_title
 from attnviz.report.colors import ColorScale
 
-HINTS = {
-    False: "arrows move   Enter opens   o sorts   +/- size   v l c p look   / finds   s saves   ? keys   q quits",
-    True: "arrows move   +/- zoom   g strongest   Tab next head   v l w t look   / finds   s saves   Esc back   ? keys",
-}
 MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
-IN_ASCII = ASCII_FOR | str.maketrans("▸▾│░▒▓█", ">v|-+#@")
+IN_ASCII = ASCII_FOR | str.maketrans("▸▾│░▒▓█•─→▏▎▍▌▋▊▉", ">v|-+#@*->.::-=+#")
+PROMPTS = {"query": "find query", "key": "find key", "filter": "filter", "save": "save as", "copy": "copy"}
 
 
 def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
@@ -36,6 +37,8 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
         lines = _help_lines(screen)
     elif state.opened:
         lines = _with_head(screen, state)
+    elif state.lens:
+        lines = _with_lens(screen, state)
     else:
         lines = _with_overview(screen, state)
     whole = [padded(line, size.width) for line in lines[: size.height]]
@@ -50,6 +53,12 @@ def _with_head(screen: Screen, state: State) -> list[Line]:
     return _framed(screen, state, body, status)
 
 
+def _with_lens(screen: Screen, state: State) -> list[Line]:
+    """One token in all heads, between the title and the status."""
+    lens = lay_out_lens(screen, state)
+    return _framed(screen, lens.state, draw_lens(lens), _message(state) or lens_status(lens))
+
+
 def _with_overview(screen: Screen, state: State) -> list[Line]:
     """The thumbnails between the title and the status."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
@@ -62,7 +71,12 @@ def _with_overview(screen: Screen, state: State) -> list[Line]:
 def _framed(screen: Screen, state: State, body: list[Line], status: Line) -> list[Line]:
     room = screen.size.height - FIXED_LINES
     blank: list[Line] = [[] for _ in range(room - len(body))]
-    return [_title(screen, state), *body[:room], *blank, status, _hints(screen, state)]
+    said = state.message
+    if said and state.prompt is None and cell_len(said) > screen.size.width - 1:  # it takes the line of the keys too
+        ends = [[Span(f" {line}", style="bold")] for line in [*wrap(said, screen.size.width - 2), ""][:2]]
+    else:
+        ends = [status, _hints(screen, state)]
+    return [_title(screen, state), *body[:room], *blank, *ends]
 
 
 def _draw_tiles(screen: Screen, state: State, grid: Tiles, scale: ColorScale) -> list[Line]:
@@ -76,7 +90,7 @@ def _draw_tiles(screen: Screen, state: State, grid: Tiles, scale: ColorScale) ->
 
 def _overview_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
     """The colours of all thumbnails computed so far."""
-    computed = [session.thumbnail(head, state.view, grid.pixels) for head in range(len(session.heads))]
+    computed = [session.thumbnail(head, state.view, grid.pixels) for head in range(session.recorded)]
     cells = [each for each in computed if each is not None]
     return session.scale(replace(state.view, own=False), cells)
 
@@ -102,7 +116,13 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     name = screen.session.names[head] + _number(screen, state, head)
     pattern = screen.session.ranking.patterns.get(head, "")
     name += f" {pattern}" if pattern and grid.pixels >= cell_len(name) + MIN_PATTERN_WIDTH else ""
-    title = [Span(fit(("▸" if chosen else "") + name, grid.pixels), style="reverse bold" if chosen else ""), Span(" ")]
+    title = [
+        Span(
+            fit(("▸" if chosen else "") + ("•" if head in state.marked else "") + name, grid.pixels),
+            style="reverse bold" if chosen else "",
+        ),
+        Span(" "),
+    ]
     if cells is None:
         blank = [[Span(fit("…" if not line else "", grid.width), style="dim")] for line in range(grid.height - 1)]
         return [title, *blank]
@@ -127,10 +147,8 @@ def _number(screen: Screen, state: State, head: int) -> str:
 
 def _title(screen: Screen, state: State) -> Line:
     session = screen.session
-    count = len(session.heads)
-    what = f"head {session.names[state.head]}" if state.opened else f"{count} head{'s' if count > 1 else ''}"
-    pattern = session.ranking.patterns.get(state.head, "") if state.opened else ""
-    left = f" {what}{f': {pattern}' if pattern else ''}  {described(screen, state)} "
+    what = _titled(screen, state)
+    left = f" {what}  {described(screen, state)} "
     recording = session.recording
     right = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
     room = screen.size.width - cell_len(left)
@@ -139,16 +157,38 @@ def _title(screen: Screen, state: State) -> Line:
     return [Span(left, style="reverse bold"), Span(gap, style="reverse"), Span(shown, style="reverse")]
 
 
+def _titled(screen: Screen, state: State) -> str:
+    session = screen.session
+    if state.opened and state.beside:
+        return "heads " + ", ".join(session.names[head] for head in (state.head, *state.beside))
+    if state.opened:
+        pattern = session.ranking.patterns.get(state.head, "")
+        made = state.head >= session.recorded
+        return f"{'' if made else 'head '}{session.names[state.head]}{f': {pattern}' if pattern else ''}"
+    if state.lens:
+        return said_of(state, lay_out_lens(screen, state))
+    listed = len(session.ranking.order(state.view))
+    of = "" if listed == session.recorded else f" of {session.recorded}"
+    marked = f", {len(state.marked)} marked" if state.marked else ""
+    return f"{listed}{of} head{'s' if session.recorded > 1 else ''}{marked}"
+
+
 def described(screen: Screen, state: State) -> str:
     """The toggles in words."""
     view = state.view
-    parts = ["change of weights" if view.difference else "scores" if view.scores else "weights"]
+    weights = screen.session.quantity(replace(view, scores=False, difference=False)).name
+    named = "weights" if "weight" in weights else "contributions"
+    if state.opened:
+        view = screen.session.view_of(state.head, view)
+    parts = [f"change of {named}" if view.difference else "scores" if view.scores else named]
     parts += [
         view.steps if view.steps != "sqrt" and not view.scores and not view.difference else "",
         "own scale" if view.own else "",
         "mean" if view.mean else "",
     ]
     parts += ["words" if view.words else "", "" if view.special else "no special"]
+    if view.filter and not state.opened:
+        parts.append(view.filter + ("" if screen.session.ranking.knows(view.filter) else " …"))
     if view.order and not state.opened:
         ready = view.order in screen.session.ranking.numbers
         parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if ready else " …"))
@@ -201,25 +241,35 @@ def preview(wanted: list[RefinedBlock]) -> str:
 
 
 def _hints(screen: Screen, state: State) -> Line:
+    if state.prompt == "copy":
+        return [Span(" copy:", style="bold"), *_hint_spans(COPY_HINTS)]
     if state.prompt is not None:
-        asked = "save as" if state.prompt == "save" else "find"
+        asked = PROMPTS[state.prompt]
         room = screen.size.width - len(asked) - 5
         typed = state.typed if cell_len(state.typed) <= room else "…" + state.typed[-room + 1 :]
-        offered = "" if state.prompt == "save" or state.opened else _offered(screen, state)
-        return [Span(f" {asked}: ", style="bold"), Span(typed), Span(" ", style="reverse"), Span(offered, style="dim")]
-    hints = HINTS[state.opened].split("   ")
-    while sum(map(len, hints)) + 3 * len(hints) > screen.size.width:
-        hints.pop(-3)
-    return [Span(" " + "   ".join(hints), style="dim")]
+        offered = _offered(screen, state)
+        line = [Span(f" {asked}: ", style="bold"), Span(typed, style="reverse" if state.offered else "")]
+        return [*line, Span(" ", style="reverse"), Span(offered, style="dim")]
+    return _hint_spans(hints(state, screen.size.width))
+
+
+def _hint_spans(shown: tuple[Hint, ...]) -> Line:
+    """Each key and what it does: buttons for the mouse."""
+    return [Span(f" {hint.shown} {hint.does} ", style="dim") for hint in shown]
 
 
 def _offered(screen: Screen, state: State) -> str:
-    """What may be typed to find a head."""
-    names = metrics_meant(state.typed)
-    if state.typed and not names:
-        return ""
-    text = ("  " if state.typed else f"  {screen.session.names[0]}, or what to sort by: ") + " ".join(names)
-    return fit(text, min(len(text), screen.size.width - len(state.typed) - len(" find:  ")))
+    """What may be typed."""
+    room = screen.size.width - cell_len(state.typed) - len(PROMPTS[state.prompt or "query"]) - 4
+    if state.prompt == "filter":
+        text = "" if state.typed else "  previous>0.5 layer:3-5   sink<.2 -uniform   nothing: all"
+    elif state.prompt != "query" or state.opened or state.lens:
+        text = ""
+    else:
+        names = metrics_meant(state.typed)
+        text = "" if state.typed else f"  a token; {screen.session.names[0]}; or what to sort by: "
+        text += ("  " if state.typed and names else "") + " ".join(names)
+    return fit(text, max(0, min(cell_len(text), room))) if text else ""
 
 
 def _help_lines(screen: Screen) -> list[Line]:

@@ -1,9 +1,9 @@
 """The recordings that the inspector shows, and what it has computed of them: thumbnails, rows, the order of heads."""
 
-from collections.abc import Callable, Hashable
+import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -18,14 +18,15 @@ from attnviz.browse.blocks import (
     pooled,
     unit_cells,
 )
+from attnviz.browse.cache import LruCache
 from attnviz.browse.ranking import Ranking
-from attnviz.browse.state import View
+from attnviz.browse.state import Direction, View
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import refuse_unlike
 from attnviz.report.colors import LOG_RANGE, ColorScale
-from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity
+from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, quantity_of
 from attnviz.report.scales import shared_scale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
@@ -38,39 +39,11 @@ MAX_KEPT_BLOCKS = 256  # large blocks that are kept
 MAX_KEPT_UNITS = 1_024  # axes, by what their units are
 MAX_KEPT_SCREENS = 64  # blocks of cells, and rows, that are kept
 MAX_KEPT_VIEWS = 8  # of every head's thumbnail
-Value = TypeVar("Value")
-
-
-class LruCache(Generic[Value]):
-    """The values asked for last, at most so many."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._values: dict[Hashable, Value] = {}
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._values
-
-    def find(self, key: Hashable) -> Value | None:
-        """The value of the key, if it is kept."""
-        return self.get(key, lambda: self._values[key]) if key in self._values else None
-
-    def keep(self, key: Hashable, value: Value) -> None:
-        """Keeps a value, in place of any that the key had."""
-        self._values.pop(key, None)
-        self.get(key, lambda: value)
-
-    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of the key, made where it is not kept."""
-        value = self._values.pop(key) if key in self._values else make()
-        self._values[key] = value
-        if len(self._values) > self.limit:
-            del self._values[next(iter(self._values))]
-        return value
-
-    def clear(self) -> None:
-        """Forgets all."""
-        self._values.clear()
+MAX_NAMED = 6  # heads in the name of what they make
+MAX_KEPT_TOKENS = 4  # of which every head's row is kept
+SECONDS_A_SLICE = 0.015  # of work between two keys
+Together = Literal["difference", "mean", "max", "rollout"]
+TOGETHER_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +69,29 @@ class QueryRow:
         return self.scores if view.scores else self.weights
 
 
+@dataclass(frozen=True, eq=False)
+class TokenRow:
+    """One token in one head: the keys of a query, or the queries of a key, ``(units,)``.
+
+    Attributes:
+        values: what is shown of each.
+        visible: whether the query may look there.
+    """
+
+    values: FloatArray
+    visible: BoolArray
+
+    @cached_property
+    def strongest(self) -> int:
+        """Where the largest value is."""
+        return int(np.argmax(np.where(self.visible, np.abs(np.nan_to_num(self.values)), -1)))
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest visible value of any sign, 0 where there is none."""
+        return float(np.abs(np.nan_to_num(self.values[self.strongest]))) if self.visible[self.strongest] else 0.0
+
+
 @dataclass(eq=False)
 class Session:
     """The recording, the one that it differs from if any, and caches.
@@ -104,7 +100,13 @@ class Session:
         recording: what is shown.
         other: what it is compared with.
         selection: the heads shown, and the queries and keys that one opens at.
-        heads: each head's attention call and its number there; its place in this list stands for it elsewhere.
+        source: the words of a command line that shows the recording, up to its options.
+        source_remark: what must be known of them.
+        at: the place that is shown first, as an address names it; empty for all heads.
+        heads: each head's attention call and its number there, then heads that are made of these; the place in this
+            list stands for a head elsewhere.
+        recorded: how many of them are the recording's.
+        names: every head as ``layer.head``, told apart by its text where there are several.
         ranking: what is measured of the heads.
         wanted: blocks on the screen that are still to be refined, emptied before each screen is drawn.
 
@@ -116,6 +118,9 @@ class Session:
     recording: Recording
     other: Recording | None = None
     selection: Selection = field(default_factory=Selection)
+    source: str = "attnviz show run.safetensors"
+    source_remark: str = ""
+    at: str = ""
 
     def __post_init__(self) -> None:
         self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(self.recording, self.selection))
@@ -125,6 +130,11 @@ class Session:
             layers = {maps.layer for maps, _ in self.heads}
             pairs = zip(self.recording.maps, self.other.maps, strict=True)
             self._partners = {cell_maps(a): cell_maps(b) for a, b in pairs if a.layer in layers}
+        self.recorded = len(self.heads)
+        batch = len({maps.item for maps, _ in self.heads}) > 1
+        self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
+        self._alike: dict[CellMaps, list[int]] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], int] = {}
         self.ranking = Ranking(self.heads)
         self.wanted: list[RefinedBlock] = []
         self._units = LruCache[Units](MAX_KEPT_UNITS)
@@ -132,16 +142,46 @@ class Session:
         self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
         self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
         self._rows = LruCache[QueryRow](MAX_KEPT_SCREENS)
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Every head as ``layer.head``, told apart by its text where there are several."""
-        batch = len({maps.item for maps, _ in self.heads}) > 1
-        return [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
+        self._token_rows = LruCache[TokenRow](MAX_KEPT_TOKENS * self.recorded)
 
     def quantity(self, view: View) -> Quantity:
         """What the cells are."""
-        return CHANGE if view.difference else SCORE if view.scores else PERCENT
+        return quantity_of(self.heads[0][0], CHANGE if view.difference else SCORE if view.scores else PERCENT)
+
+    def view_of(self, head: int, view: View) -> View:
+        """What of the view a head can show: a difference where there is something that it differs from."""
+        differs = self._differs(head)
+        if head >= self.recorded:
+            return replace(view, difference=differs, scores=False)
+        return view if differs or not view.difference else replace(view, difference=False)
+
+    def combine(self, heads: tuple[int, ...], how: Together) -> int:
+        """The place of the head that several make together; it is made once.
+
+        Raises:
+            AttnvizError: if they cannot be combined so.
+        """
+        if (how, heads) not in self._made:
+            name = self._named(heads, how)
+            pairs = [self.heads[head] for head in heads]
+            made = self._difference(pairs) if how == "difference" else self._reduced(sorted(pairs, key=_layer), how)
+            self.heads.append((made, 0))
+            self.names.append(name)
+            self._made[how, heads] = len(self.heads) - 1
+        return self._made[how, heads]
+
+    def made_of(self, head: int) -> tuple[str, tuple[int, ...]]:
+        """How a head was made of others, and of which; of itself where it is recorded."""
+        return next((made for made, place in self._made.items() if place == head), ("", (head,)))
+
+    def alike(self, head: int) -> list[int]:
+        """The recorded heads over the same tokens as this one."""
+        maps = self.heads[head][0]
+        if maps not in self._alike:
+            tokens = _texts(maps)
+            groups = (group for group in self.ranking.layers if _texts(self.heads[group[0]][0]) == tokens)
+            self._alike[maps] = [other for group in groups for other in group]
+        return self._alike[maps]
 
     def joins(self, head: int) -> bool:
         """Whether the head is small enough for words to be joined and tokens hidden."""
@@ -246,6 +286,50 @@ class Session:
         key = (head, view.words, view.special, query)
         return self._rows.get(key, lambda: self._read_row(head, view, query))
 
+    def token_row(self, head: int, view: View, token: int, direction: Direction) -> TokenRow | None:
+        """What a head's query looks at, or who looks at its key, exactly, if it has been computed."""
+        return self._token_rows.find(_token_key(head, view, token, direction))
+
+    def compute_token_rows(self, heads: list[int], view: View, token: int, direction: Direction) -> list[int]:
+        """Computes one slice of the rows of these heads, and returns those of the slice."""
+        end = time.monotonic() + SECONDS_A_SLICE
+        done: list[int] = []
+        for head in heads:
+            key = _token_key(head, view, token, direction)
+            if key in self._token_rows:
+                continue
+            self._token_rows.keep(key, self._token_row(head, view, token, direction))
+            done.append(head)
+            if time.monotonic() > end:
+                break
+        return done
+
+    def _token_row(self, head: int, view: View, token: int, direction: Direction) -> TokenRow:
+        rows, columns = self.units(head, view)
+        one, every = slice(token, token + 1), slice(0, len(columns if direction == "to" else rows))
+        spans = (one, every) if direction == "to" else (every, one)
+        cells = unit_cells(self._head(head), self.view_of(head, view), (rows, spans[0]), (columns, spans[1]))
+        return TokenRow(np.ravel(cells.values), np.ravel(cells.visible))
+
+    def _differs(self, head: int) -> bool:
+        return self.heads[head][0] in self._partners
+
+    def _named(self, heads: tuple[int, ...], how: Together) -> str:
+        names = [self.names[head] for head in heads]
+        if how == "difference":
+            return f"{names[1]} − {names[0]}"
+        return f"{TOGETHER_WORDS[how]} of {', '.join(names) if len(names) <= MAX_NAMED else f'{len(names)} heads'}"
+
+    def _difference(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
+        before, after = (self._reduced([pair], "mean") for pair in pairs)
+        self._partners[before] = after
+        return before
+
+    def _reduced(self, pairs: list[tuple[CellMaps, int]], how: str) -> CellMaps:
+        from attnviz.metrics.combine import reduce_heads
+
+        return reduce_heads(pairs, how)
+
     def _spans(self, maps: LayerMaps) -> tuple[slice, slice]:
         queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
@@ -281,10 +365,22 @@ class Session:
         rows, columns = self.units(head, view)
         places = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
         weights, scores = (joined(maps, number, asked, *places) for asked in (False, True))
-        change = None
-        if self.other is not None:
-            change = joined(self._partners[maps], number, False, *places).values[0] - weights.values[0]
+        change, partner = None, self._partners.get(maps)
+        if partner is not None:
+            change = joined(partner, number, False, *places).values[0] - weights.values[0]
         return QueryRow(weights.values[0], scores.values[0], change, weights.visible[0])
+
+
+def _texts(maps: CellMaps) -> tuple[object, ...]:
+    return maps.kind, maps.item, maps.query_tokens.labels, maps.key_tokens.labels
+
+
+def _layer(pair: tuple[CellMaps, int]) -> int:
+    return pair[0].layer
+
+
+def _token_key(head: int, view: View, token: int, direction: Direction) -> tuple[object, ...]:
+    return head, view.scores, view.difference, view.words, view.special, token, direction
 
 
 def _means(view: View) -> bool:

@@ -1,16 +1,21 @@
 """The full-screen inspector: all heads of a recording, one of them, and every cell of it."""
 
 import os
+import shlex
 import signal
 import sys
 from importlib.util import find_spec
-from typing import TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import SIGNALLED
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
 from attnviz.text.selection import Selection
+
+if TYPE_CHECKING:
+    from attnviz.browse.session import Session
 
 
 def refuse_browse() -> None:
@@ -24,7 +29,14 @@ def refuse_browse() -> None:
         raise AttnvizError("browse needs a terminal; attnviz show writes to a pipe, and to a file with -o FILE")
 
 
-def browse(recording: Recording, other: Recording | None, selection: Selection, look: Look) -> int:
+def browse(
+    recording: Recording,
+    other: Recording | None,
+    selection: Selection,
+    look: Look,
+    file: Path | None = None,
+    at: str | None = None,
+) -> int:
     """Shows the recording until the user quits, and returns the exit code.
 
     Args:
@@ -32,16 +44,19 @@ def browse(recording: Recording, other: Recording | None, selection: Selection, 
         other: what it may be compared with, of the same heads, queries and keys.
         selection: the heads to show.
         look: that of saved pictures.
+        file: where the recording is saved, for the command that draws it.
+        at: the place that is shown first.
 
     Raises:
-        AttnvizError: if the two do not correspond, or there is no terminal for the keys.
+        AttnvizError: if the two do not correspond, there is no such place, or there is no terminal for the keys.
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.save import save_picture
     from attnviz.browse.session import Session
     from attnviz.browse.terminal import tolerated_terminal
 
-    session = Session(recording, other, selection)
+    session = Session(recording, other, selection, *_source(recording, file), at or "")
+    _refuse_place(session)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)
     with tolerated_terminal(), early_screen(session, ascii):
@@ -53,6 +68,27 @@ def browse(recording: Recording, other: Recording | None, selection: Selection, 
     if code > SIGNALLED:
         signal.raise_signal(code - SIGNALLED)  # the terminal is given back: it may do what it does to every process
     return code
+
+
+def _source(recording: Recording, file: Path | None) -> tuple[str, str]:
+    """The words of a command line that shows the recording, and what must be known of them."""
+    if file is not None:
+        return f"attnviz show {shlex.quote(str(file))}", ""
+    from attnviz.report.numbers import origin
+    from attnviz.report.reproducing import shown_again
+
+    shown = shown_again({"recording": origin(recording)})
+    return shown["input"], shown["remark"]
+
+
+def _refuse_place(session: "Session") -> None:
+    """Raises AttnvizError where the place that is to be shown first is none."""
+    if session.at:
+        from attnviz.browse.cursor import Screen
+        from attnviz.browse.place import start_state
+        from attnviz.browse.state import Size
+
+        start_state(Screen(session, Size(80, 24), 0))
 
 
 def can_draw(terminal: TextIO) -> bool:

@@ -17,6 +17,7 @@ from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Brief, Command, Program
 from attnviz.cli.meant import usage_line
 from attnviz.cli.options import (
+    At,
     Batch,
     By,
     Column,
@@ -270,17 +271,26 @@ def browse(
     selection: Selection,
     look: Look,
     other: Other = None,
+    of: Of = "weights",
+    at: At = None,
 ) -> None:
     """Look through all heads, full-screen."""
     from attnviz.browse.start import browse, refuse_browse
-    from attnviz.cli.input import as_given, read_input
+    from attnviz.cli.input import as_given, read_input, refuse_survey
     from attnviz.cli.recordings import record
 
     refuse_browse()
     refuse_uninspected(look)
-    recording = record(read_input(input, settings.tokenizer), settings, selection)
-    compared = None if other is None else record(as_given(other), settings, selection)
-    raise typer.Exit(browse(recording, compared, selection, look))
+    given, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
+    refuse_survey(given)
+    recording = record(given, settings, selection, values=values)
+    compared = None if other is None else record(as_given(other), settings, selection, values=values)
+    if values:
+        from attnviz.maps.contributions import contributions_of
+
+        recording, compared = contributions_of(recording), None if compared is None else contributions_of(compared)
+    file = given if isinstance(given, Path) else None
+    raise typer.Exit(browse(recording, compared, selection, look, file, at))
 
 
 @command("survey")

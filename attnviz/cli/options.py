@@ -101,6 +101,10 @@ Batch = Annotated[Path | None, Option("Take each line of this file as a text.", 
 Other = Annotated[str | None, Option("Compare with this text, or this saved recording.", panel="Input")]
 Second = Annotated[str | None, Option("A saved recording to compare the first with.", panel="Input")]
 WithModel = Annotated[str | None, Option("Compare with this model.", panel="Model")]
+At = Annotated[
+    str | None,
+    Option("Begin at this place, as head=3.4&query=it, or the end of a page's link.", panel="Select"),
+]
 Half = Annotated[bool, Option("Hold the factors of a long text in bfloat16.", panel="Output")]
 Values = Annotated[bool, Option("Keep what each key moves too, for --of contributions.", panel="Output")]
 By = Annotated[

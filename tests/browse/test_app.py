@@ -6,9 +6,11 @@ from textual.pilot import Pilot
 
 from attnviz.browse.app import Browser
 from attnviz.browse.cursor import Screen, settle
-from attnviz.browse.layout import side_width
-from attnviz.browse.open_head import clicked_in_head, lay_out, side_lines
+from attnviz.browse.layout import listed_lines, side_column
+from attnviz.browse.open_head import clicked_in_head
+from attnviz.browse.opened import lay_out
 from attnviz.browse.session import Session
+from attnviz.browse.side_pane import side_lines
 from attnviz.browse.state import Size, State
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
@@ -85,8 +87,8 @@ def test_click_on_a_cell_moves_the_cursor_there(recording: Recording) -> None:
 
 def test_prompt_takes_keys_that_mean_something_else(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
-        await pilot.press("enter", "slash", *"k2q", "backspace")
-        assert "find: k2" in shown(browser)
+        await pilot.press("enter", "backslash", *"k2q", "backspace")
+        assert "find key: k2" in shown(browser)
         await pilot.press("enter")
         assert browser.canvas.state.key == 2
 
@@ -161,9 +163,9 @@ def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn() -> None:
     for size in (Size(40, 12), Size(80, 24), Size(120, 40)):
         screen = Screen(Session(recording), size, colors=256)
         state = settle(screen, replace(State(), opened=True, zoom=1, query=150, key=150))
-        side = size.width - side_width(size)
+        side = side_column(size)
         lines = side_lines(lay_out(screen, state))
-        for y, line in enumerate(lines):
+        for y, line in list(enumerate(lines))[listed_lines(size) :]:
             clicked = clicked_in_head(screen, state, side + 1, y)
             expected = line.query if line.query is not None else state.query
             assert clicked.query == expected

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.cursor import Screen, find, first_state, metrics_meant, settle, strongest_keys
+from attnviz.browse.cursor import Screen, first_state, settle, strongest_keys
+from attnviz.browse.finding import find, metrics_meant
 from attnviz.browse.keys import BINDINGS, press
 from attnviz.browse.layout import levels, map_of, tiles
 from attnviz.browse.session import Session
@@ -99,13 +100,26 @@ def test_masked_keys_are_never_listed(causal_recording: Recording) -> None:
 
 def test_found_token_takes_the_cursor_and_n_goes_on(recording: Recording) -> None:
     screen = screen_of(recording)
-    state = find(screen, after(screen, "enter"), "K3")
-    assert state.key == 3
-    state = find(screen, state, "k")
-    assert state.key == 4
-    assert after(screen, "n", "n", "n", state=state).key == 0
-    assert after(screen, "N", state=state).key == 3
-    assert "no key" in find(screen, state, "zebra").message
+    asked = after(screen, "enter", "backslash")
+    state = find(screen, asked, "K3")
+    assert (state.query, state.key) == (0, 3)
+    state = find(screen, asked, "k")
+    assert state.key == 0
+    assert after(screen, "n", "n", "n", state=state).key == 3
+    assert after(screen, "N", state=state).key == 6
+    assert "no key" in find(screen, asked, "zebra").message
+
+
+def test_found_is_a_query_first_and_a_whole_token_before_a_part_of_one() -> None:
+    screen = screen_of(worded_recording())  # [CLS] play ##ing cards [SEP]
+    state = find(screen, after(screen, "enter", "slash"), "s")
+    assert (state.query, state.key) == (0, 0)  # no token is s, and none begins so: the first that holds it
+    assert find(screen, after(screen, "enter", "slash"), "card").query == 3
+
+
+def test_where_no_query_is_called_so_the_keys_of_another_text_are_searched(recording: Recording) -> None:
+    state = find(screen_of(recording), after(screen_of(recording), "enter", "slash"), "k3")
+    assert (state.query, state.key) == (0, 3)
 
 
 def test_head_is_found_by_its_name(recording: Recording) -> None:
@@ -214,7 +228,7 @@ def test_tokens_that_are_not_there_are_refused(recording: Recording) -> None:
 def test_beginning_of_a_metric_sorts_by_it(recording: Recording) -> None:
     screen = screen_of(recording)
     assert find(screen, State(), "ind").view.order == "induction"
-    assert "no head or metric" in find(screen, State(), "s").message  # self, sink, special, spread, stripe
+    assert "no head, metric or token" in find(screen, State(), "s").message  # self, sink, special, spread, stripe
     assert metrics_meant("")[:2] == ["induction", "previous"]
 
 

@@ -27,23 +27,23 @@ OVERVIEW = """\
 .....@@. @.......
 
  head 0.4: previous token 1.00  0% ..---++###@@ 100%
- arrows move   Enter opens   o sorts   ? keys   q quits"""
+ Enter opens  / finds  o sorts  f filters  ? keys  q quits"""
 
 HEAD = """\
  head 0.4: previous token 1.00  weights              a test
        v 0                       | query 2 2
-     0 @                         | key 0 0
-     1 @.                        | weight 0.00%
-     2>+@.                       | score  0.0000
-     3 ..@.                      |
-     4 ...@.                     | strongest keys
-     5 ....@.                    | 1          100.0% @@@@@@
-     6 .....@@.                  | 0% ..--++##@@ 100%
+     0 @@                        | key 0 0
+     1 @@..                      | weight 0.00%
+     2>++@@..                    | score  0.0000
+     3 ....@@..                  |
+     4 ......@@..                | strongest keys
+     5 ........@@..              | 100.0% @@@@@@ 1
+     6 ..........@@..            | 0% ..--++##@@ 100%
  0 1 2 3 4 5 6 7
 
 
- a cell is 2 x 1 tokens (+ zooms in)
- arrows move   +/- zoom   g strongest   Esc back   ? keys"""
+ queries 0-6 of 8, keys 0-7 of 8
+ + zooms  / finds  Esc back  ? keys  q quits"""
 
 SORTED = """\
  4 heads  weights · by previous                      a test
@@ -81,7 +81,7 @@ def test_head_shows_its_map_the_row_of_the_cursor_and_the_text(screen: Screen) -
 
 def test_sorted_heads_have_their_number_beside_their_name(screen: Screen) -> None:
     state = press(screen, first_state(screen), "slash")
-    assert "what to sort by: induction previous" in text(draw_screen(screen, state))
+    assert "or what to sort by: induction" in text(draw_screen(screen, state))
     state = replace(state, prompt=None, view=replace(state.view, order="previous"))
     assert text(draw_screen(screen, state)).startswith(SORTED)
 

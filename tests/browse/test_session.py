@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.session import LruCache, Session
+from attnviz.browse.session import Session
 from attnviz.browse.state import View
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
@@ -131,12 +131,3 @@ def test_long_maps_are_never_made_whole() -> None:
 
 def test_scale_of_nothing_yet_is_that_of_weights(recording: Recording) -> None:
     assert Session(recording).scale(View(scores=True), []).high == 1
-
-
-def test_cache_forgets_what_was_asked_for_longest_ago() -> None:
-    cache: LruCache[int] = LruCache(2)
-    cache.keep("a", 1)
-    cache.keep("b", 2)
-    assert cache.get("a", lambda: 0) == 1
-    assert cache.get("c", lambda: 3) == 3
-    assert (cache.find("a"), cache.find("b"), cache.find("c")) == (1, None, 3)

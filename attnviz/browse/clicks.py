@@ -1,0 +1,80 @@
+"""What the mouse does: buttons, heads, cells, tokens; and what is told of the cell under it."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.browse.cursor import Screen
+from attnviz.browse.hints import hint_at, hints
+from attnviz.browse.layout import tiles
+from attnviz.browse.lens import clicked_in_lens, lay_out_lens
+from attnviz.browse.open_head import cell_under, clicked_in_head
+from attnviz.browse.side_pane import quantity_text
+from attnviz.browse.state import State
+
+
+def clicked(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[str, State]:
+    """The key that a click stands for, empty where for none, and the state with the cursor there.
+
+    Args:
+        screen: the recording and the terminal.
+        state: before.
+        x: the column.
+        y: the line.
+        again: whether it is the second click of two.
+    """
+    if state.help:
+        return "", replace(state, help=False)
+    if y == screen.size.height - 1 and state.prompt in (None, "copy"):
+        column = x - (len(" copy:") if state.prompt else 0)
+        hint = hint_at(hints(state, screen.size.width), column)
+        return ("" if hint is None else hint.key), state
+    if state.prompt is not None:
+        return "", replace(state, prompt=None, typed="")
+    return _clicked_in_body(screen, state, x, y - 1, again)
+
+
+def _clicked_in_body(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[str, State]:
+    if state.opened:
+        return "", clicked_in_head(screen, state, x, y)
+    if state.lens:
+        moved, on_name = clicked_in_lens(screen, state, x, y)
+        return ("enter" if on_name or again else ""), moved
+    head = tiles(screen.session, state, screen.size).head_at(state.top, x, y)
+    if head is None:
+        return "", state
+    opens = again or head == state.head
+    return ("enter" if opens else ""), replace(state, head=head, message="")
+
+
+def said_under(screen: Screen, state: State, x: int, y: int) -> str:
+    """What is under the mouse: a head and what it does, or a pair and its number; empty where there is nothing."""
+    session = screen.session
+    if state.opened:
+        return _cell_said(screen, state, cell_under(screen, state, x, y - 1))
+    if state.lens:
+        lens = lay_out_lens(screen, state)
+        place = (x - lens.columns.before) // lens.cell
+        if not 2 <= y <= 1 + len(lens.shown) or not 0 <= place < lens.axis.cells or x < lens.columns.before:
+            return ""
+        other = lens.axis.unit_of(place)
+        pair = (state.token, other) if state.direction == "to" else (other, state.token)
+        return _cell_said(screen, state, (lens.shown[y - 2], *pair))
+    head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)
+    if head is None:
+        return ""
+    return f"head {session.names[head]}: {session.ranking.patterns.get(head, '')}".rstrip(": ")
+
+
+def _cell_said(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
+    if cell is None:
+        return ""
+    session, (head, query, key) = screen.session, cell
+    view = session.view_of(head, state.view)
+    queries, keys = session.units(head, view)
+    one = slice(query, query + 1), slice(key, key + 1)
+    shown = session.cells(head, view, *one, 1, 1)
+    number = quantity_text(session.quantity(view), float(np.ravel(shown.values)[0]))
+    name = session.names[head]
+    told = number if shown.visible.all() else "masked"
+    return f"head {name}: {queries.labels[query]} ({query}) → {keys.labels[key]} ({key}) {told}"

@@ -1,0 +1,77 @@
+"""The `attnviz` line that draws what the inspector shows as a figure."""
+
+import shlex
+
+from attnviz.browse.cursor import Screen
+from attnviz.browse.layout import map_of, tiles
+from attnviz.browse.place import written_token
+from attnviz.browse.session import Session
+from attnviz.browse.state import State, View
+
+FIGURE = "-o figure.svg"
+
+
+def figure_command(screen: Screen, state: State) -> tuple[str, str]:
+    """The line, and what of the screen it does not draw."""
+    session = screen.session
+    words = [session.source, *_what_words(screen, state), *_look_words(session, state.view), FIGURE]
+    return " ".join(word for word in words if word), _lacks(session, state)
+
+
+def _what_words(screen: Screen, state: State) -> list[str]:
+    session, view = screen.session, state.view
+    if state.opened:
+        how, heads = session.made_of(state.head)
+        names = ",".join(_name(session, head) for head in (*heads, *state.beside))
+        reduced = [f"--reduce {how}"] if how in ("mean", "max", "rollout") else []
+        return [f"--heads {names}", *reduced, *_part_words(screen, state)]
+    if state.lens:
+        listed = [_name(session, head) for head in session.ranking.order(view) if head in session.alike(state.head)]
+        chosen = "--all" if len(listed) == session.recorded else f"--heads {','.join(listed)}"
+        if state.direction == "from":
+            return [chosen, "--style text"]
+        return [chosen, f"--query {shlex.quote(written_token(session.units(state.head, view)[0], state.query))}"]
+    filtered = [f"--filter {shlex.quote(view.filter)}"] if view.filter else []
+    ordered = [f"--sort {'-' if view.ascending else ''}{view.order}"] if view.order else []
+    few = tiles(session, state, screen.size)
+    whole = sum(map(len, few.rows)) > 1
+    return [*filtered, *ordered, *(["--all"] if whole else [])]
+
+
+def _part_words(screen: Screen, state: State) -> list[str]:
+    """The queries and keys that are seen, where not all are."""
+    shown = map_of(screen.session, state, screen.size, screen.colors)
+    units = screen.session.units(state.head, state.view)
+    words = []
+    for name, axis, of in zip(("queries", "keys"), (shown.queries, shown.keys), units, strict=True):
+        if axis.stop - axis.start < len(of):
+            words.append(f"--{name} {int(of.starts[axis.start])}:{int(of.stops[axis.stop - 1])}")
+    return words
+
+
+def _look_words(session: Session, view: View) -> list[str]:
+    of = session.heads[0][0].quantity == "contribution"
+    return [
+        "--of contributions" if of else "",
+        "--words" if view.words else "",
+        "" if view.special else "--no-special",
+        "" if view.scores else f"--color-scale {view.steps}",
+        "--limits head" if view.own else "" if view.scores or of else "--limits 0:1",
+    ]
+
+
+def _lacks(session: Session, state: State) -> str:
+    how, _ = session.made_of(state.head)
+    if state.opened and how == "difference":
+        return "it draws both heads; s saves their difference"
+    if state.view.scores:
+        return "it draws weights; s saves the scores"
+    if state.view.difference:
+        return "it draws weights; s saves the change"
+    if state.lens and not state.opened and state.direction == "from":
+        return "it shades what a token attends to; the table holds what attends to it"
+    return session.source_remark
+
+
+def _name(session: Session, head: int) -> str:
+    return session.names[head].partition(" ")[0]

@@ -1,0 +1,113 @@
+"""What is copied from the inspector: a cell, a row or a table as text between tabs, the command, the place."""
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.command import figure_command
+from attnviz.browse.cursor import Screen, strongest_keys
+from attnviz.browse.lens import LaidOutLens, lay_out_lens
+from attnviz.browse.opened import lay_out
+from attnviz.browse.place import written_place
+from attnviz.browse.session import TokenRow
+from attnviz.browse.state import State
+
+MAX_COPIED = 74_000  # bytes, which base64 makes 100,000 of: more than that many terminals leave out without a word
+WHAT = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}
+Table = list[list[str]]
+
+
+def copied(screen: Screen, state: State, key: str) -> tuple[str, str]:
+    """The text that a key stands for, and a line that says so.
+
+    Raises:
+        AttnvizError: where it is more than terminals take.
+    """
+    what = WHAT.get(key)
+    if what is None:
+        return "", "nothing is copied: c, r, t, l and p stand for what can be"
+    if what == "place":
+        text = written_place(screen, state)
+        return text, f"copied {text}; browse --at opens it, and so does a page"
+    if what == "command":
+        text, lacks = figure_command(screen, state)
+        return text, f"copied {text}" + (f"; {lacks}" if lacks else "")
+    table = _table_of(screen, state, what)
+    text = "\n".join("\t".join(_plain(cell) for cell in row) for row in table)
+    if len(text.encode()) > MAX_COPIED:
+        raise AttnvizError(
+            f"this {what} is {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
+            "zoom in, or attnviz show -o numbers.csv writes all of it"
+        )
+    lines = f"{len(table) - 1} lines" if len(table) > 2 else text.partition("\n")[2] or text
+    return text, f"copied the {what}: {lines}".replace("\t", "  ")
+
+
+def _table_of(screen: Screen, state: State, what: str) -> Table:
+    if state.opened:
+        return _head_cells(screen, state) if what == "table" else _head_row(screen, state, one=what == "cell")
+    if state.lens:
+        return _lens_table(lay_out_lens(screen, state), what)
+    return _numbers(screen, screen.session.ranking.order(state.view) if what == "table" else [state.head])
+
+
+def _head_row(screen: Screen, state: State, one: bool) -> Table:
+    """The keys of the cursor's query, the strongest first; or the cursor's alone."""
+    head = lay_out(screen, state)
+    keys = [state.key] if one else strongest_keys(screen, state)
+    name, query = screen.session.names[state.head], head.queries.labels[state.query]
+    rows = [
+        [
+            *(name, _at(head.queries.starts, state.query), query, _at(head.keys.starts, key), head.keys.labels[key]),
+            *(_written(head.row.weights[key]), _written(head.row.scores[key])),
+        ]
+        for key in keys
+    ]
+    return [["head", "query", "query token", "key", "key token", "weight", "score"], *rows]
+
+
+def _head_cells(screen: Screen, state: State) -> Table:
+    """The cells that are seen, queries down and keys across."""
+    head = lay_out(screen, state)
+    panel = head.panel
+    rows = [
+        [label, *(_written(value) if seen else "" for value, seen in zip(values, visible, strict=True))]
+        for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True)
+    ]
+    return [[f"head {screen.session.names[state.head]}", *panel.columns.labels], *rows]
+
+
+def _lens_table(lens: LaidOutLens, what: str) -> Table:
+    """The rows of the lens, heads down; or of the chosen head the whole row, or one cell."""
+    session, labels = lens.screen.session, lens.units[1].labels
+    heads = lens.heads if what == "table" else [lens.state.head]
+    places = [lens.state.other_token] if what == "cell" else range(len(labels))
+    known = [(head, row) for head in heads if (row := lens.row(head)) is not None]
+    token = lens.units[0].labels[lens.state.token]
+    rows = [[session.names[head], *(_cell(row, place) for place in places)] for head, row in known]
+    return [[token, *(labels[place] for place in places)], *rows]
+
+
+def _numbers(screen: Screen, heads: list[int]) -> Table:
+    """Every metric of the heads."""
+    from attnviz.metrics.metrics import METRICS
+
+    ranking, names = screen.session.ranking, screen.session.names
+    numbers = [[_written(ranking.measured(head).get(name, np.nan)) for name in METRICS] for head in heads]
+    rows = [[names[head], ranking.patterns.get(head, ""), *of] for head, of in zip(heads, numbers, strict=True)]
+    return [["head", "pattern", *METRICS], *rows]
+
+
+def _cell(row: TokenRow, place: int) -> str:
+    return _written(row.values[place]) if row.visible[place] else ""
+
+
+def _at(starts: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", place: int) -> str:
+    return str(int(starts[place]))
+
+
+def _written(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.6g}"
+
+
+def _plain(cell: str) -> str:
+    return cell.replace("\t", " ").replace("\n", " ")

@@ -1,0 +1,91 @@
+"""An open head laid out on the screen: what its panes are drawn from, and what a click asks."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from attnviz.browse.cursor import Screen, strongest_keys
+from attnviz.browse.layout import MapPane, map_of, side_width
+from attnviz.browse.session import QueryRow
+from attnviz.browse.state import State
+from attnviz.browse.text_pane import ShadedTokens
+from attnviz.report.colors import ColorScale
+from attnviz.report.panels import Panel
+from attnviz.text.units import Units
+
+
+@dataclass(frozen=True, eq=False)
+class OpenHead:
+    """An open head, or several side by side.
+
+    Attributes:
+        screen: the recording and the terminal.
+        state: which head, and where its cursor is.
+        queries: what the rows stand for.
+        keys: what the columns stand for.
+        pane: where the map's cells are.
+        row: what the cursor's query looks at.
+        strongest: its keys, the strongest first.
+    """
+
+    screen: Screen
+    state: State
+    queries: Units
+    keys: Units
+    pane: MapPane
+    row: QueryRow
+    strongest: list[int]
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The open head, and those beside it."""
+        return self.state.head, *self.state.beside
+
+    @cached_property
+    def panels(self) -> list[Panel]:
+        """The numbers of each map as it is pooled, all of one scale."""
+        pane, session, view = self.pane, self.screen.session, self.state.view
+        spans = pane.queries.span, pane.keys.span
+        panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
+        low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
+        return [replace(panel, scale=replace(panel.scale, low=low, high=high)) for panel in panels]
+
+    @property
+    def panel(self) -> Panel:
+        """That of the open head."""
+        return self.panels[0]
+
+    @property
+    def scale(self) -> ColorScale:
+        """The colours of all maps."""
+        return self.panel.scale
+
+    @property
+    def side_width(self) -> int:
+        """Columns of the side pane."""
+        return side_width(self.screen.size)
+
+    @property
+    def scrolled(self) -> bool:
+        """Whether a part of the map is not on the screen."""
+        axes = (self.pane.queries, self.queries), (self.pane.keys, self.keys)
+        return any(axis.stop - axis.start < len(units) for axis, units in axes)
+
+    @property
+    def text(self) -> ShadedTokens:
+        """The keys, each on the colour of the cursor's row."""
+        return ShadedTokens(self.keys, self.row.shown(self.state.view), self.row.visible, self.scale, self.state.key)
+
+
+def lay_out(screen: Screen, state: State) -> OpenHead:
+    """The head that is open."""
+    state = replace(state, view=screen.session.view_of(state.head, state.view))
+    queries, keys = screen.session.units(state.head, state.view)
+    return OpenHead(
+        screen=screen,
+        state=state,
+        queries=queries,
+        keys=keys,
+        pane=map_of(screen.session, state, screen.size, screen.colors),
+        row=screen.session.row(state.head, state.view, min(state.query, len(queries) - 1)),
+        strongest=strongest_keys(screen, state),
+    )

@@ -1,0 +1,216 @@
+"""What stands beside an open head: the other heads, the cursor in numbers, its strongest keys, and the map small."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray
+from attnviz.browse.bars import bar
+from attnviz.browse.blocks import CellBlock
+from attnviz.browse.layout import ANSI_COLORS, listed_lines, map_lines
+from attnviz.browse.opened import OpenHead
+from attnviz.browse.pixels import legend, pixel_lines
+from attnviz.browse.session import QueryRow
+from attnviz.browse.text_pane import told_apart
+from attnviz.browse.why import why_lines
+from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.report.panels import PERCENT, Quantity
+
+BAR_WIDTH = 6  # columns of a bar beside a key
+MINIMAP_LINES = 8
+MIN_LISTED_KEYS = 4  # beside a minimap
+OFF_SCREEN_BRIGHTNESS = 0.35  # brightness of what is not on the screen, in the minimap
+
+
+@dataclass(frozen=True)
+class SideLine:
+    """A line of the side pane.
+
+    Attributes:
+        line: as it is drawn.
+        key: the key that it lists.
+        query: in the minimap, the query of its upper pixels.
+    """
+
+    line: Line
+    key: int | None = None
+    query: int | None = None
+
+
+def side_lines(head: OpenHead) -> list[SideLine]:
+    """The heads where there is room, the cursor in words and numbers, its strongest keys, the minimap, the colours."""
+    above = _head_lines(head)
+    room = map_lines(head.screen.size) - 1 - len(above)
+    lines = [SideLine(line) for line in why_lines(head, room)] if head.state.why else _cursor_pane(head, room)
+    bar = legend(head.panel.quantity, head.scale, head.screen.colors, max(4, head.side_width - 16))
+    blank = [SideLine([])] * (room - len(lines))
+    return [*above, *lines[:room], *blank, SideLine([Span(" "), *bar])]
+
+
+def listed_heads(head: OpenHead) -> list[int]:
+    """The heads of the list, those about the open one where not all fit; the rest of its lines is empty."""
+    listed = head.screen.session.ranking.order(head.state.view)
+    most = max(0, listed_lines(head.screen.size) - 1)
+    here = listed.index(head.state.head) if head.state.head in listed else 0
+    first = min(max(0, here - most // 2), max(0, len(listed) - most))
+    return listed[first : first + most]
+
+
+def _head_lines(head: OpenHead) -> list[SideLine]:
+    """The list of heads, each with its mark and what it does."""
+    lines = listed_lines(head.screen.size)
+    if not lines:
+        return []
+    listed: list[Line] = [_listed_line(head, number) for number in listed_heads(head)]
+    blank: list[Line] = [[] for _ in range(lines - 1 - len(listed))]
+    return [SideLine(line) for line in (*listed, *blank, [Span("─" * head.side_width, style="dim")])]
+
+
+def _listed_line(head: OpenHead, number: int) -> Line:
+    session, state = head.screen.session, head.state
+    here = number in head.heads
+    mark = "▸" if here else "•" if number in state.marked else " "
+    measured = session.ranking.numbers.get(state.view.order or "", {}).get(number)
+    order = "" if measured is None else f" {measured:.2f}"
+    pattern = session.ranking.patterns.get(number, "")
+    text = fit(f"{mark}{session.names[number]}{order} {pattern}", head.side_width)
+    return [Span(text, style="reverse bold" if here else "")]
+
+
+def _cursor_pane(head: OpenHead, room: int) -> list[SideLine]:
+    minimap = _minimap(head) if head.scrolled else []
+    above = _cursor_lines(head)
+    keys = _key_lines(head, max(room - len(above) - (MINIMAP_LINES + 1 if minimap else 0), min(MIN_LISTED_KEYS, room)))
+    shown = [*above, *keys]
+    left = room - len(shown)
+    if len(minimap) >= left:
+        return shown[:room]
+    return [*shown, *[SideLine([])] * (left - len(minimap)), *minimap]
+
+
+def _cursor_lines(head: OpenHead) -> list[SideLine]:
+    state, width = head.state, head.side_width
+    names = (
+        f" query {head.queries.starts[state.query]} {head.queries.labels[state.query]}",
+        f" key {head.keys.starts[state.key]} {head.keys.labels[state.key]}",
+    )
+    lines: list[Line] = [
+        *([Span(fit(name, width), style="bold")] for name in names),
+        *([Span(text)] for text in (_side_by_side(head) if state.beside else _cursor_numbers(head))),
+        [],
+        [Span(fit(" strongest keys", width), style="dim")],
+    ]
+    return [SideLine(line) for line in lines]
+
+
+def _side_by_side(head: OpenHead) -> list[str]:
+    """The cursor's number in each of the heads."""
+    session, state = head.screen.session, head.state
+    rows = [session.row(number, state.view, state.query) for number in head.heads]
+    shown = [
+        quantity_text(head.panel.quantity, float(row.shown(state.view)[state.key]))
+        if row.visible[state.key]
+        else "masked"
+        for row in rows
+    ]
+    return [f" {session.names[number]:>6} {text}" for number, text in zip(head.heads, shown, strict=True)]
+
+
+def _cursor_numbers(head: OpenHead) -> list[str]:
+    row, key, view = head.row, head.state.key, head.state.view
+    score = f" score  {row.scores[key]:.4f}"
+    if np.isnan(row.scores[key]):
+        made = head.state.head >= head.screen.session.recorded
+        score = " a word has no score" if view.words else "" if made else " score  NaN"
+    if not row.visible[key]:
+        return [" masked: may not look", score]
+    return [weight_text(head, row, key), score]
+
+
+def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
+    """The weight of a key, or what stands in its place, and its change."""
+    quantity = head.screen.session.quantity(replace(head.state.view, scores=False, difference=False))
+    if quantity is not PERCENT:
+        return f" {quantity.name.split(' ')[0]} {row.weights[key]:.4f}"
+    text = f" weight {row.weights[key]:.2%}"
+    return text if row.change is None else f"{text} {row.change[key]:+.2%}"
+
+
+def quantity_text(quantity: Quantity, value: float) -> str:
+    """A value of a list: weights with a decimal of their per cent."""
+    if math.isnan(value):
+        return "NaN"
+    if quantity.unit == "%":
+        return format(value, quantity.spec.replace("0%", "1%"))
+    return format(value, quantity.spec.replace(".4f", ".2f"))
+
+
+def _key_lines(head: OpenHead, room: int) -> list[SideLine]:
+    """As many of the strongest keys as there is room for, each with its number and a bar."""
+    if not head.strongest:
+        return [SideLine([Span(" none is visible", style="dim")])]
+    listed = head.strongest[: max(0, room)]
+    shown = np.abs(head.row.shown(head.state.view)[listed])
+    most = 1.0 if head.panel.quantity is PERCENT else float(shown[np.isfinite(shown)].max(initial=0)) or 1.0
+    return [SideLine(_key_line(head, key, most), key=key) for key in listed]
+
+
+def _key_line(head: OpenHead, key: int, most: float) -> Line:
+    """The label stands last: a terminal may take more columns for it than are counted."""
+    value = float(head.row.shown(head.state.view)[key])
+    number = f"{quantity_text(head.panel.quantity, value):>6}"
+    room = head.side_width - BAR_WIDTH - len(number) - 3
+    here = key == head.state.key
+    return [
+        Span(f"{'▸' if here else ' '}{number} ", style="bold" if here else ""),
+        Span(bar(value, most, BAR_WIDTH), style="" if here else "dim"),
+        Span(f" {fit(told_apart(head.keys, key), room)}", style="bold" if here else ""),
+    ]
+
+
+def _minimap(head: OpenHead) -> list[SideLine]:
+    """The whole head small, what is not on the screen darkened."""
+    units, colors, scale = (head.queries, head.keys), head.screen.colors, head.scale
+    rows, columns = (slice(0, len(each)) for each in units)
+    size = MINIMAP_LINES * 2, head.side_width - 2
+    cells = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *size)
+    inside = _inside(head, cells.values.shape)
+    if colors <= ANSI_COLORS:
+        lines = pixel_lines(CellBlock(cells.values, cells.visible & inside), scale, colors)
+    else:
+        lines = [
+            [_dimmed(span, *pair) for span, *pair in zip(line, *_pair(inside, number), strict=True)]
+            for number, line in enumerate(pixel_lines(cells, scale, colors))
+        ]
+    height = len(cells.values)
+    queries = [2 * number * len(head.queries) // height for number in range(len(lines))]
+    return [SideLine([Span(" "), *line], query=query) for line, query in zip(lines, queries, strict=True)]
+
+
+def _inside(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
+    """Which pixels of the minimap are on the screen, ``(rows, columns)``."""
+    marks = []
+    axes = zip((head.pane.queries, head.pane.keys), shape, (len(head.queries), len(head.keys)), strict=True)
+    for axis, pixels, count in axes:
+        starts = np.arange(pixels) * count // pixels
+        stops = np.append(starts[1:], count)
+        marks.append((stops > axis.start) & (starts < axis.stop))
+    return np.asarray(marks[0][:, None] & marks[1][None, :])
+
+
+def _pair(inside: BoolArray, line: int) -> tuple[list[bool], list[bool]]:
+    above = inside[2 * line].tolist()
+    return above, inside[2 * line + 1].tolist() if 2 * line + 1 < len(inside) else above
+
+
+def _dimmed(span: Span, above: bool, below: bool) -> Span:
+    ink_inside = below if span.text == "▄" else above
+    ink = span.ink if ink_inside or span.ink is None else _darker(span.ink)
+    paper = span.paper if below or span.paper is None else _darker(span.paper)
+    return replace(span, ink=ink, paper=paper)
+
+
+def _darker(color: tuple[int, int, int]) -> tuple[int, int, int]:
+    red, green, blue = (round(channel * OFF_SCREEN_BRIGHTNESS) for channel in color)
+    return red, green, blue
