@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attnviz.base.errors import AttnvizError as AttnvizError
     from attnviz.capture.record import record as record
     from attnviz.effects.ablation import ablate as ablate
+    from attnviz.effects.logit_attribution import logit_attribution as logit_attribution
     from attnviz.maps.recording import Recording as Recording
     from attnviz.maps.saved import load as load
     from attnviz.report.build import build_report as build_report
@@ -33,6 +34,7 @@ EXPORTS = {
     "contributions": "attnviz.api",
     "draw": "attnviz.api",
     "load": "attnviz.maps.saved",
+    "logit_attribution": "attnviz.effects.logit_attribution",
     "record": "attnviz.capture.record",
 }
 

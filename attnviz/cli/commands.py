@@ -25,6 +25,7 @@ from attnviz.cli.options import (
     Half,
     Head,
     Input,
+    Logits,
     Metric,
     MostNeeded,
     Other,
@@ -87,6 +88,7 @@ def show(
     table: Table = None,
     all: All = False,
     of: Of = "weights",
+    logits: Logits = None,
     batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
@@ -97,6 +99,15 @@ def show(
     options = ReportOptions(
         **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, of=of, look=look
     )
+    if logits is not None:
+        from attnviz.cli.attribution import attributed, refuse_beside_logits
+
+        refuse_beside_logits(options, batch)
+        parts = attributed(read_input(input, settings.tokenizer), settings, selection, logits)
+        from attnviz.report.logit_report import logit_report
+
+        deliver(logit_report(parts, drawn_on(options, output)), output)
+        return
     if batch is None:
         text, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
         if (survey := read_survey([text])) is not None:

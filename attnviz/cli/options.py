@@ -122,6 +122,14 @@ Metric = Annotated[
         brief="What is measured: loss, kl, accuracy, cosine, distance, logit:TOKEN.",
     ),
 ]
+Logits = Annotated[
+    str | None,
+    Option(
+        "Say what each head, each key of it and every other part adds to the logit of this token, after the last of "
+        "--queries.",
+        panel="Look",
+    ),
+]
 Pairs = Annotated[bool, Option("Remove every two of the heads too: which back each other up.", panel="Select")]
 Sets = Annotated[
     str | None, Option("Remove these together: 1.0+1.1, or layers as 0; several with commas.", panel="Select")

@@ -84,6 +84,19 @@ class Effects:
         """The rows, the largest change of either direction first; of greedy ones as they are."""
         return self.rows if self.greedy else tuple(sorted(self.rows, key=lambda row: -abs(row.mean)))
 
+    def as_rows(self) -> list[list[str]]:
+        """The sets as rows of text behind a header, numbers exact."""
+        return [
+            ["heads", self.metric, "effect", "margin", "beyond"],
+            *(
+                [row.name, *("" if math.isnan(number) else repr(number) for number in self._numbers(row))]
+                for row in self.sorted()
+            ),
+        ]
+
+    def _numbers(self, row: Effect) -> tuple[float, float, float, float]:
+        return self.baseline + row.mean, row.mean, row.margin, self.beyond(row)
+
     def as_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
         return {

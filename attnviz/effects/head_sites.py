@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -63,10 +64,10 @@ class CleanRun:
         return sorted({head for site in self.sites for head in site.columns})
 
 
-class _CountingObserver(Observer):
+class SiteObserver(Observer):
     """Gives each product its key before it looks at it."""
 
-    def __init__(self, modules: ModuleIndex, listener: "_SiteFinder", calls: ModuleCalls) -> None:
+    def __init__(self, modules: ModuleIndex, listener: "SiteFinder", calls: ModuleCalls) -> None:
         super().__init__(modules, listener)
         self.calls = calls
         self.key: Key = ()
@@ -80,14 +81,16 @@ class _CountingObserver(Observer):
         super().see(call)
 
 
-class _SiteFinder(Capture):
+class SiteFinder(Capture):
     """Finds the sites of a run, and keeps no maps."""
+
+    observer_kind = SiteObserver
 
     def __init__(self, model: nn.Module, attention: AttentionPart | None) -> None:
         modules = ModuleIndex(model)
         super().__init__(model, modules, CaptureOptions(selection=Selection(), attention=attention, values=True))
         self.module_calls = ModuleCalls(keeps=True, on_call=self.enter, on_return=self.runs.leave)
-        self.counting = _CountingObserver(modules, self, self.module_calls)
+        self.counting = self.observer_kind(modules, self, self.module_calls)
         self.observer = self.counting
         assert self.moved is not None
         self.observer.search = self.moved.search
@@ -102,25 +105,28 @@ class _SiteFinder(Capture):
         self.head_counts[site] = first + call.shape[1]
         self.unknown.append(site)
 
-        def found(projection: OutputProjection, place: OperandPlace) -> None:
-            self.unknown.remove(site)
-            columns = {(site.layer, first + head): each for head, each in enumerate(projection.columns)}
-            known = self.sites.get(self.counting.key)
-            if known is not None:
-                known.columns.update(columns)
-                return
-            self.sites[self.counting.key] = HeadSite(
-                key=self.counting.key,
-                is_left=place.operand is self.counting.left,
-                columns=columns,
-                matrix=projection.matrix.detach().clone(),
-                batch=call.shape[0],
-                queries_first=projection.queries_first,
-                returned=self.module_calls.finished(),
-            )
-
         assert self.moved is not None
-        self.moved.search.expect(call.output, found)
+        self.moved.search.expect(call.output, partial(self._found, site, first, call))
+
+    def _found(
+        self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
+    ) -> None:
+        """Keeps where the heads of a call enter their projection."""
+        self.unknown.remove(site)
+        columns = {(site.layer, first + head): each for head, each in enumerate(projection.columns)}
+        known = self.sites.get(self.counting.key)
+        if known is not None:
+            known.columns.update(columns)
+            return
+        self.sites[self.counting.key] = HeadSite(
+            key=self.counting.key,
+            is_left=place.operand is self.counting.left,
+            columns=columns,
+            matrix=projection.matrix.detach().clone(),
+            batch=call.shape[0],
+            queries_first=projection.queries_first,
+            returned=self.module_calls.finished(),
+        )
 
 
 def clean_run(
@@ -132,24 +138,34 @@ def clean_run(
         AttnvizError: where no projection was found of an attention call, or heads of several kinds have one name.
     """
     refuse_opaque(model)
-    finder = _SiteFinder(model, attention)
+    finder = SiteFinder(model, attention)
+    output = observed(finder, args, kwargs)
+    _refuse_unknown(finder)
+    return CleanRun(output, list(finder.sites.values()))
+
+
+def observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What the model gives, while its run is looked at.
+
+    Raises:
+        Exception: what went wrong while a call was looked at.
+    """
     PATCHES.enter()
     try:
         add_observer(finder.observer)
         try:
             with followed(finder.module_calls):
-                output = model(*args, **kwargs)
+                output = finder.model(*args, **kwargs)
         finally:
             remove_observer(finder.observer)
     finally:
         PATCHES.leave()
     if finder.failure is not None:
         raise finder.failure
-    _refuse_unknown(finder)
-    return CleanRun(output, list(finder.sites.values()))
+    return output
 
 
-def _refuse_unknown(finder: _SiteFinder) -> None:
+def _refuse_unknown(finder: SiteFinder) -> None:
     name = type(finder.model).__name__
     if attention_parts := sorted(finder.parts) if finder.options.attention is None and len(finder.parts) > 1 else []:
         raise AttnvizError(

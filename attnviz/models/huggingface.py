@@ -152,6 +152,8 @@ class HuggingFaceSource(AbstractSource):
             find_token=partial(_number_of, tokenizer),
             attention=reading.attention,
             remarks=reading.remarks,
+            labels=reading.tokens.labels,
+            context=() if reading.context is None else reading.context.labels,
         )
 
     def _find(self) -> Path:

@@ -23,6 +23,8 @@ class Runnable:
         positions: the tokens at which it is measured.
         attention: of an encoder-decoder, whose heads are removed.
         remarks: what a reader must know.
+        labels: how the tokens are written whose next ones are predicted.
+        context: how the tokens are that the encoder of an encoder-decoder reads.
     """
 
     model: "nn.Module"
@@ -33,3 +35,5 @@ class Runnable:
     positions: slice = field(default_factory=lambda: slice(None))
     attention: "AttentionPart | None" = None
     remarks: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()

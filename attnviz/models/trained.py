@@ -111,7 +111,8 @@ class TrainedSource(AbstractSource):
             return Runnable(model, ids, "the trained model", title, int, positions, remarks=(remark,))
         tokens = start_tokens(text, self.settings.tokenizer)
         ids = torch.from_numpy(tokens.ids.copy())[None].to(find_device(self.settings.device))
-        return Runnable(model, ids, "the trained model", text, partial(_number_of, tokens))
+        find = partial(_number_of, tokens)
+        return Runnable(model, ids, "the trained model", text, find, labels=tokens.labels)
 
     def _run(self, tokens: "Tokens") -> "list[Attended]":
         import torch

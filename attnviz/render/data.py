@@ -16,10 +16,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable_json
 from attnviz.maps.heads import head_name
 from attnviz.render.archive import undated_member
-from attnviz.render.effects import write_effects
 from attnviz.render.heads import spreadsheet_text, write_heads
+from attnviz.render.results import write_results
 from attnviz.report.numbers import HeadCells, NumberBlock
-from attnviz.report.report import EffectList, ExactNumbers, HeadAtlas, HeadList, Report
+from attnviz.report.report import ExactNumbers, HeadAtlas, HeadList, Report, ResultList
 
 NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
 NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
@@ -34,8 +34,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     match report:
         case HeadList() | HeadAtlas():
             write_heads(report, suffix, file)
-        case EffectList():
-            write_effects(report, suffix, file)
+        case ResultList():
+            write_results(report, suffix, file)
         case ExactNumbers():
             report.numbers.refuse_without_cells()
             {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, file)

@@ -10,7 +10,7 @@ from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import EFFECT, Axis, Panel
-from attnviz.report.report import EffectList, Heatmaps, Summary
+from attnviz.report.report import Heatmaps, ResultList, Summary
 from attnviz.report.scales import share_scales
 
 UNITS = {"loss": " in nats", "kl": " in nats", "accuracy": ", a share of 1"}
@@ -27,7 +27,7 @@ NOT_A_CAUSE_ALONE = (
 )
 
 
-def effects_report(effects: Effects, options: ReportOptions) -> EffectList | Heatmaps:
+def effects_report(effects: Effects, options: ReportOptions) -> ResultList | Heatmaps:
     """The report of the effects of heads: a list, or where a picture is drawn layers by heads.
 
     Raises:
@@ -41,13 +41,13 @@ def effects_report(effects: Effects, options: ReportOptions) -> EffectList | Hea
     return _map(effects, options)
 
 
-def _list(effects: Effects, options: ReportOptions) -> EffectList:
-    return EffectList(
+def _list(effects: Effects, options: ReportOptions) -> ResultList:
+    return ResultList(
         title=options.look.title or " ".join(effects.title.split()) or effects.model,
         caption=_caption(effects),
         remarks=_remarks(effects),
         look=options.look,
-        effects=effects,
+        results=effects,
         summary=_summary(effects),
     )
 

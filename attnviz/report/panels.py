@@ -98,6 +98,7 @@ CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f")
 CHANGE = Quantity("change of attention weight", "+.0%", "%")
 CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f")
 CHANGES = (CHANGE, CONTRIBUTION_CHANGE)
+LOGIT = Quantity("adds to the logit", "+.2f", centred=True)
 EFFECT = Quantity("change without a head", "+.3f", centred=True)
 LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 

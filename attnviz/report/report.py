@@ -10,6 +10,7 @@ from attnviz.report.panels import Panel
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
+    from attnviz.effects.logit_parts import LogitParts
     from attnviz.metrics.head_table import HeadTable
 
 View = Literal["matrix", "table", "arcs", "text"]
@@ -127,15 +128,15 @@ class HeadList(_Described):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
-class EffectList(_Described):
-    """A row a set of heads that was removed.
+class ResultList(_Described):
+    """A row a result: a set of heads that was removed, or what adds to a logit.
 
     Attributes:
-        effects: every number, exact.
+        results: every number, exact.
         summary: those of them that are shown, written out.
     """
 
-    effects: "Effects"
+    results: "Effects | LogitParts"
     summary: Summary
 
 
@@ -178,4 +179,4 @@ class HeadCards(_Described):
 
 
 DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas
-Report = DrawnReport | HeadList | HeadCards | EffectList | ExactNumbers
+Report = DrawnReport | HeadList | HeadCards | ResultList | ExactNumbers

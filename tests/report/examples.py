@@ -5,12 +5,12 @@ from typing import Any
 from attnviz.maps.recording import Recording
 from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import DrawnReport, EffectList, ExactNumbers, HeadCards, HeadList, Report
+from attnviz.report.report import DrawnReport, ExactNumbers, HeadCards, HeadList, Report, ResultList
 
 
 def drawn(report: Report) -> DrawnReport:
     """The report, which has something to draw."""
-    assert not isinstance(report, HeadList | HeadCards | EffectList | ExactNumbers)
+    assert not isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers)
     return report
 
 

@@ -11,7 +11,7 @@ from attnviz.effects.effect_table import Effect, Effects
 from attnviz.render.formats import draw
 from attnviz.report.head_effects import effects_report
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import EffectList, Heatmaps
+from attnviz.report.report import Heatmaps, ResultList
 
 ROWS = tuple(
     Effect(heads, np.array(values))
@@ -26,7 +26,7 @@ def options(suffix: str) -> ReportOptions:
 
 def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_each_alone() -> None:
     report = effects_report(EFFECTS, options(".txt"))
-    assert isinstance(report, EffectList)
+    assert isinstance(report, ResultList)
     assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "0.1960", "+1.5000")
     assert [row[0] for row in report.summary.rows] == ["0.1+1.0", "0.1", "1.0"]
     assert "most changes without heads 0.1+1.0: 3.6000" in report.caption

@@ -23,11 +23,11 @@ from attnviz.report.panels import Panel
 from attnviz.report.report import (
     Arcs,
     DrawnReport,
-    EffectList,
     ExactNumbers,
     HeadCards,
     HeadList,
     Report,
+    ResultList,
     ShadedText,
     Thumbnails,
 )
@@ -104,7 +104,7 @@ def figure(report: Report) -> "Figure":
 
 
 def _drawn(report: Report) -> DrawnReport:
-    if isinstance(report, HeadList | HeadCards | EffectList | ExactNumbers):
+    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers):
         raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
     if not report.panels:  # an atlas of one token: no head does anything with it
         raise AttnvizError("no head has a pattern to draw here; a longer text works, or the list in the terminal")

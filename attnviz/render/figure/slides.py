@@ -24,11 +24,11 @@ from attnviz.report.captions import part_caption, part_title, source_line
 from attnviz.report.look import Look
 from attnviz.report.report import (
     DrawnReport,
-    EffectList,
     ExactNumbers,
     HeadCards,
     HeadList,
     Report,
+    ResultList,
     Summary,
     Thumbnails,
 )
@@ -79,7 +79,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if python-pptx is not installed, there is nothing to draw, or more slides than anyone shows.
     """
-    if isinstance(report, HeadList | HeadCards | EffectList | ExactNumbers):
+    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers):
         raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
     parts = _parts(report)
     if len(parts) > MAX_SLIDES:

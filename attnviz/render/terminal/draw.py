@@ -14,13 +14,13 @@ from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
 from attnviz.report.report import (
     DrawnReport,
-    EffectList,
     ExactNumbers,
     HeadCards,
     HeadList,
     Heatmaps,
     NumberTables,
     Report,
+    ResultList,
     ShadedText,
     Summary,
     Thumbnails,
@@ -46,7 +46,7 @@ def report_lines(report: Report) -> list[Line]:
     written = in_ascii if look.ascii else str
     lines = [[Span(fit(written(report.title), look.width).rstrip(), style="bold")], []]
     match report:
-        case HeadList(summary=summary) | EffectList(summary=summary) | ExactNumbers(summary=summary):
+        case HeadList(summary=summary) | ResultList(summary=summary) | ExactNumbers(summary=summary):
             lines += _summary_lines(summary, look)
         case HeadCards(sections=sections):
             for section in sections:

@@ -1,0 +1,58 @@
+"""What adds to the logit of a token, as a command line says."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.cli.input import Given
+from attnviz.report.options import ReportOptions
+from attnviz.text.selection import Grouping, Selection, resolve_span
+
+if TYPE_CHECKING:
+    from attnviz.effects.logit_parts import LogitParts
+    from attnviz.models.settings import ModelSettings
+
+
+def attributed(given: Given, settings: "ModelSettings", selection: Selection, wanted: str) -> "LogitParts":
+    """What adds to the logit of the token that is written so, after the last of the queries.
+
+    Raises:
+        AttnvizError: for a saved recording, or what ``logit_attribution`` refuses.
+    """
+    if isinstance(given, Path):
+        raise AttnvizError(f"{option('logits')} runs the model on a text, and a recording holds no model; give a text")
+    from attnviz.models.sources import open_source
+
+    runnable = open_source(settings).runnable(given)
+    from attnviz.effects.logit_attribution import logit_attribution
+
+    token = runnable.find_token(wanted)
+    at = resolve_span(selection.queries, len(runnable.labels), "queries").stop - 1
+    found = logit_attribution(runnable.model, runnable.inputs, token, at)
+    return replace(
+        found,
+        label=wanted,
+        key_labels=runnable.labels,
+        context_labels=runnable.context,
+        model=runnable.name,
+        title=runnable.title,
+        remarks=runnable.remarks,
+    )
+
+
+def refuse_beside_logits(options: ReportOptions, batch: Path | None) -> None:
+    """Raises AttnvizError for options that choose or combine maps, of which there are none."""
+    usual = ReportOptions()
+    asked = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter")}
+    given = [name for name, value in asked.items() if value != getattr(usual, name)]
+    if options.grouping != Grouping():
+        given.append("words")
+    if options.selection.keys != (None, None):
+        given.append("keys")
+    if batch is not None:
+        given.append("batch")
+    if given:
+        raise AttnvizError(
+            f"{option(given[0])} is for maps, and {option('logits', 'TOKEN')} gives one number a part; leave it out"
+        )

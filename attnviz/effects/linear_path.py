@@ -1,0 +1,321 @@
+"""The linear path of a run at one token: what each result is a sum of, with the factors of norms held as they were.
+
+A result that is a sum, a product with constants, or a norm is linear in what it was computed from, once the norm's own
+factor is frozen. So a number at the end of the path is a sum of what stands at its beginnings.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from math import prod
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from attnviz.capture.output_projection import bias_of, operand_places
+from attnviz.capture.products import PRODUCTS
+from attnviz.capture.torch_functions import TorchCall
+
+SHAPED_ALIKE = frozenset("to type_as expand_as view_as reshape_as".split())  # which take nothing but this of another
+FRESH = ("new_",)
+Pull = Callable[[Tensor], Tensor]
+UNCHANGED = frozenset(
+    "view reshape contiguous clone to float double half bfloat16 type type_as dropout dropout_ detach alias unsqueeze "
+    "squeeze flatten expand expand_as transpose permute cpu cuda view_as swapaxes native_dropout __get__".split()
+)
+ADDED = {"add": 1, "add_": 1, "__add__": 1, "__radd__": 1, "__iadd__": 1, "sub": -1, "sub_": -1, "__sub__": -1}
+MULTIPLIED = frozenset("mul mul_ multiply __mul__ __rmul__ __imul__".split())
+DIVIDED = frozenset("div div_ divide true_divide __truediv__ __itruediv__".split())
+MEANS = frozenset(["mean"])
+PICKED = frozenset(["__getitem__", "select", "narrow", "index_select"])
+
+
+@dataclass(eq=False)
+class PathValue:
+    """What a tensor of the run holds at the token.
+
+    Attributes:
+        serial: the order in which values came to be.
+        row: ``(features,)``, in float32 or finer.
+        rows: how many tokens the tensor has: 1 where it is the same at all.
+        reads: whether it depends on what the model reads.
+        place: the path of the module that computed it.
+        origin: the tensor's name among the parameters, if it is one.
+        sources: what it is a sum of, and how a gradient at it becomes one there; ``None`` where it is no such sum.
+        frozen: whether a factor that depends on the text was held as it was.
+        capped: the value that a hyperbolic tangent was taken of.
+    """
+
+    serial: int
+    row: Tensor
+    rows: int
+    reads: bool
+    place: str
+    origin: str = ""
+    sources: list[tuple["PathValue", Pull]] | None = None
+    frozen: bool = False
+    capped: "PathValue | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class Beginning:
+    """Where the path begins: a value that is no sum, and the gradient of the number at the end there."""
+
+    value: PathValue
+    gradient: Tensor
+
+    @property
+    def amount(self) -> float:
+        """What it adds to the number."""
+        return float(self.gradient.double() @ self.value.row.double())
+
+
+@dataclass(eq=False)
+class LinearPath:
+    """Follows what a run computes at one token.
+
+    Attributes:
+        tokens: how many the model reads.
+        position: which of them.
+        names: the parameters' names by identity.
+        place: tells the path of the module that runs.
+    """
+
+    tokens: int
+    position: int
+    names: dict[int, str]
+    place: Callable[[], str]
+    known: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
+    serials: Iterator[int] = field(default_factory=count)
+
+    def reads(self, tensor: Tensor) -> None:
+        """Notes a tensor that the model is given."""
+        row = self._row(tensor)
+        self._keep(tensor, PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), reads=True, place=""))
+
+    def follow(self, call: TorchCall) -> None:
+        """Follows a function that has returned."""
+        result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
+        if not isinstance(result, Tensor):
+            return
+        inputs = [each for each in _flat((call.args, tuple(call.kwargs.values()))) if isinstance(each, Tensor)]
+        if self._is_known(result) and not any(result is each for each in inputs):
+            return  # of a function whose own functions were followed
+        values = [self.value(each) for each in inputs]
+        row = self._picked(call, result) if call.name in PICKED else self._row(result)
+        reads = any(value.reads for value in (values[:1] if call.name in SHAPED_ALIKE else values))
+        if call.name.startswith(FRESH) or call.name.endswith("_like"):
+            reads = False
+        if row is None or not result.is_floating_point():
+            self._keep(result, PathValue(next(self.serials), torch.zeros(0), 0, reads, self.place()))
+            return
+        value = PathValue(next(self.serials), *row, reads=reads, place=self.place())
+        self._link(value, call, result)
+        self._keep(result, value)
+
+    def value(self, tensor: Tensor) -> PathValue:
+        """What is known of a tensor."""
+        if self._is_known(tensor):
+            return self.known[id(tensor)][1]
+        row, name = self._row(tensor), self.names.get(id(tensor), "")
+        value = PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), False, self.place(), name)
+        self._keep(tensor, value)
+        return value
+
+    def beginnings(self, end: PathValue, gradient: Tensor) -> tuple[list[Beginning], list[str]]:
+        """What a number is a sum of, and the modules whose factors are held for it."""
+        found: list[Beginning] = []
+        frozen: dict[str, None] = {}
+        gradients, waiting = {end.serial: (end, gradient)}, [-end.serial]
+        while waiting:
+            value, gradient = gradients.pop(-heapq.heappop(waiting))
+            if value.frozen:
+                frozen[value.place] = None
+            if value.sources is None:
+                found.append(Beginning(value, gradient))
+                continue
+            for source, pull in value.sources:
+                pulled = _fitted(pull(gradient), source.row)
+                if source.serial in gradients:
+                    gradients[source.serial] = source, gradients[source.serial][1] + pulled
+                else:
+                    gradients[source.serial] = source, pulled
+                    heapq.heappush(waiting, -source.serial)
+        return found, [*frozen]
+
+    def _is_known(self, tensor: Tensor) -> bool:
+        return id(tensor) in self.known and self.known[id(tensor)][0]() is tensor
+
+    def _keep(self, tensor: Tensor, value: PathValue) -> None:
+        self.known[id(tensor)] = ref(tensor), value
+
+    def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
+        """What a tensor ``(..., tokens, features)`` of one text holds at the token, and how many tokens it has."""
+        if not tensor.is_floating_point() or tensor.device.type == "meta":
+            return None
+        wide = tensor.shape[-1] if tensor.dim() else 1
+        rows = prod(tensor.shape[:-1])
+        if rows not in (1, self.tokens) or not wide:
+            return None
+        at = 0 if rows == 1 else self.position
+        return _exact(tensor.detach().reshape(rows, wide)[at]).clone(), rows
+
+    def _picked(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
+        """What is held at the token by a tensor that was made of some tokens of another."""
+        given = call.args[0] if call.args else None
+        if not isinstance(given, Tensor) or not result.is_floating_point() or not result.dim():
+            return None
+        if given.dim() < 2 or self.value(given).rows != self.tokens or prod(result.shape[:-1]) == self.tokens:
+            return self._row(result)
+        numbers = torch.arange(self.tokens, device=given.device).reshape(*given.shape[:-1], 1).expand(given.shape)
+        chosen = call.func(numbers, *call.args[1:], **call.kwargs)
+        if chosen.shape[-1:] != given.shape[-1:]:
+            return None
+        found = (chosen[..., 0].flatten() == self.position).nonzero().flatten()
+        if not len(found):
+            return None
+        kept = result.detach().reshape(-1, result.shape[-1])
+        return _exact(kept[found[0]]).clone(), 1
+
+    def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
+        """Notes what a value is a sum of."""
+        name, args, kwargs = call.name, call.args, call.kwargs
+        tensors = [each for each in args if isinstance(each, Tensor)]
+        first = self.value(tensors[0]) if tensors else None
+        if name in PRODUCTS:
+            value.sources = self._projected(name, args, kwargs, value)
+        elif first is None or not first.rows:
+            return
+        elif name in UNCHANGED or name in PICKED:
+            if len(first.row) == len(value.row) and torch.equal(_exact(first.row), value.row.to(first.row)):
+                value.sources = [(first, _same)]
+        elif name in ADDED:
+            value.sources = self._added(args, kwargs, ADDED[name])
+        elif name in MULTIPLIED or name in DIVIDED:
+            self._scaled(value, args, name in DIVIDED)
+        elif name in MEANS and len(value.row) == 1 and len(first.row) > 1 and value.rows == first.rows:
+            wide = len(first.row)
+            value.sources = [(first, lambda gradient: gradient.expand(wide) / wide)]
+        elif name in ("layer_norm", "rms_norm", "native_layer_norm"):
+            self._normed(value, name, args, kwargs, first)
+        elif name == "tanh":
+            value.capped = first
+
+    def _projected(
+        self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
+    ) -> list[tuple[PathValue, Pull]] | None:
+        """A product with constant weights, and what it adds."""
+        for place in operand_places(name, args, kwargs):
+            if self.value(place.product.right).reads or not self.value(place.operand).reads:
+                continue
+            weight, matrix = place.weight(), place.matrix()
+            if weight.shape[1] != len(value.row) or len(matrix) not in (1, self.tokens):
+                return None
+            operand = self.value(place.operand)
+            if len(operand.row) != len(weight):  # heads apart: the operand as a matrix is what is known at the token
+                operand.row, operand.rows = (
+                    _exact(matrix[0 if len(matrix) == 1 else self.position]).clone(),
+                    len(matrix),
+                )
+                operand.sources = None
+            sources: list[tuple[PathValue, Pull]] = [(operand, partial(_multiplied, weight))]
+            bias = bias_of(name, args, kwargs)
+            return sources if bias is None else [*sources, (self.value(bias), _same)]
+        return None
+
+    def _added(self, args: Sequence[Any], kwargs: dict[str, Any], sign: int) -> list[tuple[PathValue, Pull]] | None:
+        factors = (1.0, sign * float(kwargs.get("alpha", 1)))
+        sources: list[tuple[PathValue, Pull]] = []
+        for each, factor in zip(args[:2], factors, strict=True):
+            value = self.value(each) if isinstance(each, Tensor) else self._number(each)
+            if value is None or not value.rows:
+                return None
+            sources.append((value, partial(_times, torch.tensor(factor))))
+        return sources
+
+    def _scaled(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
+        """A product with what does not depend on the text, or with one factor a token, which is held."""
+        sides = [self.value(each) if isinstance(each, Tensor) else self._number(each) for each in args[:2]]
+        if len(sides) < 2 or any(side is None or not side.rows for side in sides):
+            return
+        left, right = sides
+        assert left is not None
+        assert right is not None
+        pairs = [(left, right)] if divides else [(left, right), (right, left)]
+        for moving, factor in pairs:
+            held = factor.reads and len(factor.row) == 1 < len(moving.row)
+            if factor.reads and not held:
+                continue
+            by = 1 / factor.row if divides else factor.row
+            value.sources, value.frozen = [(moving, partial(_times, by))], held
+            return
+
+    def _normed(
+        self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first: PathValue
+    ) -> None:
+        """A norm over the features, whose scale is held; what it subtracts is a mean, and linear."""
+        given = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args, strict=False)) | kwargs
+        if name == "rms_norm":
+            given = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
+        if prod(given["normalized_shape"]) != len(first.row):
+            return
+        row = first.row.double()
+        centred = row - row.mean() if name != "rms_norm" else row
+        eps = given.get("eps")
+        eps = eps if eps is not None else torch.finfo(given["input"].dtype).eps if name == "rms_norm" else 1e-5
+        scale = float((centred.square().mean() + eps).rsqrt())
+        weight = given.get("weight")
+        factor = None if weight is None else _exact(weight.detach())
+
+        def pull(gradient: Tensor) -> Tensor:
+            scaled = (gradient if factor is None else gradient * factor.to(gradient)) * scale
+            return scaled if name == "rms_norm" else scaled - scaled.mean()
+
+        value.frozen = True
+        bias = given.get("bias")
+        value.sources = [(first, pull), *([] if bias is None else [(self.value(bias), _same)])]
+
+    def _number(self, number: Any) -> PathValue | None:
+        """A number that is no tensor."""
+        if not isinstance(number, int | float):
+            return None
+        return PathValue(next(self.serials), torch.tensor([float(number)]), 1, False, self.place())
+
+
+def _same(gradient: Tensor) -> Tensor:
+    return gradient
+
+
+def _times(factor: Tensor, gradient: Tensor) -> Tensor:
+    return gradient * factor.to(gradient)
+
+
+def _exact(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def _multiplied(weight: Tensor, gradient: Tensor) -> Tensor:
+    """The weights ``(columns, features)`` times a gradient, of which only some may be other than zero."""
+    some = gradient.nonzero().flatten()
+    if len(some) * 2 < len(gradient):
+        weight, gradient = weight[:, some], gradient[some]
+    return _exact(weight) @ gradient.to(_exact(weight[:1, :1]))
+
+
+def _fitted(gradient: Tensor, row: Tensor) -> Tensor:
+    """A gradient for a value that was broadcast over the features."""
+    fitted = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
+    return fitted.to(row.device)
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    """The values in tuples and lists."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value

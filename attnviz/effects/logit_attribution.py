@@ -1,0 +1,302 @@
+"""logit_attribution(model, inputs, token): what each head, each key of it, and every other part adds to a logit.
+
+The run itself says what leads to the logit: sums, products with constants, and norms whose scale is held as it was on
+this text. So norms and unembedding are found in any model in which heads add to what is unembedded.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.calls import AttentionCall, pick_heads
+from attnviz.capture.listening import refuse_opaque
+from attnviz.capture.output_projection import OperandPlace, OutputProjection
+from attnviz.capture.run_model import arguments_of
+from attnviz.capture.sites import CallSite
+from attnviz.capture.torch_functions import TorchCall
+from attnviz.effects.head_sites import SiteFinder, SiteObserver, observed
+from attnviz.effects.linear_path import Beginning, LinearPath, PathValue
+from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
+from attnviz.effects.measures import ids_of
+from attnviz.effects.module_calls import untouched
+
+TOLERANCE = 1e-2  # of the logit, or of 1: beyond it the sum is not what was asked for
+LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
+MIXERS = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECASE)
+
+
+@dataclass(eq=False)
+class HeadsOnPath:
+    """The heads whose outputs stand in a value of the path.
+
+    Attributes:
+        site: where they were called.
+        first: the number of the first.
+        columns: ``(heads, features of a head)``, where in the value each number of a head stands.
+        weights: ``(heads, keys)``, with what the values are multiplied.
+        values: ``(heads, keys, features of a head)``.
+    """
+
+    site: CallSite
+    first: int
+    columns: Tensor
+    weights: Tensor
+    values: Tensor
+
+    def parts(self, beginning: Beginning) -> Iterable[LogitPart]:
+        """What each head adds, of each key."""
+        gradient, row = beginning.gradient.double(), beginning.value.row.double()
+        for at, columns in enumerate(self.columns):
+            keys = self.weights[at].double() * (self.values[at].double() @ gradient[columns])
+            head = self.first + at
+            yield LogitPart(
+                name=f"{self.site.layer}.{head}",
+                kind="head",
+                adds=float(gradient[columns] @ row[columns]),
+                layer=self.site.layer,
+                head=head,
+                keys=keys.float().cpu().numpy(),
+            )
+
+
+class _PathObserver(SiteObserver):
+    """Follows the linear path beside what it looks for."""
+
+    path: LinearPath
+
+    def see(self, call: TorchCall) -> None:
+        """Follows a call."""
+        with self.looking():
+            self.path.follow(call)
+        super().see(call)
+
+
+class _PathFinder(SiteFinder):
+    """Finds the heads on the path of a run."""
+
+    observer_kind = _PathObserver
+
+    def start_path(self, path: LinearPath) -> None:
+        """Begins to follow a run."""
+        assert isinstance(self.counting, _PathObserver)
+        self.path = self.counting.path = path
+        self.heads: dict[PathValue, list[HeadsOnPath]] = {}
+
+    def _found(
+        self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
+    ) -> None:
+        if call.values is None or call.shape[2] != self.path.tokens:
+            return
+        count = call.shape[1]
+        row = slice(self.path.position, self.path.position + 1)
+        heads = HeadsOnPath(
+            site,
+            first,
+            projection.columns,
+            call.multiplied(range(count), row)[0, :, 0],
+            pick_heads(call.values, range(count), count)[0],
+        )
+        entered = self.path.value(place.operand)
+        entered.sources = None
+        self.heads.setdefault(entered, []).append(heads)
+
+
+def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:
+    """What each head, each key of it, and every other part of a model adds to the logit of a token.
+
+    The logit is a sum of these once the scale of the norm before the unembedding is held as it is on this text; in
+    models that also have norms on the way there, those too. ``frozen`` names them. What a part adds through later
+    layers is not counted here; ``attnviz.ablate`` measures that.
+
+    Args:
+        model: any torch module that gives logits of tokens.
+        inputs: what it is called with, one text: a tensor, a tuple, or a mapping of names.
+        token: the number of the token.
+        position: the token after which it is predicted; -1 is the last.
+
+    Raises:
+        AttnvizError: where the output has no logits, or no sum of what heads add leads to them.
+
+    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
+    """
+    args, kwargs = arguments_of(inputs)
+    refuse_opaque(model)
+    name = type(model).__name__
+    count = _token_count(args, kwargs)
+    if not -count <= position < count:
+        raise AttnvizError(f"no token {position} of {count}; {-count} to {count - 1} works")
+    with untouched(model):
+        finder = _PathFinder(model, None)
+        path = LinearPath(count, position % count, _parameter_names(model), partial(_running, finder))
+        finder.start_path(path)
+        for each in _tensors((args, tuple(kwargs.values()))):
+            path.reads(each)
+        output = observed(finder, args, kwargs)
+        logits = _logits(output, name)
+        if not 0 <= token < logits.shape[-1]:
+            raise AttnvizError(f"no token {token}; 0 to {logits.shape[-1] - 1} works")
+        return _attributed(finder, path.value(logits), token, name)
+
+
+def _attributed(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
+    found, frozen = _of_token(finder.path, end, token)
+    before = found[0].value.capped if len(found) == 1 and len(found[0].value.row) == len(end.row) else None
+    if before is not None:
+        end = _unscaled(before)
+        found, frozen = _of_token(finder.path, end, token)
+    if not any(each.value in finder.heads for each in found):
+        largest = max(found, key=lambda each: abs(each.amount), default=None)
+        place = largest.value.place if largest is not None and largest.value.rows else ""
+        between = f": {place} stands between" if place else ""
+        raise AttnvizError(
+            f"the logits of {name} are no sum of what its heads add, with a norm and an unembedding after it{between}; "
+            "attnviz ablate measures any model"
+        )
+    parts = _parts(finder, found)
+    logit, total = float(end.row[token]), sum(part.adds for part in parts)
+    difference = abs(total - logit)
+    if not difference <= TOLERANCE * max(1.0, abs(logit)):
+        raise AttnvizError(
+            f"what was found on the way to the logits of {name} sums to {total:.4f} and not to {logit:.4f}; "
+            "attnviz ablate measures any model"
+        )
+    return LogitParts(
+        parts=parts,
+        logit=logit,
+        difference=difference,
+        token=token,
+        position=finder.path.position,
+        frozen=tuple(frozen),
+        capped=before is not None,
+        model=name,
+    )
+
+
+def _of_token(path: LinearPath, end: PathValue, token: int) -> tuple[list[Beginning], list[str]]:
+    """What the logit of a token is a sum of, and the modules whose factors are held."""
+    gradient = torch.zeros_like(end.row)
+    gradient[token : token + 1] = 1
+    return path.beginnings(end, gradient)
+
+
+def _unscaled(value: PathValue) -> PathValue:
+    """Logits before they were divided by their cap."""
+    while value.sources and len(value.sources) == 1 and len(value.sources[0][0].row) == len(value.row):
+        value = value.sources[0][0]
+    return value
+
+
+def _parts(finder: _PathFinder, found: list[Beginning]) -> tuple[LogitPart, ...]:
+    """The parts of these beginnings, those of one name together, in the order of the model."""
+    several = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
+    parts: dict[tuple[str, PartKind], LogitPart] = {}
+    rest: list[LogitPart] = []
+    for beginning in sorted(found, key=lambda each: each.value.serial):
+        heads = finder.heads.get(beginning.value)
+        if heads is None:
+            rest.append(_named(beginning, finder))
+            continue
+        for each in heads:
+            rest += [
+                replace(part, name=f"{each.site.part} {part.name}") if several else part
+                for part in each.parts(beginning)
+            ]
+    for part in rest:
+        known = parts.get((part.name, part.kind))
+        if known is None:
+            parts[part.name, part.kind] = part
+        else:
+            keys = known.keys + part.keys if known.keys is not None and part.keys is not None else None
+            parts[part.name, part.kind] = LogitPart(
+                part.name, part.kind, known.adds + part.adds, part.layer, part.head, keys
+            )
+    return tuple(sorted(parts.values(), key=_order))
+
+
+def _order(part: LogitPart) -> tuple[int, int, int]:
+    """Embeddings, layer by layer heads, feed-forward and bias, and what comes after them."""
+    kinds = ("embedding", "head", "mlp", "other", "bias")
+    layer = part.layer if part.layer is not None else -1 if part.kind == "embedding" else 10**6
+    return layer, kinds.index(part.kind), part.head or 0
+
+
+def _named(beginning: Beginning, finder: _PathFinder) -> LogitPart:
+    """A beginning that is no head, with the name of what it is."""
+    value = beginning.value
+    path = value.origin or value.place
+    found = LAYER.search(path)
+    layer = None if found is None else _layer_number(path, finder)
+    last = path.rpartition(".")[2] or "model"
+    is_bias = not value.reads and value.rows == 1
+    if is_bias:
+        outside = ".".join(path.split(".")[-2:]) if value.origin else last
+        return LogitPart(outside if layer is None else f"{layer}.bias", "bias", beginning.amount, layer)
+    if layer is None or found is None:
+        module = finder.modules.modules.get(path)
+        if isinstance(module, nn.Embedding) or not value.reads:
+            return LogitPart(last if isinstance(module, nn.Embedding) else "positions", "embedding", beginning.amount)
+        return LogitPart(path or last, "other", beginning.amount)
+    component = found[2] or ""
+    if MIXERS.search(component):
+        return LogitPart(f"{layer}.{component}", "other", beginning.amount, layer)
+    return LogitPart(f"{layer}.mlp", "mlp", beginning.amount, layer)
+
+
+def _layer_number(path: str, finder: _PathFinder) -> int:
+    """The number of the layer in whose block a path is."""
+    for heads in finder.heads.values():
+        site = heads[0].site
+        caller = finder.modules.modules.get(site.module)
+        block = "" if caller is None else finder.modules.block_of(site.module, type(caller)).path
+        if block and (path == block or path.startswith(f"{block}.")):
+            return site.layer
+    found = LAYER.search(path)
+    assert found is not None
+    return int(found[1])
+
+
+def _running(finder: _PathFinder) -> str:
+    """The path of the module that runs."""
+    key = finder.module_calls.frames[-1].key
+    return finder.modules.names.get(key[1], "") if key else ""
+
+
+def _parameter_names(model: nn.Module) -> dict[int, str]:
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {id(each): name for name, each in named}
+
+
+def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """How many tokens the model reads, whose predictions it gives."""
+    given = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
+    tensors = [given] if isinstance(given, Tensor) else [*_tensors((args, tuple(kwargs.values())))]
+    if not tensors or tensors[0].dim() < 2:
+        raise AttnvizError("the model is given no tokens of a text; ids (1, tokens) work")
+    if tensors[0].shape[0] != 1:
+        raise AttnvizError(f"{tensors[0].shape[0]} texts at once, and logits are attributed on one; one text works")
+    return tensors[0].shape[1]
+
+
+def _logits(output: Any, name: str) -> Tensor:
+    logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
+    if isinstance(output, tuple) and not hasattr(output, "logits") and output and isinstance(output[0], Tensor):
+        logits = output[0]
+    if not isinstance(logits, Tensor) or logits.dim() < 2:
+        raise AttnvizError(
+            f"no unembedding was found: the output of {name} has no logits of tokens; a language model works"
+        )
+    return logits
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)

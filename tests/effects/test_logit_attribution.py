@@ -1,0 +1,196 @@
+"""Parts of a logit against a GPT-2 and a Llama computed with plain tensors, and against the logit itself."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.models.trained import START_TOKEN, as_module
+from attnviz.models.trained_module import held_out_repeats
+
+WIDTH, HEADS, LAYERS, TOKENS, TOKEN, POSITION = 24, 4, 2, 9, 7, 5
+SIZE = WIDTH // HEADS
+IDS = torch.arange(TOKENS)[None] * 7 % 47 + 3
+SMALL: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": WIDTH,
+    "intermediate_size": 32,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": SIZE}
+GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "bos_token_id": 1, "eos_token_id": 2}
+MODELS: dict[str, dict[str, Any]] = {
+    "GPT2LMHeadModel": GPT2,
+    "LlamaForCausalLM": GROUPED,
+    "Qwen2ForCausalLM": GROUPED,
+    "GemmaForCausalLM": GROUPED,
+    "Gemma2ForCausalLM": GROUPED,  # norms after attention, and a soft cap of the logits
+    "GPTNeoXForCausalLM": SMALL,
+    "OPTForCausalLM": SMALL | {"ffn_dim": 32, "word_embed_proj_dim": WIDTH},
+    "MixtralForCausalLM": GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "CohereForCausalLM": GROUPED,  # attention and feed-forward side by side, logits scaled
+}
+
+
+def model_of(name: str, config: dict[str, Any]) -> nn.Module:
+    torch.manual_seed(0)
+    kind = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel").removesuffix("ForMaskedLM")
+    model: nn.Module = getattr(transformers, name)(getattr(transformers, f"{kind}Config")(**config))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape) * 0.1)
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("position", [POSITION, -1])
+def test_the_parts_of_any_model_sum_to_its_logit(name: str, position: int) -> None:
+    model = model_of(name, MODELS[name])
+    found = attnviz.logit_attribution(model, {"input_ids": IDS, "use_cache": False}, TOKEN, position)
+    with torch.no_grad():
+        logit = float(model(IDS).logits[0, position, TOKEN])
+    if found.capped:
+        logit = 30 * float(torch.atanh(torch.tensor(logit / 30)))
+    assert sum(part.adds for part in found.parts) == pytest.approx(logit, abs=1e-5)
+    assert {part.name for part in found.heads} == {
+        f"{layer}.{head}" for layer in range(LAYERS) for head in range(HEADS)
+    }
+    for part in found.heads:
+        assert part.keys is not None
+        assert part.keys.sum() == pytest.approx(part.adds, abs=1e-6)
+    assert {f"{layer}.mlp" for layer in range(LAYERS)} <= {part.name for part in found.parts}
+
+
+def gpt2_parts(model: Any) -> dict[str, Tensor]:
+    """What each part of a GPT-2 adds to the residual at the position, with plain tensors; heads ``(keys, width)``."""
+    weights, parts = dict(model.named_parameters()), {}
+    stem = "transformer"
+    parts["wte"] = weights[f"{stem}.wte.weight"][IDS[0, POSITION]]
+    parts["wpe"] = weights[f"{stem}.wpe.weight"][POSITION]
+    features = weights[f"{stem}.wte.weight"][IDS[0]] + weights[f"{stem}.wpe.weight"][:TOKENS]
+    for layer in range(LAYERS):
+        own = {
+            name.removeprefix(f"{stem}.h.{layer}."): each for name, each in weights.items() if f".h.{layer}." in name
+        }
+        normed = functional.layer_norm(features, (WIDTH,), own["ln_1.weight"], own["ln_1.bias"])
+        queries, keys, values = (normed @ own["attn.c_attn.weight"] + own["attn.c_attn.bias"]).split(WIDTH, dim=-1)
+        mixed = features + own["attn.c_proj.bias"]
+        for head in range(HEADS):
+            part = slice(head * SIZE, (head + 1) * SIZE)
+            scores = queries[:, part] @ keys[:, part].T * SIZE**-0.5
+            shown = scores.masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), -torch.inf).softmax(-1)
+            moved = shown[:, :, None] * (values[:, part] @ own["attn.c_proj.weight"][part])[None]
+            parts[f"{layer}.{head}"] = moved[POSITION]
+            mixed = mixed + moved.sum(1)
+        inner = functional.layer_norm(mixed, (WIDTH,), own["ln_2.weight"], own["ln_2.bias"])
+        inner = inner @ own["mlp.c_fc.weight"] + own["mlp.c_fc.bias"]
+        after = functional.gelu(inner, approximate="tanh") @ own["mlp.c_proj.weight"]
+        parts[f"{layer}.mlp"] = after[POSITION]
+        parts[f"{layer}.bias"] = own["attn.c_proj.bias"] + own["mlp.c_proj.bias"]
+        features = mixed + after + own["mlp.c_proj.bias"]
+    last = features[POSITION]
+    scale = (last.var(correction=0) + 1e-5).rsqrt()
+    direction = weights[f"{stem}.ln_f.weight"] * weights["transformer.wte.weight"][TOKEN]
+    return {name: (each - each.mean(-1, keepdim=True)) * scale @ direction for name, each in parts.items()}
+
+
+def test_heads_and_their_keys_add_what_plain_tensors_say() -> None:
+    model = model_of("GPT2LMHeadModel", GPT2)
+    found = attnviz.logit_attribution(model, IDS, TOKEN, POSITION)
+    with torch.no_grad():
+        expected = gpt2_parts(model)
+    for part in found.parts:
+        if part.name == "ln_f.bias":
+            continue
+        assert part.adds == pytest.approx(float(expected[part.name].sum()), abs=1e-5)
+        if part.keys is not None:
+            np.testing.assert_allclose(part.keys, expected[part.name].numpy(), atol=1e-5)
+    assert found.frozen == ("transformer.ln_f",)
+    assert found.difference < 1e-5
+
+
+class Handmade(nn.Module):
+    """A language model written by hand, which unembeds its last token alone, with a norm written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, WIDTH)
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.scale = nn.Parameter(torch.rand(WIDTH))
+        self.out = nn.Linear(WIDTH, 50)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        features = self.embedding(ids)
+        features += self.attention(features, features, features, need_weights=False)[0]
+        centred = features - features.mean(-1, keepdim=True)
+        normed = centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * self.scale
+        logits: Tensor = self.out(normed[:, [-1], :])
+        return logits
+
+
+def test_a_model_written_by_hand_has_its_norm_and_unembedding_found() -> None:
+    torch.manual_seed(0)
+    model = Handmade()
+    found = attnviz.logit_attribution(model, IDS, TOKEN)
+    logit = float(model(IDS)[0, -1, TOKEN].detach())
+    assert sum(part.adds for part in found.parts) == pytest.approx(logit, abs=1e-5)
+    assert [part.name for part in found.heads] == ["0.0", "0.1", "0.2", "0.3"]
+    assert {part.name for part in found.parts} > {"embedding", "out.bias"}
+
+
+def test_the_trained_model_goes_on_because_heads_of_layer_1_find_what_came_next_before() -> None:
+    ids, _ = held_out_repeats(START_TOKEN)
+    found = attnviz.logit_attribution(as_module(), ids[:1], int(ids[0, 101]), 100)
+    assert found["1.0"].adds + found["1.1"].adds > 0.9 * found.logit
+    for name in ("1.0", "1.1"):
+        keys = found[name].keys
+        assert keys is not None
+        assert int(keys.argmax()) == 101 - 64
+    assert {part.name for part in found.parts} > {"embedding", "positions"}
+
+
+@pytest.mark.parametrize("fails", [None, KeyboardInterrupt(), ValueError("no")])
+def test_the_model_is_as_it_was(fails: BaseException | None) -> None:
+    model = model_of("GPT2LMHeadModel", GPT2).train()
+    call, state = nn.Module.__call__, {name: each.clone() for name, each in model.state_dict().items()}
+    torch.manual_seed(3)
+    expected = torch.random.get_rng_state()
+    if fails is None:
+        attnviz.logit_attribution(model, IDS, TOKEN)
+    else:
+
+        def interrupt(*_: object) -> None:
+            raise fails
+
+        handle = model.get_submodule("transformer.ln_f").register_forward_hook(interrupt)
+        with pytest.raises(type(fails)):
+            attnviz.logit_attribution(model, IDS, TOKEN)
+        handle.remove()
+    assert torch.equal(torch.random.get_rng_state(), expected)
+    assert all(torch.equal(state[name], each) for name, each in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    assert nn.Module.__call__ is call
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_what_has_no_unembedding_or_none_that_heads_add_to_is_refused() -> None:
+    bert = model_of("BertForMaskedLM", SMALL)
+    with pytest.raises(AttnvizError, match=r"no sum of what its heads add.*cls\.predictions\.transform"):
+        attnviz.logit_attribution(bert, IDS, TOKEN)
+    with pytest.raises(AttnvizError, match="the output of BertModel has no logits of tokens"):
+        attnviz.logit_attribution(bert.get_submodule("bert"), IDS, TOKEN)
+    with pytest.raises(AttnvizError, match="no token 50; 0 to 49 works"):
+        attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), IDS, 50)
+    with pytest.raises(AttnvizError, match="2 texts at once"):
+        attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), torch.cat([IDS, IDS]), TOKEN)
