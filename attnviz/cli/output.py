@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable
 from attnviz.cli.meant import refuse_suffix
 from attnviz.cli.options import STANDARD_OUTPUT, Output
 
@@ -135,9 +136,12 @@ def _open(path: Path) -> None:
 
 
 def print_path(path: Path) -> None:
-    """Says on standard output where the result is; nothing where that is closed, since who closed it named the file."""
+    """Says on standard output where the result is, byte for byte to a program and readably to a terminal.
+
+    Nothing is said where standard output is closed, since who closed it named the file.
+    """
     if sys.stdout is not None:
-        write(os.fsencode(path) + b"\n")
+        write((printable(str(path)).encode() if sys.stdout.isatty() else os.fsencode(path)) + b"\n")
 
 
 def write(content: bytes) -> None:

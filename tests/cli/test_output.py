@@ -55,6 +55,14 @@ def test_open_opens_the_file_when_it_is_written(attnviz: Streams, monkeypatch: p
     assert attnviz.err == ""
 
 
+@pytest.mark.parametrize(("terminal", "said"), [(True, "e\\x1b[31m.svg\n"), (False, "e\x1b[31m.svg\n")])
+def test_the_name_of_what_is_written_is_obeyed_by_no_terminal(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch, terminal: bool, said: str
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
+    assert attnviz.run("show", "a b", "-o", "e\x1b[31m.svg") == said
+
+
 def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("typer.launch", lambda path: 1)
     attnviz.run("show", "a b", "-o", "x.svg", "--open")
