@@ -21,7 +21,8 @@ def main() -> None:
     """Prints the ratios, each with its limit."""
     torch.manual_seed(0)
     config: Any = transformers.GPT2Config(n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH)
-    predicts = transformers.GPT2LMHeadModel(config).eval()
+    predicts: Any = transformers.GPT2LMHeadModel(config)
+    predicts.eval()
     ids = torch.randint(0, config.vocab_size, (1, TOKENS))
     features = predicts.get_submodule("transformer")
     _contributions(features, ids)
