@@ -7,6 +7,7 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError, known_names, number_ranges
 from attnviz.capture.captured_call import CapturedCall, maps_of
+from attnviz.capture.compiled import anything_compiled, unheard
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
 from attnviz.capture.sites import CallSite
@@ -149,16 +150,18 @@ class ForwardPass:
                 "a forward pass of plain tensors works"
             )
         if not self.runs.was_called:
-            raise AttnvizError(f"{self._name} was not called in the with block; call model(...) there")
+            where = " itself, and not what torch.compile made of it" if anything_compiled() else ""
+            raise AttnvizError(f"{self._name} was not called in the with block; call model(...){where} there")
         if self.parts:
             raise AttnvizError(
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
                 f"it has {known_names(sorted(self.parts))} attention"
             )
         seen = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
+        where = ", where torch.compile has not made other code of it" if anything_compiled() else ""
         raise AttnvizError(
             f"no attention call in the forward pass of {self._name}{seen}; a softmax of products of queries and keys, "
-            "whose result multiplies values, or scaled_dot_product_attention works"
+            f"whose result multiplies values, or scaled_dot_product_attention works{where}"
         )
 
     def _refuse_absent(self) -> None:
@@ -183,7 +186,7 @@ class ForwardPass:
 
     def _left_out(self) -> tuple[str, ...]:
         """Sentences where attention that cannot be read, or softmaxes of other shapes, are not in the recording."""
-        return (*self._unreadable(), *self._other_softmaxes())
+        return (*self._unreadable(), *self._compiled(), *self._other_softmaxes())
 
     def _unreadable(self) -> tuple[str, ...]:
         if not self.unreadable:
@@ -191,6 +194,18 @@ class ForwardPass:
         module, reason = next(iter(self.unreadable.items()))
         others = f" and of {len(self.unreadable) - 1} other modules" if len(self.unreadable) > 1 else ""
         return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
+
+    def _compiled(self) -> tuple[str, ...]:
+        heard = {
+            *(site.module for site in self.head_counts),
+            *(other.module for other in self.others),
+            *self.unreadable,
+        }
+        modules = unheard(dict(self.model.named_modules()), heard)
+        if not modules:
+            return ()
+        others = f" and of {len(modules) - 1} other modules" if len(modules) > 1 else ""
+        return (f"Left out: what {modules[0] or 'the model'}{others} computes as compiled code, which is not seen.",)
 
     def _other_softmaxes(self) -> tuple[str, ...]:
         others = self._other_attention

@@ -198,8 +198,15 @@ def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
 
 
 def is_view(source: Tensor, result: Tensor) -> bool:
-    """Whether a tensor shows the memory of another one."""
-    return source.dtype == result.dtype and source.untyped_storage().data_ptr() == result.untyped_storage().data_ptr()
+    """Whether a tensor shows the memory of another one; of those that nobody can read it is not known."""
+    try:
+        return source.dtype == result.dtype and _memory(source) == _memory(result)
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _reduced(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:

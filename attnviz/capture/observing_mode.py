@@ -18,7 +18,7 @@ from attnviz.attention.kernels import dot_product
 from attnviz.capture.arguments import bind_dot_product, bind_query_and_key
 from attnviz.capture.overwriting import copy_of_input, keep_copies, written
 from attnviz.capture.patches import Patch
-from attnviz.capture.readable import why_unreadable
+from attnviz.capture.readable import untraced, why_unreadable
 from attnviz.capture.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
 
 ATTRIBUTE = "__get__"
@@ -67,6 +67,9 @@ class ObservingMode(TorchFunctionMode):
         return result
 
     def _show(self, call: TorchCall) -> None:
+        if torch._C._get_tracing_state() is not None:
+            with untraced():
+                return self._show(call)
         stopped: StopForward | None = None
         for observer in self.observers:
             if observer.closed:
@@ -77,6 +80,7 @@ class ObservingMode(TorchFunctionMode):
                 stopped = stopped or stop
         if stopped is not None:
             raise stopped
+        return None
 
     @staticmethod
     def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:

@@ -2,22 +2,40 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import local
 from typing import Any
 
 import torch
 from torch import Tensor
 
+_set_tracing: Callable[[Any], None] = torch._C._set_tracing_state  # type: ignore[attr-defined]
 PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
+
+
+class _Traced(local):
+    """What belongs to the running thread alone.
+
+    Attributes:
+        now: whether torch.jit.trace follows it, but for what is computed here.
+    """
+
+    now = False
+
+
+_traced = _Traced()
+
 
 UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
     (torch._C._functorch.is_functorch_wrapped_tensor, "tensors of torch.vmap or torch.func"),
+    (torch._is_functional_tensor, "tensors of torch.func"),
     (lambda tensor: type(tensor).__name__ == "FakeTensor", "fake tensors, which have no values"),
     (lambda tensor: type(tensor).__torch_dispatch__ is not PLAIN_DISPATCH, "tensors of a class of their own"),
     (lambda tensor: tensor.is_meta, "meta tensors, which have no values"),
     (lambda tensor: tensor.is_nested, "nested tensors"),
     (lambda tensor: tensor.layout != torch.strided, "sparse tensors"),
     (lambda tensor: tensor.is_quantized, "quantized tensors"),
-    (lambda tensor: torch._C._get_tracing_state(), "tensors that torch.jit.trace follows"),
+    (lambda tensor: _traced.now or torch._C._get_tracing_state(), "tensors that torch.jit.trace follows"),
+    (lambda tensor: not tensor.numel(), "empty tensors"),
 )
 
 
@@ -35,7 +53,7 @@ def why_unreadable(*values: object) -> str | None:
 @contextmanager
 def apart_from_the_run() -> Iterator[None]:
     """What is computed in the block is seen by no mode, subclass or autograd graph of the run that is observed."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
+    with torch._C.DisableTorchFunction(), torch.no_grad(), untraced():
         if not torch._C._len_torch_dispatch_stack():
             yield
             return
@@ -43,3 +61,19 @@ def apart_from_the_run() -> Iterator[None]:
 
         with _disable_current_modes():
             yield
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """What is computed in the block, shapes included, is not in the graph that torch.jit.trace makes of the run."""
+    state = torch._C._get_tracing_state()
+    if state is None:
+        yield
+        return
+    _set_tracing(None)
+    _traced.now = True
+    try:
+        yield
+    finally:
+        _traced.now = False
+        _set_tracing(state)

@@ -191,6 +191,8 @@ class Observer:
     def flush(self) -> None:
         """Reports what was normalised and multiplied nothing that was seen."""
         for candidate in self.flow.unused():
+            if self._is_unreadable(candidate.caller, candidate.before, candidate.after):
+                continue
             if not candidate.is_over_features and candidate.normaliser == "softmax":
                 reason = f"a {candidate.normaliser} whose result multiplies no values that were seen"
                 self.listener.on_other(candidate.caller, candidate.shape, reason, True)
@@ -231,12 +233,12 @@ class Observer:
     def on_dot_product(self, call: TorchCall) -> None:
         """``scaled_dot_product_attention``."""
         given, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
-        queries = given["query"]
-        nodes = [self.flow.node(given[name]) for name in ("query", "key")]
-        cross = True if self.cross is None and comes_from_elsewhere(*nodes) else self.cross
-        caller = self.modules.running(cross)
+        queries, caller = given["query"], self.modules.running(self.cross)
         if caller is None or self._is_unreadable(caller, *given.values()):
             return
+        nodes = [self.flow.node(given[name]) for name in ("query", "key")]
+        if self.cross is None and comes_from_elsewhere(*nodes):
+            caller = self.modules.describe(caller.module, True)
         self._find_windows(queries, given["key"])
         layouts = kernel_layouts(self.flow, given, self.modules.head_count(caller))
         single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)

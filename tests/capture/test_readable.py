@@ -78,6 +78,10 @@ def gradients(model: nn.Module, x: Tensor) -> object:
     return torch.func.grad(loss)(dict(model.named_parameters()))["project.weight"]
 
 
+def jit_traced(model: nn.Module, x: Tensor) -> Any:
+    return torch.jit.trace(model, (x,), check_trace=False)  # type: ignore[no-untyped-call]
+
+
 def traced(model: nn.Module, x: Tensor) -> object:
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -108,12 +112,17 @@ RUNS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], str]] = {
     "meta": (lambda model, x: model.to("meta")(x.to("meta")).shape, "meta tensors, which have no values"),
     "fake": (fake, "fake tensors, which have no values"),
     "wrapped": (lambda model, x: model(Wrapped(x)).inside, "a class of their own"),
+    "func.vjp": (lambda model, x: torch.func.vjp(model, x)[1](x)[0], "torch.func"),
+    "functionalize": (lambda model, x: torch.func.functionalize(model)(x), "torch.func"),
+    "no texts": (lambda model, x: model(x[None][:0]), "empty tensors"),
+    "no tokens": (lambda model, x: model(x[:0]), "empty tensors"),
+    "jit.trace": (lambda model, x: jit_traced(model, x)(x), "torch.jit.trace"),
 }
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:`torch.jit")
 @torch.no_grad()
 def test_run_that_cannot_be_read_ends_as_it_would_and_is_refused_after_it(name: str, by_hand: bool, x: Tensor) -> None:
     run, reason = RUNS[name]
@@ -124,6 +133,27 @@ def test_run_that_cannot_be_read_ends_as_it_would_and_is_refused_after_it(name: 
     torch.manual_seed(0)
     expected = run(Attention(by_hand=by_hand), x)
     assert torch.equal(outputs[0], expected) if isinstance(expected, Tensor) else outputs[0] == expected
+
+
+@pytest.mark.parametrize("name", ["vmap", "func.vjp", "functionalize", "wrapped", "jit.trace"])
+@pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:`torch.jit")
+@torch.no_grad()
+def test_further_layers_that_cannot_be_read_are_no_bug_of_ours(name: str, x: Tensor) -> None:
+    run, _ = RUNS[name]
+    model = nn.Sequential(Attention(), Attention(by_hand=False), Attention())
+    refused = pytest.raises(AttnvizError, match="attention of Sequential cannot be read: 0 computes it on")
+    with refused, attnviz.record(model):
+        output = run(model, x)
+    assert torch.equal(output, run(model, x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_trace_of_a_run_holds_nothing_of_ours(x: Tensor) -> None:
+    model = Attention()
+    with torch.no_grad(), pytest.raises(AttnvizError, match=r"torch\.jit\.trace follows"), attnviz.record(model):
+        graph = jit_traced(model, x).inlined_graph
+    expected = jit_traced(model, x).inlined_graph
+    assert [node.kind() for node in graph.nodes()] == [node.kind() for node in expected.nodes()]
 
 
 @pytest.mark.parametrize("by_hand", [True, False])

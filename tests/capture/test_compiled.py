@@ -1,0 +1,89 @@
+"""What compiled code computes is not seen, and said to be missing."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+
+WIDTH = 8
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed: Tensor = (self.project(x) @ x.mT).softmax(-1) @ x
+        return x + mixed
+
+
+class Feed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu()
+
+
+def unseen(graph: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+    """A backend whose code calls no function of torch that a mode would be shown, as that of inductor."""
+
+    def run(*given: Tensor) -> object:
+        with torch._C.DisableTorchFunction():
+            return graph.forward(*given)
+
+    return run
+
+
+def in_place(model: nn.Sequential) -> None:
+    model[0].compile(backend=unseen)
+
+
+def by_its_forward(model: nn.Sequential) -> None:
+    vars(model[0])["forward"] = torch.compile(model[0].forward, backend=unseen)
+
+
+def wrapped(model: nn.Sequential) -> None:
+    model[0] = torch.compile(model[0], backend=unseen)  # type: ignore[assignment]
+
+
+@pytest.fixture
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    return nn.Sequential(Attention(), Attention(), Feed())
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:Using `torch.compile.module.`")
+@pytest.mark.parametrize(("compiled", "path"), [(in_place, "0"), (by_its_forward, "0"), (wrapped, "0._orig_mod")])
+def test_layer_that_runs_as_compiled_code_is_left_out_and_said(
+    compiled: Callable[[nn.Sequential], None], path: str, model: nn.Sequential
+) -> None:
+    x = torch.randn(1, 5, WIDTH)
+    compiled(model)
+    with attnviz.record(model) as recording:
+        output = model(x)
+    assert recording.layers == (1,)
+    assert recording.remarks == (f"Left out: what {path} computes as compiled code, which is not seen.",)
+    assert torch.equal(output, model(x))
+
+
+@torch.no_grad()
+def test_code_that_is_seen_or_does_not_attend_needs_no_remark(model: nn.Sequential) -> None:
+    model[0].compile(backend="eager")
+    model[2].compile(backend=unseen)
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, 5, WIDTH))
+    assert recording.layers == (0, 1)
+    assert recording.remarks == ()
+
+
+@torch.no_grad()
+def test_model_of_which_nothing_else_runs_is_refused(model: nn.Sequential) -> None:
+    model.compile(backend=unseen)
+    refused = pytest.raises(AttnvizError, match=r"call model\(...\) itself, and not what torch.compile made of it")
+    with refused, attnviz.record(model):
+        model(torch.randn(1, 5, WIDTH))
