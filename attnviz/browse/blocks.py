@@ -9,13 +9,14 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.state import View
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.words import join
+from attnviz.metrics.combine import CombinedMaps
 from attnviz.streaming.overview import bands, block_edges
 from attnviz.text.units import Units
 
 MAX_POOLED_CELLS = 1_000_000  # cells of a block that are pooled before the screen is drawn
 MAX_BAND_CELLS = 1_000_000  # cells that are computed at once where a block has no bound
-MAX_SAMPLED_CELLS = 1_000_000  # cells of the queries that stand for the others at first
-MIN_SAMPLED_QUERIES = 8  # queries
+MAX_SAMPLED_CELLS = 300_000  # cells of the queries that stand for the others at first
+MIN_SAMPLED_QUERIES = 4  # queries
 Side = tuple[Units, slice]
 
 
@@ -40,6 +41,12 @@ class InspectedHead:
     maps: CellMaps
     number: int
     partner: CellMaps | None = None
+
+    @property
+    def cost(self) -> int:
+        """How many heads are read for one cell."""
+        read = (self.maps,) if self.partner is None else (self.maps, self.partner)
+        return sum(len(maps.sources) if isinstance(maps, CombinedMaps) else 1 for maps in read)
 
 
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:
@@ -100,7 +107,7 @@ def sampled(head: InspectedHead, view: View, queries: slice, keys: slice, height
     """The block where each row of cells is one query of its own, or in the longest maps of its neighbour's, exactly."""
     count = queries.stop - queries.start
     rows, columns = min(height, count), keys.stop - keys.start
-    few = min(rows, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // columns))
+    few = min(rows, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
     edges = queries.start + block_edges(count, few)
     read = [_query(head, view, query, keys) for query in ((edges[:-1] + edges[1:]) // 2).tolist()]
     lines = CellBlock(np.concatenate([line.values for line in read]), np.concatenate([line.visible for line in read]))

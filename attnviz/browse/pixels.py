@@ -1,5 +1,6 @@
 """Values as half blocks, as cells or as shades, in as many colours as the terminal has."""
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -40,13 +41,20 @@ def pixel_lines(cells: CellBlock, scale: ColorScale, colors: int, cursor: tuple[
 
 def shade_span(value: float, seen: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False) -> Span:
     """One cell that says its value in ``text``, or a shade as wide where the terminal has few colours."""
+    return shade_at(float(scale.fraction(value)), value, seen, scale, colors, text, cursor)
+
+
+def shade_at(
+    fraction: float, value: float, seen: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False
+) -> Span:
+    """The same of a value that is ``fraction`` of the way along the colours, for who knows those of many at once."""
     style = "reverse" if cursor else ""
     if not seen:
         return Span(text if text.strip() else "·".ljust(len(text)), style=style or "dim")
     if colors <= ANSI_COLORS:
-        strong = bool(abs(scale.fraction(value) - (0.5 if scale.colormap == DIVERGING else 0)) >= 0.25)
+        strong = abs(fraction - (0.5 if scale.colormap == DIVERGING else 0)) >= 0.25
         return Span(text, ink=_sign(value, scale, colors), style=style or ("bold" if strong else ""))
-    ink, paper = _ink_and_paper(round(float(np.nan_to_num(scale.fraction(value))), 2), scale.colormap)
+    ink, paper = _ink_and_paper(0.0 if math.isnan(fraction) else round(fraction, 2), scale.colormap)
     return Span(text, ink=ink, paper=paper, style="bold" if cursor else "")
 
 

@@ -4,17 +4,23 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.files import output_file
 from attnviz.browse.cursor import Screen
 from attnviz.browse.layout import map_of, tiles
+from attnviz.browse.lens import lay_out_lens, said_of
+from attnviz.browse.lens_layout import lens_heads
 from attnviz.browse.state import State, View
 from attnviz.render.formats import FORMATS, write
 from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.report.look import Look
-from attnviz.report.panels import Panel
+from attnviz.report.panels import Axis, Panel
 from attnviz.report.report import Heatmaps
+from attnviz.text.landmarks import Mark
 
+MAX_NAMED_HEADS = 24  # one by one, down a picture
 PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 
 
@@ -36,9 +42,15 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
 
 def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
     """The open head as it is zoomed, or every head on the screen, in cells as small as ``cells`` a side allow."""
-    recording = screen.session.recording
-    heads = [state.head] if state.opened else tiles(screen.session, state, screen.size).on_screen(state.top)
-    panels = tuple(_panel(screen, state, head, cells) for head in heads)
+    recording, session = screen.session.recording, screen.session
+    if state.opened:
+        state = replace(state, view=session.view_of(state.head, state.view))
+        panels = tuple(_panel(screen, state, head, cells) for head in (state.head, *state.beside))
+    elif state.lens:
+        panels = (_lens_panel(screen, state),)
+    else:
+        heads = tiles(session, state, screen.size).on_screen(state.top)
+        panels = tuple(_panel(screen, state, head, cells) for head in heads)
     return Heatmaps(
         title=look.title or text_title(recording),
         panels=panels if state.view.own else _shared(panels),
@@ -55,6 +67,34 @@ def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
         shown = map_of(session, state, screen.size, screen.colors)
         rows, columns = shown.queries.span, shown.keys.span
     return session.panel(head, state.view, rows, columns, cells, cells, whole=True)
+
+
+def _lens_panel(screen: Screen, state: State) -> Panel:
+    """One token in all heads: a row each."""
+    session, view = screen.session, state.view
+    while session.compute_token_rows(lens_heads(session, state), view, state.token, state.direction):
+        pass
+    lens = lay_out_lens(screen, state)
+    rows = [row for head in lens.heads if (row := lens.row(head)) is not None]
+    names = tuple(session.names[head] for head in lens.heads)
+    labels = lens.units[1].labels
+    return Panel(
+        title=said_of(state, lens),
+        values=np.stack([row.values for row in rows]),
+        visible=np.stack([row.visible for row in rows]),
+        rows=Axis("heads", names, tuple(range(len(names) + 1)), _marks(screen, lens.heads, names)),
+        columns=Axis("keys" if state.direction == "to" else "queries", labels, tuple(range(len(labels) + 1))),
+        quantity=session.quantity(view),
+        scale=lens.scale,
+    )
+
+
+def _marks(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Mark, ...]:
+    """The first head of each layer, of heads too many to be named one by one that stand in their order."""
+    if len(heads) <= MAX_NAMED_HEADS or heads != sorted(heads):
+        return ()
+    firsts = {group[0] for group in screen.session.ranking.by_layer(heads)}
+    return tuple((place, names[place]) for place, head in enumerate(heads) if head in firsts)
 
 
 def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
@@ -83,6 +123,9 @@ def _remarks(panels: tuple[Panel, ...], view: View) -> tuple[str, ...]:
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
     session = screen.session
     count = len(panels)
-    which = f"head {session.names[state.head]}" if state.opened else f"{count} head{'s' if count > 1 else ''}"
+    if state.lens and not state.opened:
+        return f"{panels[0].title} in {model_name(session.recording)}: heads (rows) over tokens (columns)."
+    one = state.opened and count == 1
+    which = f"head {session.names[state.head]}" if one else f"{count} head{'s' if count > 1 else ''}"
     what = "Change of attention" if state.view.difference else "Scores" if state.view.scores else "Attention"
     return f"{what} of {which} in {model_name(session.recording)}, queries (rows) over keys (columns)."

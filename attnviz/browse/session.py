@@ -247,7 +247,7 @@ class Session:
             columns=_axis("keys", column_units, columns, width),
             quantity=quantity,
             scale=ColorScale(0, 1),
-            pool="mean" if _means(view) else "max",
+            pool="mean" if means(view) else "max",
         )
         largest = float(np.nanmax(np.abs(cells.values), where=cells.visible, initial=0.0))
         return replace(panel, scale=self.scale(view, [cells]), decimals=quantity.decimals(largest))
@@ -257,7 +257,8 @@ class Session:
         units = self.units(head, view)
         queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
-        large = (queries.stop - queries.start) * (keys.stop - keys.start) > MAX_POOLED_CELLS
+        area = (queries.stop - queries.start) * (keys.stop - keys.start)
+        large = area * self._head(head).cost > MAX_POOLED_CELLS
         if large and not fits and units[0].plain and units[1].plain:
             return self._refined(head, view, queries, keys, height, width)
         shown = replace(view, steps="sqrt", own=False, order=None, ascending=False)
@@ -358,7 +359,7 @@ class Session:
             [cells] = pooled([self._head(head)], view, *spans, height, width)
             return cells
         cells = unit_cells(self._head(head), view, (row_units, rows), (column_units, columns))
-        return pool(cells, height, width, mean=_means(view))
+        return pool(cells, height, width, mean=means(view))
 
     def _read_row(self, head: int, view: View, query: int) -> QueryRow:
         maps, number = self.heads[head]
@@ -383,7 +384,7 @@ def _token_key(head: int, view: View, token: int, direction: Direction) -> tuple
     return head, view.scores, view.difference, view.words, view.special, token, direction
 
 
-def _means(view: View) -> bool:
+def means(view: View) -> bool:
     """Whether pooled cells are means."""
     return view.mean or view.difference or view.scores
 

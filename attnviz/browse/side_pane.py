@@ -7,11 +7,11 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray
 from attnviz.browse.bars import bar
-from attnviz.browse.blocks import CellBlock
-from attnviz.browse.layout import ANSI_COLORS, listed_lines, map_lines
+from attnviz.browse.blocks import CellBlock, pool
+from attnviz.browse.layout import ANSI_COLORS, listed_lines, map_lines, map_of
 from attnviz.browse.opened import OpenHead
 from attnviz.browse.pixels import legend, pixel_lines
-from attnviz.browse.session import QueryRow
+from attnviz.browse.session import QueryRow, means
 from attnviz.browse.text_pane import told_apart
 from attnviz.browse.why import why_lines
 from attnviz.render.terminal.lines import Line, Span, fit
@@ -174,7 +174,8 @@ def _minimap(head: OpenHead) -> list[SideLine]:
     units, colors, scale = (head.queries, head.keys), head.screen.colors, head.scale
     rows, columns = (slice(0, len(each)) for each in units)
     size = MINIMAP_LINES * 2, head.side_width - 2
-    cells = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *size)
+    whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *_whole_size(head))
+    cells = pool(whole, *size, mean=means(head.state.view))
     inside = _inside(head, cells.values.shape)
     if colors <= ANSI_COLORS:
         lines = pixel_lines(CellBlock(cells.values, cells.visible & inside), scale, colors)
@@ -186,6 +187,13 @@ def _minimap(head: OpenHead) -> list[SideLine]:
     height = len(cells.values)
     queries = [2 * number * len(head.queries) // height for number in range(len(lines))]
     return [SideLine([Span(" "), *line], query=query) for line, query in zip(lines, queries, strict=True)]
+
+
+def _whole_size(head: OpenHead) -> tuple[int, int]:
+    """The cells of the whole map as it is before it is zoomed, which the minimap is made of."""
+    closed = replace(head.state, zoom=0, row=0, column=0)
+    pane = map_of(head.screen.session, closed, head.screen.size, head.screen.colors)
+    return max(pane.queries.cells, MINIMAP_LINES * 2), max(pane.keys.cells, head.side_width - 2)
 
 
 def _inside(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.browse.pixels import shade_span
+from attnviz.browse.pixels import shade_at
 from attnviz.render.terminal.lines import Line, Span, fit
 from attnviz.report.colors import ColorScale
 from attnviz.text.units import Units
@@ -37,7 +37,11 @@ class ShadedTokens:
 def text_pane(tokens: ShadedTokens, width: int, most: int, colors: int) -> list[Line]:
     """The tokens as at most so many lines."""
     lines = wrapped(tokens, width, most)
-    return [[Span(" "), *(_shaded(tokens, place, piece, colors) for place, piece in line[1:])] for line in lines]
+    places = [place for line in lines for place, _ in line if place is not None]
+    fractions = dict(zip(places, tokens.scale.fraction(tokens.values[places]).tolist(), strict=True))
+    return [
+        [Span(" "), *(_shaded(tokens, fractions, place, piece, colors) for place, piece in line[1:])] for line in lines
+    ]
 
 
 def token_at(tokens: ShadedTokens, width: int, most: int, x: int, y: int) -> int | None:
@@ -81,8 +85,9 @@ def _repeated(units: Units) -> frozenset[str]:
     return frozenset(label for label, count in Counter(units.labels).items() if count > 1)
 
 
-def _shaded(tokens: ShadedTokens, place: int | None, piece: str, colors: int) -> Span:
+def _shaded(tokens: ShadedTokens, fractions: dict[int, float], place: int | None, piece: str, colors: int) -> Span:
     if place is None or not piece.strip():
         return Span(piece)
-    span = shade_span(float(tokens.values[place]), bool(tokens.visible[place]), tokens.scale, colors, piece)
+    value, visible = float(tokens.values[place]), bool(tokens.visible[place])
+    span = shade_at(fractions[place], value, visible, tokens.scale, colors, piece)
     return replace(span, style=f"{span.style} underline bold".strip()) if place == tokens.cursor else span

@@ -17,7 +17,7 @@ from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import wide_recording
 from tests.browse.player import KEYS, key_times, played
-from tests.conftest import random_maps
+from tests.conftest import dense_maps, random_maps
 
 pytestmark = pytest.mark.slow
 
@@ -170,3 +170,101 @@ def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn() -> None:
             expected = line.query if line.query is not None else state.query
             assert clicked.query == expected
             assert clicked.key == (0 if line.query is not None else state.key if line.key is None else line.key)
+
+
+def test_first_character_replaces_the_name_that_is_offered(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter", "s", "x")
+        assert browser.canvas.state.typed == "x"
+        await pilot.press("escape", "s", "right", "x")
+        assert browser.canvas.state.typed == "head-0.0.svgx"
+        await pilot.press("escape", "s", "backspace")
+        assert browser.canvas.state.typed == "head-0.0.sv"
+
+    played(recording, play)
+
+
+def test_bar_of_a_key_stands_before_its_label_and_tells_little_from_nothing(recording: Recording) -> None:
+    maps = dense_maps(0)
+    weights = np.zeros_like(maps.weights)
+    weights[:, :, 0], weights[:, :, 1] = 0.848, 0.152
+    labels = ("👍🏽", *maps.key_tokens.labels[1:])
+    peaked = replace(maps, weights=weights, key_tokens=replace(maps.key_tokens, labels=labels))
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter")
+        assert " 84.8% █████▏ 👍🏽" in shown(browser)
+        assert " 15.2% ▉      k1" in shown(browser)
+        assert "  0.0%        k2" in shown(browser)
+
+    played(Recording(maps=(peaked,), model="a test"), play)
+
+
+def test_status_of_a_scrolled_map_ends_without_a_sign() -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter", "plus")
+        assert shown(browser).split("\n")[-2].rstrip().endswith(" of 30")
+
+    played(wide_recording(1, 1, 30), play)
+
+
+def test_message_that_is_longer_than_the_line_takes_the_next_one(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("d")
+        said = " ".join(line.strip() for line in shown(browser).split("\n")[-2:])
+        assert said == browser.canvas.state.message
+
+    played(recording, play, (60, 20))
+
+
+def test_clicks_on_the_last_line_are_keys_and_the_mouse_is_told_what_is_under_it(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        last = shown(browser).split("\n")[-1]
+        await pilot.click(offset=(last.index("Enter"), 23))
+        assert browser.canvas.state.opened
+        row = next(line for line, text in enumerate(shown(browser).split("\n")) if text.strip().startswith("q2"))
+        await pilot.hover(offset=(7 + 4 * 5 + 1, row))
+        assert f"q2 (2) → k5 (5) {dense_maps(0).weights[0, 2, 5]:.1%}" in shown(browser)
+        last = shown(browser).split("\n")[-1]
+        await pilot.click(offset=(last.index("Esc"), 23))
+        assert not browser.canvas.state.opened
+
+    played(recording, play)
+
+
+def test_copied_text_is_given_to_the_terminal(recording: Recording) -> None:
+    copied: list[str] = []
+
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        setattr(browser, "copy_to_clipboard", copied.append)  # noqa: B010
+        await pilot.press("enter", "down", "y", "p")
+        assert "copied #head=0.0&query=q1&key=k0" in shown(browser)
+        await pilot.press("y", "escape", "y", "l")
+        assert "copied attnviz show" in shown(browser)
+
+    played(recording, play)
+    assert copied == ["#head=0.0&query=q1&key=k0", copied[1]]
+    assert copied[1].endswith("--heads 0.0 --color-scale sqrt --limits 0:1 -o figure.svg")
+
+
+def test_palette_does_what_its_lines_say(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("colon")
+        await pilot.pause()
+        await pilot.press(*"onetoken")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await pilot.pause(0.2)
+        assert browser.canvas.state.lens
+
+    played(recording, play)
+
+
+def test_heads_stay_beside_the_open_one_from_120_columns(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("enter")
+        assert shown(browser).split("\n")[2].startswith(" 0.1 ")
+        await pilot.click(offset=(3, 2))
+        assert (browser.canvas.state.opened, browser.canvas.state.head) == (True, 1)
+
+    played(recording, play, (120, 40))

@@ -5,7 +5,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.cursor import Screen, first_state, settle, strongest_keys
-from attnviz.browse.finding import find, metrics_meant
+from attnviz.browse.finding import filter_heads, find, metrics_meant
 from attnviz.browse.keys import BINDINGS, press
 from attnviz.browse.layout import levels, map_of, tiles
 from attnviz.browse.session import Session
@@ -243,3 +243,54 @@ def test_words_have_no_scores(recording: Recording) -> None:
     assert words.view.words
     assert "a word has no score" in after(screen, "v", state=words).message
     assert not after(screen, "enter", "v", "w").view.words
+
+
+def test_sorting_in_a_head_acts_on_tab_and_says_so(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "enter", "o")
+    assert "Tab goes through heads by entropy, the most first" in state.message
+    assert "the least first" in after(screen, "r", state=state).message
+    assert "order of layers" in after(screen, "O", state=state).message
+
+
+def test_layer_is_the_way_back_to_the_order_of_layers(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = find(screen, State(), "-peak")
+    assert (state.view.order, state.view.ascending) == ("peak", True)
+    assert find(screen, state, "layer").view.order is None
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "cell", "pooled"),
+    [((80, 24), 36, (1, 2), False), ((120, 40), 36, (2, 1), False), ((200, 60), 36, (4, 1), False)],
+)
+def test_cells_scroll_before_they_pool(size: tuple[int, int], tokens: int, cell: tuple[int, int], pooled: bool) -> None:
+    screen = screen_of(wide_recording(1, 2, tokens), width=size[0], height=size[1])
+    state = after(screen, "enter", *["down"] * 35, "end")
+    shown = map_of(screen.session, state, screen.size, TRUE_COLOR)
+    assert (shown.form.cell, shown.form.rows_a_line) == cell
+    assert shown.queries.pooled is shown.keys.pooled is pooled
+    assert shown.queries.stop == shown.keys.stop == tokens
+
+
+def test_filter_keeps_the_heads_for_which_every_word_holds(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = filter_heads(screen, replace(State(), head=1), "layer:1 -head:0")
+    assert screen.session.ranking.order(state.view) == [4, 5]
+    assert state.head == 4
+    assert after(screen, "right", "right", state=state).head == 5
+    assert filter_heads(screen, state, "").view.filter == ""
+    assert "is no test of a head" in filter_heads(screen, state, "previous>").message
+    assert "leaves none of 6 heads" in filter_heads(screen, state, "layer:7").message
+
+
+def test_filter_by_numbers_waits_until_they_are_measured(recording: Recording) -> None:
+    screen = screen_of(recording)
+    ranking = screen.session.ranking
+    state = filter_heads(screen, State(), "entropy>2.4")
+    assert ranking.order(state.view) == list(range(6))
+    while (group := ranking.unnamed(state.view)) is not None:
+        ranking.name(group)
+    kept = [head for head in range(6) if ranking.numbers["entropy"][head] > 2.4]
+    assert 0 < len(kept) < 6
+    assert ranking.order(state.view) == kept

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
@@ -10,6 +11,7 @@ from attnviz.browse.state import Size, State, View
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
 from tests.browse.examples import worded_recording
+from tests.conftest import dense_maps
 
 
 def screen_of(recording: Recording) -> Screen:
@@ -52,3 +54,19 @@ def test_what_is_seen_is_written_and_not_overwritten(recording: Recording, tmp_p
 def test_a_format_that_draws_nothing_is_refused(recording: Recording, tmp_path: Path) -> None:
     with pytest.raises(AttnvizError, match=r"\.png, \.svg or \.pdf"):
         save_picture(screen_of(recording), State(), tmp_path / "head.csv", Look())
+
+
+def test_picture_of_one_token_has_a_row_for_each_head(recording: Recording) -> None:
+    report = picture(screen_of(recording), State(lens=True, query=2), 100, Look())
+    [panel] = report.panels
+    assert panel.rows.labels == ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
+    assert np.array_equal(panel.values[4], dense_maps(1).weights[1, 2])
+    assert report.caption.startswith("what “q2” (2) attends to in ")
+
+
+def test_picture_of_heads_side_by_side_has_both_and_of_a_difference_its_change(recording: Recording) -> None:
+    screen = screen_of(recording)
+    assert len(picture(screen, State(opened=True, beside=(3,)), 100, Look()).panels) == 2
+    made = screen.session.combine((0, 3), "difference")
+    [panel] = picture(screen, State(opened=True, head=made), 100, Look()).panels
+    assert np.allclose(panel.values, dense_maps(1).weights[0] - dense_maps(0).weights[0])

@@ -1,0 +1,39 @@
+import pytest
+
+from attnviz.browse.clicks import clicked
+from attnviz.browse.cursor import Screen
+from attnviz.browse.hints import hints
+from attnviz.browse.keys import BINDINGS, press
+from attnviz.browse.palette import ACTIONS
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
+from attnviz.maps.recording import Recording
+
+BOUND = {key for binding in BINDINGS for key in binding.keys}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("keys", [[], ["enter"], ["a"], ["space", "right", "space"], ["y"]])
+def test_every_hint_is_a_button_where_it_stands(recording: Recording, width: int, keys: list[str]) -> None:
+    screen = Screen(Session(recording), Size(width, 24), 2**24)
+    state = State()
+    for key in keys:
+        state = press(screen, state, key)
+    line = "".join(span.text for span in draw_screen(screen, state)[-1])
+    for hint in hints(state, width):
+        found = line.find(f" {hint.shown} {hint.does}")
+        if found >= 0:
+            assert clicked(screen, state, found + 1, 23, again=False)[0] == hint.key
+    assert clicked(screen, state, 0, 22, again=False)[0] in ("", "enter")
+
+
+def test_help_and_the_end_are_always_named() -> None:
+    for width in range(40, 200, 7):
+        assert [hint.key for hint in hints(State(), width)][-2:] == ["question_mark", "q"]
+
+
+def test_palette_has_every_key_that_acts() -> None:
+    assert {key for _, key in ACTIONS} <= BOUND
+    left = [binding.shown for binding in BINDINGS if not {key for _, key in ACTIONS} & set(binding.keys)]
+    assert left == ["arrows", "PgUp PgDn", "Home End", ":", "q"]

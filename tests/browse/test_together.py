@@ -1,0 +1,119 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.browse.cursor import Screen
+from attnviz.browse.keys import press
+from attnviz.browse.opened import lay_out
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
+from attnviz.maps.recording import Recording
+from attnviz.metrics.combine import reduce_heads
+from tests.browse.examples import previous_maps, wide_recording
+from tests.conftest import dense_maps
+
+
+def screen_of(recording: Recording, width: int = 120, height: int = 40) -> Screen:
+    return Screen(Session(recording), Size(width, height), 2**24)
+
+
+def after(screen: Screen, *keys: str) -> State:
+    state = State()
+    for key in keys:
+        state = press(screen, state, key)
+    return state
+
+
+def drawn(screen: Screen, state: State) -> str:
+    return "\n".join("".join(span.text for span in line) for line in draw_screen(screen, state))
+
+
+def test_difference_is_of_the_second_marked_head_minus_the_first(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "space", "end", "space", "d")
+    expected = dense_maps(1).weights[2] - dense_maps(0).weights[0]
+    head = lay_out(screen, state)
+    assert screen.session.names[state.head] == "1.2 − 0.0"
+    assert np.allclose(head.panel.values, expected[: len(head.panel.values), : head.panel.values.shape[1]])
+    assert np.allclose(head.row.shown(head.state.view), expected[0])
+    assert head.scale.low == -head.scale.high
+    assert "change of weights" in drawn(screen, state)
+
+
+@pytest.mark.parametrize(("key", "how"), [("m", "mean"), ("M", "max")])
+def test_marked_heads_together_are_those_of_reduce(recording: Recording, key: str, how: str) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "space", "right", "space", "down", "space", key)
+    heads = [(recording.maps[0], 0), (recording.maps[0], 1), (recording.maps[1], 1)]
+    expected = reduce_heads(heads, how).window((0,), slice(0, 5), slice(0, 7)).weights[0]  # type: ignore[arg-type]
+    assert np.allclose(lay_out(screen, state).row.weights, expected[0])
+    assert state.marked == ()
+
+
+def test_rollout_without_marks_is_of_every_head_that_is_listed() -> None:
+    screen = screen_of(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
+    state = after(screen, "R")
+    assert screen.session.names[state.head] == "rollout of 0.4, 0.7, 1.4, 1.7"
+    rows = [screen.session.row(state.head, state.view, query).weights.sum() for query in range(8)]
+    assert np.allclose(rows, 1)
+
+
+def test_heads_side_by_side_have_one_cursor_and_one_scale(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "space", "right", "space", "right", "space", "equals_sign")
+    assert (state.head, state.beside) == (0, (1, 2))
+    head = lay_out(screen, press(screen, state, "down"))
+    assert [panel.values.shape for panel in head.panels] == [head.panels[0].values.shape] * 3
+    assert len({panel.scale for panel in head.panels}) == 1
+    shown = drawn(screen, press(screen, state, "down"))
+    assert "heads 0.0, 0.1, 0.2" in shown
+    for number in range(3):
+        assert f"{dense_maps(0).weights[number, 1, 0]:.1%}" in shown
+
+
+def test_escape_leaves_what_stands_beside_then_the_head(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "space", "right", "space", "equals_sign", "escape")
+    assert (state.opened, state.beside) == (True, ())
+    assert not press(screen, state, "escape").opened
+
+
+def test_what_heads_make_has_no_score_and_says_so(recording: Recording) -> None:
+    screen = screen_of(recording)
+    assert "no score" in after(screen, "m", "v").message
+    assert "made of several heads" in drawn(screen, after(screen, "m", "x"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["equals_sign", "space", "equals_sign"], ""),
+        (["space", "d"], "2 marked heads make a difference, and 1 are marked"),
+        (["space", "m"], "2 to 6 marked heads make a mean, and 1 are marked"),
+        (["R"], "rollout follows self-attention"),
+    ],
+)
+def test_what_cannot_be_shown_together_is_told(recording: Recording, keys: list[str], said: str) -> None:
+    assert said in after(screen_of(recording), *keys).message
+
+
+def test_heads_over_other_tokens_are_not_shown_together(recording: Recording) -> None:
+    screen = screen_of(Recording(maps=(previous_maps(0), recording.maps[1]), model="a test"))
+    assert "not over the same tokens" in after(screen, "space", "end", "space", "equals_sign").message
+
+
+def test_combined_long_heads_are_read_as_sparsely_as_they_cost() -> None:
+    session = Session(wide_recording(1, 12, 8))
+    made = session.combine(tuple(range(12)), "mean")
+    assert session._head(0).cost == 1
+    assert session._head(made).cost in (1, 12)  # one where the mean is held
+
+
+def test_marks_and_the_filter_are_left_by_escape(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "space", "escape")
+    assert state.marked == ()
+    filtered = replace(State(), view=replace(State().view, filter="layer:1"))
+    assert press(screen, filtered, "escape").view.filter == ""
