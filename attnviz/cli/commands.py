@@ -58,7 +58,7 @@ from attnviz.cli.output import (
 )
 from attnviz.models.settings import ModelSettings
 from attnviz.report.look import Look, on_terminal, refuse_uninspected
-from attnviz.report.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, Table
+from attnviz.report.options import CONTRIBUTIONS, All, Axes, Of, Rank, Reduction, ReportOptions, Table, refuse_axes
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
@@ -89,6 +89,7 @@ def show(
     all: All = False,
     of: Of = "weights",
     logits: Logits = None,
+    axes: Axes = None,
     batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
@@ -97,7 +98,15 @@ def show(
 
     refuse_output(output)
     options = ReportOptions(
-        **vars(rank), **vars(reduction), selection=selection, grouping=words, table=table, all=all, of=of, look=look
+        **vars(rank),
+        **vars(reduction),
+        selection=selection,
+        grouping=words,
+        table=table,
+        all=all,
+        of=of,
+        axes=axes,
+        look=look,
     )
     if logits is not None:
         from attnviz.cli.attribution import attributed, refuse_beside_logits
@@ -115,8 +124,10 @@ def show(
 
             deliver(survey_card_report(survey, drawn_on(options, output)), output)
             return
+        refuse_axes(options)
         recording = record(text, settings, selection, reads_all(output), values)
     else:
+        refuse_axes(options)
         recording = record_batch(read_batch(batch, input), settings, selection, of == CONTRIBUTIONS)
     from attnviz.report.build import build_report
 

@@ -26,6 +26,15 @@ Of = Annotated[
     ),
 ]
 
+Axes = Annotated[
+    str | None,
+    Option(
+        "Of a survey: draw heads as points of two numbers, and two more for size and colour, as previous,special.",
+        panel="Look",
+        media=("figure", "page"),
+    ),
+]
+
 All = Annotated[
     bool, Option("Show every head of many, and not the clearest alone: as thumbnails, or a row each.", panel="Select")
 ]
@@ -115,6 +124,7 @@ class ReportOptions(Reduction, Rank):
         table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
         of: what is drawn: ``weights``, or the ``contributions`` that they make with values and output projection.
         all: every head, where a screen would show the clearest.
+        axes: of a survey, the numbers that heads are drawn as points of; ``None`` draws no points.
         look: how it is drawn.
         medium: where it is drawn.
     """
@@ -124,6 +134,7 @@ class ReportOptions(Reduction, Rank):
     table: Table = None
     all: All = False
     of: Of = "weights"
+    axes: Axes = None
     look: Look = field(default_factory=Look)
     medium: Medium = field(default_factory=Medium)
 
@@ -134,6 +145,14 @@ class ReportOptions(Reduction, Rank):
             raise AttnvizError(
                 f"unknown table {self.table!r}; {nearest(self.table, TABLES)}{known_names(TABLES)} works"
             )
+
+
+def refuse_axes(options: ReportOptions) -> None:
+    """Raises AttnvizError where heads are to be drawn as points, and what is drawn is no survey."""
+    if options.axes is not None:
+        raise AttnvizError(
+            f"{option('axes')} is of a survey; attnviz survey makes one, and {option('sort', 'previous')} orders heads"
+        )
 
 
 def with_cells(options: ReportOptions, max_cells: int) -> ReportOptions:

@@ -9,9 +9,11 @@ from attnviz.report.numbers import Numbers
 from attnviz.report.panels import Panel
 
 if TYPE_CHECKING:
+    from attnviz.base.arrays import Float64Array, FloatArray, IntArray
     from attnviz.effects.effect_table import Effects
     from attnviz.effects.logit_parts import LogitParts
     from attnviz.metrics.head_table import HeadTable
+    from attnviz.metrics.metrics import Metric
 
 View = Literal["matrix", "table", "arcs", "text"]
 
@@ -178,5 +180,95 @@ class HeadCards(_Described):
     sections: tuple[Section, ...]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ShownText:
+    """A text of a corpus, or the part of it around a query.
+
+    Attributes:
+        labels: of its tokens.
+        spaces: what stands before each of them, as ``attnviz.text.spaces`` writes it.
+        place: where it is in the corpus.
+        whole: whether it is not a part.
+        command: what draws a head over it again: the words before the head's name and those after it, each "" for
+            a text that a command line cannot hold.
+    """
+
+    labels: tuple[str, ...]
+    spaces: str
+    place: str
+    whole: bool
+    command: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadExample:
+    """A text that shows what a head does.
+
+    Attributes:
+        said: why it is one: ``largest``, or the decile that it stands for.
+        value: the head's number over the text.
+        text: which of the report's texts.
+        query: the token that looks, where the number is largest; ``None`` for no single one.
+        weights: ``(tokens, tokens)`` where all queries are kept, else ``(1, tokens)``: those of the query, or their
+            mean over all; ``None`` where they are not known.
+    """
+
+    said: str
+    value: float
+    text: int
+    query: int | None = None
+    weights: "FloatArray | None" = None
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SurveyedHeads(_Described):
+    """What heads do over a corpus: as points of two numbers, and head by head.
+
+    Attributes:
+        heads: their names, in the order of all arrays.
+        layers: the layer of each.
+        patterns: what each does, in plain words.
+        metrics: the same for the second axis.
+        classes: those of them that are shares by class of token.
+        means: ``(heads, metrics)``, over texts; NaN for no text.
+        margins: ``(heads, metrics)``, how far the 95 % interval reaches to either side.
+        spreads: ``(heads, metrics)``, the standard deviation over texts.
+        counts: ``(heads, metrics)``, how many texts these are over.
+        deciles: ``(heads, metrics, 11)``.
+        offsets: the first and last offset of each bin that was seen.
+        weights: ``(heads, offsets)``, the mean weight; NaN for no pair.
+        scores: ``(heads, offsets)``, the mean score.
+        positions: the first and last position of each bin that was seen.
+        entropies: ``(heads, positions)``, the mean entropy of rows in bits.
+        shown_by: the metric that each head's examples are chosen by.
+        examples: of each head.
+        texts: of the examples.
+        axes: the numbers across and up, and those of size and colour where there are any.
+        cards: whether a picture of it is the heads' cards, and not their points.
+    """
+
+    heads: tuple[str, ...]
+    layers: tuple[int, ...]
+    patterns: tuple[str, ...]
+    metrics: "tuple[Metric, ...]"
+    classes: tuple[str, ...]
+    means: "Float64Array"
+    margins: "Float64Array"
+    spreads: "Float64Array"
+    counts: "IntArray"
+    deciles: "Float64Array"
+    offsets: tuple[tuple[int, int], ...]
+    weights: "Float64Array"
+    scores: "Float64Array"
+    positions: tuple[tuple[int, int], ...]
+    entropies: "Float64Array"
+    shown_by: tuple[str, ...]
+    examples: tuple[tuple[HeadExample, ...], ...]
+    texts: tuple[ShownText, ...]
+    axes: tuple[str, ...]
+    cards: bool = False
+
+
 DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas
-Report = DrawnReport | HeadList | HeadCards | ResultList | ExactNumbers
+Report = DrawnReport | HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads

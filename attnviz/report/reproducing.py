@@ -25,13 +25,35 @@ def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
     return {"input": " ".join(["attnviz show", *map(shlex.quote, words)]), "remark": "", "compares": False}
 
 
+def drawn_again(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
+    """The command that draws a head over a text of a survey: the words before the head's name, and those after it.
+
+    Both are "" for a text that is too long for a command line.
+
+    Args:
+        text: the text.
+        settings: of the survey, as JSON values.
+        model: what the model is called.
+    """
+    if not text or len(text) > MAX_TEXT:
+        return "", ""
+    words = [*_setting_words({"model": model, "settings": settings}), flag("heads")]
+    if text.startswith("-"):
+        return " ".join(["attnviz show", *map(shlex.quote, words)]), f" -- {shlex.quote(text)}"
+    return " ".join(["attnviz show", *map(shlex.quote, [text, *words])]), ""
+
+
 def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
     """Text and settings of a recording that a command made; ``None`` of any other, and of a long text."""
     text, settings = str(recording["text"]), recording["settings"]
-    declared = declared_options(ModelSettings)
     if not text or len(text) > MAX_TEXT or "model" not in settings or not text.isprintable():
         return None
-    words = [text]
+    return [text, *_setting_words(recording)]
+
+
+def _setting_words(recording: Mapping[str, Any]) -> list[str]:
+    """The settings that are not as they are without any option."""
+    words, declared, settings = list[str](), declared_options(ModelSettings), recording["settings"]
     for name, value in settings.items():
         if name not in declared or value in (None, declared[name].default):
             continue

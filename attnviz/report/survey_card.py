@@ -6,19 +6,19 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.base.arrays import Float64Array
-from attnviz.base.errors import AttnvizError
 from attnviz.corpus.bins import offset_spans
 from attnviz.corpus.examples import NO_TEXT
 from attnviz.corpus.survey import Survey
-from attnviz.corpus.token_classes import CLASSES, RELATIONS
 from attnviz.metrics.metrics import find_metric
 from attnviz.report.colors import ColorScale
 from attnviz.report.head_atlas import METRIC_QUANTITIES
 from attnviz.report.options import ReportOptions
 from attnviz.report.panels import Axis, Panel, Quantity
-from attnviz.report.report import HeadCards, Heatmaps, Section, Summary
+from attnviz.report.report import HeadCards, Heatmaps, Section, Summary, SurveyedHeads
 from attnviz.report.scales import share_scales
-from attnviz.report.survey_heads import chosen_places, head_row, survey_remarks, title_of
+from attnviz.report.survey_heads import head_row, ranked_places, refuse_of_texts, survey_remarks, title_of
+from attnviz.report.surveyed_heads import CLASS_NAMES, surveyed_heads_report
+from attnviz.text.selection import Selection
 from attnviz.text.tokens import start_of
 
 EXAMPLES = 5  # texts of a card that show the head best
@@ -27,33 +27,31 @@ MAX_ROWS = 16  # heads of a heatmap, so that each has its name
 NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # of a heatmap, and all that stand for several
 MAX_CARDS = 4  # heads that are shown where none were chosen
 ALWAYS = ("entropy", "peak", "sink", "self", "previous", "next", "induction", "duplicate", "distance")
-CLASS_NAMES = ("special", "first", *(metric.name for metric in (*CLASSES, *RELATIONS)))
 TENTHS = (1, 5, 9)
 
 
-def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps:
-    """The cards of the chosen heads, or their profiles as heatmaps where the medium draws maps.
+def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
+    """The cards of the chosen heads, or of many heads where the medium draws maps their profiles as heatmaps.
 
-    Without a choice, of the first few. The examples are those of the metric that ``options.sort`` names, or of the one
+    Without a choice, of the first few in a terminal. A page has all, and so has a picture of points, which
+    ``options.axes`` asks for. The examples are those of the metric that ``options.sort`` names, or of the one
     that the head's pattern is named by.
 
     Raises:
         AttnvizError: for a head or a metric that is not there.
     """
+    refuse_of_texts(options)
     by_name = {metric.name: metric for metric in survey.metrics}
     wanted = None if options.sort is None else find_metric(options.sort.removeprefix("-"), by_name).name
-    places = chosen_places(survey, options.selection)
-    if wanted is not None:
-        means = survey.means[places, list(by_name).index(wanted)]
-        signed = means if str(options.sort).startswith("-") else -means
-        places = [places[number] for number in np.argsort(signed, kind="stable")][: options.top]
-    if options.medium.draws_maps and not options.medium.lists_heads:
-        return _profiles(survey, places, options)
+    places = ranked_places(survey, options)
+    shown_by = [wanted or telling_metric(survey, place) for place in places]
+    if not options.medium.draws_maps and not options.medium.lists_heads:
+        return surveyed_heads_report(survey, places, shown_by, options)
+    chosen = options.selection != Selection() or options.filter is not None or options.top is not None
+    if options.axes is not None or (options.medium.one_page and chosen and len(places) <= MAX_CARDS):
+        return surveyed_heads_report(survey, places, shown_by, options)
     if not options.medium.lists_heads:
-        raise AttnvizError(
-            "a survey is drawn in the terminal, or as .png, .svg, .pdf or .pptx; attnviz heads writes its tables"
-        )
-    chosen = options.selection != type(options.selection)()
+        return _profiles(survey, places, options)
     shown = places if chosen or options.all else places[:MAX_CARDS]
     left = len(places) - len(shown)
     names = ", ".join(survey.heads[place].name for place in shown)
@@ -73,7 +71,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Section]:
     """The tables of one head."""
     row = head_row(survey, place)
-    best = wanted or _telling(survey, place)
+    best = wanted or telling_metric(survey, place)
     texts = _texts(survey, place, best, width)
     return [
         Section(f"head {row.name}: {row.pattern}", _numbers(survey, place)),
@@ -82,7 +80,7 @@ def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Se
     ]
 
 
-def _telling(survey: Survey, place: int) -> str:
+def telling_metric(survey: Survey, place: int) -> str:
     """The metric whose examples tell most: the largest of those that patterns are named by."""
     names = [metric.name for metric in survey.metrics]
     sharp = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]

@@ -83,6 +83,41 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     ]
 
 
+def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
+    """Where the heads stand that are chosen, filtered and ordered as the options say.
+
+    Raises:
+        AttnvizError: for a head or metric that is not there, or a filter that leaves none.
+    """
+    table = survey_table(survey, options.selection, options.sort, options.top, options.filter)
+    places = {(head.layer, head.head): place for place, head in enumerate(survey.heads)}
+    return [places[row.layer, row.head] for row in table.rows]
+
+
+def refuse_of_texts(options: ReportOptions) -> None:
+    """Raises AttnvizError for what can be asked of a text, and not of a survey, which holds no maps."""
+    look, plain = options.look, type(options)()
+    asked = {
+        "of": options.of != plain.of,
+        "table": options.table is not None,
+        "reduce": options.reduce is not None,
+        "words": options.grouping.words,
+        "no_special": options.grouping.no_special,
+        "renormalize": options.grouping.renormalize,
+        "queries": options.selection.queries != plain.selection.queries,
+        "keys": options.selection.keys != plain.selection.keys,
+        "style": look.style is not None,
+        "query": look.query is not None,
+        "mark": look.mark is not None,
+        "notes": look.notes is not None,
+    }
+    if found := next((name for name, given in asked.items() if given), None):
+        raise AttnvizError(
+            f"{option(found)} is of the map of a text, and a survey holds means over texts; the card of a head has "
+            "commands that draw its examples"
+        )
+
+
 def head_row(survey: Survey, place: int) -> HeadRow:
     """The numbers of one head."""
     head, names = survey.heads[place], [metric.name for metric in survey.metrics]

@@ -5,12 +5,12 @@ from typing import Any
 from attnviz.maps.recording import Recording
 from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
-from attnviz.report.report import DrawnReport, ExactNumbers, HeadCards, HeadList, Report, ResultList
+from attnviz.report.report import DrawnReport, ExactNumbers, HeadCards, HeadList, Report, ResultList, SurveyedHeads
 
 
 def drawn(report: Report) -> DrawnReport:
     """The report, which has something to draw."""
-    assert not isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers)
+    assert not isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads)
     return report
 
 

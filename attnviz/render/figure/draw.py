@@ -29,6 +29,7 @@ from attnviz.report.report import (
     Report,
     ResultList,
     ShadedText,
+    SurveyedHeads,
     Thumbnails,
 )
 from attnviz.report.sizes import refuse_pixels
@@ -58,6 +59,10 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if the report is of something that has nothing to draw.
     """
+    if isinstance(report, SurveyedHeads):
+        words = Picture(title=report.title, caption=report.caption, remarks=report.remarks, panels=(), look=report.look)
+        _save(_surveyed(report), words, suffix, file)
+        return
     report = _drawn(report)
     write_picture(report, picture_of(report), suffix, file)
 
@@ -71,8 +76,23 @@ def write_picture(
 
         file.write(draw_thumbnails(picture))
         return
+    _save(_figure(report, picture, vector=suffix != ".png"), picture, suffix, file, letters)
+
+
+def _surveyed(report: SurveyedHeads) -> "Figure":
+    from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
+
     matplotlib = import_matplotlib()
-    drawn = _figure(report, picture, vector=suffix != ".png")
+    families, missing = fonts_of(report)
+    with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "font.family": list(families)}):
+        return surveyed_figure(report, families, missing)
+
+
+def _save(
+    drawn: "Figure", picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
+) -> None:
+    """Writes a figure, with the words of its picture as metadata."""
+    matplotlib = import_matplotlib()
     if suffix == ".png":
         refuse_pixels(drawn.get_figwidth(), drawn.get_figheight(), picture.look.dpi)
     with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "svg.fonttype": letters}), warnings.catch_warnings():
@@ -99,12 +119,14 @@ def figure(report: Report) -> "Figure":
     Raises:
         AttnvizError: if the report is of something that has nothing to draw.
     """
+    if isinstance(report, SurveyedHeads):
+        return _surveyed(report)
     report = _drawn(report)
     return _figure(report, picture_of(report), vector=False)
 
 
 def _drawn(report: Report) -> DrawnReport:
-    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers):
+    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads):
         raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
     if not report.panels:  # an atlas of one token: no head does anything with it
         raise AttnvizError("no head has a pattern to draw here; a longer text works, or the list in the terminal")

@@ -30,6 +30,7 @@ from attnviz.report.report import (
     Report,
     ResultList,
     Summary,
+    SurveyedHeads,
     Thumbnails,
 )
 from attnviz.report.sizes import SLIDES
@@ -79,7 +80,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if python-pptx is not installed, there is nothing to draw, or more slides than anyone shows.
     """
-    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers):
+    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
     parts = _parts(report)
     if len(parts) > MAX_SLIDES:

@@ -1,37 +1,28 @@
 """A Report as one page that opens anywhere: its script, its style and its numbers in one file that asks for nothing."""
 
-import base64
-import hashlib
 import html
-import json
-import re
 from itertools import pairwise
 from typing import IO, Any
-
-import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS, base85
 from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
+from attnviz.render.page.one_file import filled, policy_of, script_json, style_of, text85, write_data
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
-from attnviz.render.page.scripts import bundle, read_asset
+from attnviz.render.page.scripts import bundle
 from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.heads_measured import measure_shown
-from attnviz.report.look import Look
 from attnviz.report.notes import read_notes
 from attnviz.report.numbers import HeadCells, Numbers
-from attnviz.report.report import ExactNumbers, HeadAtlas, Report, Summary
+from attnviz.report.report import ExactNumbers, HeadAtlas, Report, Summary, SurveyedHeads
 from attnviz.report.reproducing import shown_again
 from attnviz.report.scales import MAX_ROW_RATIO
+from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 
-POLICY = (
-    "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
-    "base-uri 'none'; form-action 'none'"
-)
 NO_SINGLE_CELLS = (
     "Zoom ends at these blocks: a page computes single cells of a long recording from queries, keys and rules, "
     "and this one has none, or a mask or bias that is given cell by cell."
@@ -57,6 +48,10 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
             from attnviz.render.page.head_atlas import write_atlas
 
             write_atlas(report, file)
+        case SurveyedHeads():
+            from attnviz.render.page.survey_page import write_survey_page
+
+            write_survey_page(report, file)
         case ExactNumbers():
             _write_heads(report, file)
         case _:
@@ -68,45 +63,31 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     file.write(_opening(report, plan, heads).encode())
-    _write_data(file, "worker", bundle("worker.js").encode())
+    write_data(file, "worker", bundle("worker.js").encode())
     for number, packed_keys in enumerate(keys):
-        _write_data(file, f"keys-{number}", base85(packed_keys))
+        write_data(file, f"keys-{number}", base85(packed_keys))
     for number, head in enumerate(heads):
         for side, packed in enumerate(head.sides):
-            _write_data(file, f"head-{number}-{side}", base85(packed.content))
+            write_data(file, f"head-{number}-{side}", base85(packed.content))
     file.write(b"</body>\n</html>\n")
-
-
-def _write_data(file: IO[bytes], name: str, content: bytes) -> None:
-    """An element that the browser keeps as it is and does not run."""
-    file.write(b'<script type="text/plain" id="%s">%s</script>\n' % (name.encode(), content))
 
 
 def _opening(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
-    style, script = _style(report.look), bundle("page.js")
+    style, script = style_of(report.look), bundle("page.js")
     data = _about_page(report, plan, heads)
     fields = {
-        "policy": POLICY.format(script=_digest(script), style=_digest(style)),
+        "policy": policy_of(script, style),
         "title": html.escape(report.title),
         "caption": html.escape(report.caption),
         "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
         "summary": _summary(report.summary) if report.summary else "",
         "scheme": report.look.theme or "light dark",
         "style": style,
-        "data": _script_json(data),
+        "data": script_json(data),
         "script": script,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], read_asset("page.html"))
-
-
-def _style(look: Look) -> str:
-    """The page's style: as the reader's system is, or as the look says."""
-    style = read_asset("page.css")
-    if look.theme is None:
-        return style
-    condition = "all" if look.theme == "dark" else "not all"
-    return style.replace("(prefers-color-scheme: dark)", condition).replace("light dark;", f"{look.theme};")
+    return filled("page.html", fields)
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
@@ -127,7 +108,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "absent": absent,
         "nan": nan,
         "nanColor": list(NAN),
-        "palettes": {name: _text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
+        "palettes": {name: text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
         "sequential": sequential,
         "diverging": DIVERGING,
         "high": max(side.top for side in sides) or 1.0,
@@ -141,7 +122,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "command": shown_again(numbers.about),
         "notes": read_notes(report.look.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
-        "thumbnails": _text85(b"".join(side.thumbnail for side in sides)),
+        "thumbnails": text85(b"".join(side.thumbnail for side in sides)),
     }
 
 
@@ -185,7 +166,7 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     """The labels of an axis, the number of each cell's first token, and the white space before it in the text."""
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
-        return {"labels": tokens.labels[span], "first": span.start, "spaces": _spaces(tokens)[span]}
+        return {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
 
@@ -193,13 +174,6 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
 def _block_label(labels: tuple[str, ...]) -> str:
     """The tokens of a block where they are few, else its first and its last."""
     return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
-
-
-def _spaces(tokens: Tokens) -> str:
-    """What stands before each token in the text: a line end, a space, or nothing (``-``)."""
-    ends = np.concatenate([[0], np.maximum.accumulate(tokens.offsets[:, 1])])[:-1]
-    gaps = (tokens.text[end:start] for end, start in zip(ends, tokens.offsets[:, 0], strict=True))
-    return "".join("\n" if "\n" in gap else " " if gap or not tokens.text else "-" for gap in gaps)
 
 
 def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: SeenCounts) -> dict[str, Any]:
@@ -266,16 +240,3 @@ def _summary(summary: Summary) -> str:
 def _named(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
     """Each row with the element of its cells: the first is the header."""
     return [("td" if number else "th", row) for number, row in enumerate(rows)]
-
-
-def _digest(content: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"
-
-
-def _text85(content: bytes) -> str:
-    return base85(content).decode("ascii")
-
-
-def _script_json(value: dict[str, Any]) -> str:
-    """JSON in which nothing can end a script element or start a comment."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
+from attnviz.base.errors import AttnvizError
 from attnviz.render.terminal.cells import legend
 from attnviz.render.terminal.lines import Line, Span, fit, in_ascii, print_lines, wrap
 from attnviz.render.terminal.maps import choose_grid, map_bands
@@ -23,6 +24,7 @@ from attnviz.report.report import (
     ResultList,
     ShadedText,
     Summary,
+    SurveyedHeads,
     Thumbnails,
 )
 
@@ -52,6 +54,8 @@ def report_lines(report: Report) -> list[Line]:
             for section in sections:
                 title = fit(written(section.title), look.width).rstrip()
                 lines += [[Span(title, style="bold")], *_summary_lines(section.summary, look)]
+        case SurveyedHeads():
+            raise AttnvizError("points of heads are a picture; -o heads.png or .html works")
         case _:
             lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
     lines += [[Span(line)] for line in wrap(written(report.caption), look.width)]

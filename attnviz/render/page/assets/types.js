@@ -324,4 +324,48 @@
  * @typedef {{ id: number, numbers: number[], layers: number[], how: Together, side: number }} CombineRequest
  */
 
+/**
+ * The data of the page of a survey; lists of heads and metrics are in the order of all of its arrays.
+ *
+ * @typedef {object} SurveyData
+ * @property {string} title
+ * @property {string[]} heads
+ * @property {number[]} layers of each head
+ * @property {string[]} patterns of each head, in plain words
+ * @property {{ name: string, unit: string, meaning: string }[]} metrics
+ * @property {boolean[]} known whether any head has a number of the metric
+ * @property {number[]} classes the metrics that are shares by class of token
+ * @property {[number, number][]} offsets the first and last of each bin
+ * @property {[number, number][]} positions
+ * @property {number[]} shownBy the metric that each head's examples are chosen by
+ * @property {string[]} axes
+ * @property {string} palette 256 colours, in base 85
+ * @property {[string, number, number, number, number][][]} examples of each head: why, its number, text, query, rows
+ *
+ * @typedef {object} SurveyNumbers
+ * @property {Float32Array} means heads x metrics
+ * @property {Float32Array} margins half of the 95 % interval
+ * @property {Float32Array} spreads
+ * @property {Float32Array} counts
+ * @property {Float32Array} deciles heads x metrics x 11
+ * @property {Float32Array} weights heads x offsets
+ * @property {Float32Array} scores
+ * @property {Float32Array} entropies heads x positions
+ *
+ * @typedef {object} SurveyText
+ * @property {string[]} labels
+ * @property {string} spaces what stands before each token
+ * @property {string} place in the corpus
+ * @property {boolean} whole
+ * @property {[string, string]} command before and after the head's name
+ *
+ * @typedef {object} SurveyExample
+ * @property {string} said why it is one
+ * @property {number} value
+ * @property {number} text
+ * @property {number} query -1 for none
+ * @property {number} rows of weights: none, that of the query or the mean, or all
+ * @property {Uint8Array} codes
+ */
+
 export {};

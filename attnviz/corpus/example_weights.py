@@ -1,0 +1,129 @@
+"""The weights of a survey's examples, which its file does not hold: computed again by the model that was surveyed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.listening import Listening
+from attnviz.capture.options import CaptureOptions
+from attnviz.capture.sites import CallSite
+from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow, pack
+from attnviz.corpus.own_classes import own_masks
+from attnviz.corpus.read import CorpusText
+from attnviz.corpus.survey import Survey
+from attnviz.corpus.survey_batch import measure_batch
+from attnviz.corpus.text_models import TextModel, open_texts
+from attnviz.models.settings import ModelSettings
+from attnviz.text.selection import Selection
+
+CHECKED_TEXTS = 4  # of the sample, whose numbers the model must give again
+TOLERANCE = 2e-3  # of a number that is: far above what another machine rounds, far below what other weights do
+ROWS_AT_ONCE = 512  # of one map
+
+
+class WantedWeights(NamedTuple):
+    """Which weights of one head over one text are wanted.
+
+    Attributes:
+        text: the text's number in the survey.
+        head: the head's place in the survey.
+        queries: whose rows; ``None`` for the mean of all.
+        keys: which keys.
+    """
+
+    text: int
+    head: int
+    queries: tuple[int, int] | None
+    keys: tuple[int, int]
+
+
+def example_weights(survey: Survey, wanted: Sequence[WantedWeights]) -> Mapping[WantedWeights, FloatArray]:
+    """The weights, ``(queries, keys)`` each, or ``(1, keys)`` where the mean of all queries is wanted.
+
+    Raises:
+        AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
+    """
+    model = _open(survey)
+    _refuse_other_model(survey, model)
+    found: dict[WantedWeights, FloatArray] = {}
+    by_text: dict[int, list[WantedWeights]] = {}
+    for each in wanted:
+        by_text.setdefault(each.text, []).append(each)
+    for numbers in _packed(survey, list(by_text), model):
+        found |= _of_batch(survey, model, numbers, by_text)
+    return found
+
+
+def _open(survey: Survey) -> TextModel:
+    """The model by the name that the survey has for it: one of this machine, since a file must not have one fetched."""
+    name = str(survey.settings.get("model", ""))
+    if not name or (name != "trained" and not Path(name).expanduser().is_dir()):
+        raise AttnvizError(f"the model {survey.model!r} is not on this machine")
+    window = survey.settings.get("window")
+    settings = ModelSettings(model=name, dtype=str(survey.settings.get("dtype", ModelSettings.dtype)))
+    return open_texts(settings, Selection(), window if isinstance(window, int) else None)
+
+
+def _refuse_other_model(survey: Survey, model: TextModel) -> None:
+    """Raises AttnvizError where the numbers of a few texts are not those of the survey."""
+    examples = survey.examples
+    places = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
+    numbers = [int(examples.sampled[place]) for place in places]
+    tokens = [examples.texts[number].tokens for number in numbers]
+    windows = [TextWindow(number, CorpusText("", 0, ""), 0, each) for number, each in zip(numbers, tokens, strict=True)]
+    if not windows:
+        return
+    measured = measure_batch(model, Batch(windows, own_masks(tokens, survey.own)), SurveyOptions(own=survey.own))
+    at = {(head.layer, head.head): place for place, head in enumerate(measured.heads)}
+    known = [at.get((head.layer, head.head), -1) for head in survey.heads]
+    if -1 in known or not np.allclose(
+        measured.numbers.values[:, known], examples.sample[places], rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
+    ):
+        raise AttnvizError(f"the model {survey.model!r} gives other numbers than when it was surveyed")
+
+
+def _packed(survey: Survey, numbers: Sequence[int], model: TextModel) -> Iterator[list[int]]:
+    """The texts in batches of similar length."""
+    lengths = [len(survey.examples.texts[number].tokens) for number in numbers]
+    return ([numbers[place] for place in places] for places in pack(lengths, model.device.type))
+
+
+def _of_batch(
+    survey: Survey, model: TextModel, numbers: Sequence[int], by_text: Mapping[int, Sequence[WantedWeights]]
+) -> dict[WantedWeights, FloatArray]:
+    """What is wanted of the texts of a batch."""
+    found: dict[WantedWeights, FloatArray] = {}
+    tokens = [survey.examples.texts[number].tokens for number in numbers]
+
+    def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+        if site.kind == "cross":
+            return
+        for place, number in enumerate(numbers):
+            chosen = [each for each in by_text[number] if survey.heads[each.head].layer == site.layer]
+            of_text = call.of_texts(slice(place, place + 1)) if chosen else call
+            for each in chosen:
+                head = survey.heads[each.head].head
+                if head in heads:
+                    found[each] = _weights(of_text, head - first, each, len(tokens[place]))
+
+    listening = Listening(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
+    with listening, torch.inference_mode():
+        model.run(tokens)
+    listening.own.finish()  # hands on the last layer's
+    return found
+
+
+def _weights(call: AttentionCall, head: int, wanted: WantedWeights, count: int) -> FloatArray:
+    """The wanted weights of one head of a call over one text of so many tokens."""
+    keys = slice(*wanted.keys)
+    if wanted.queries is not None:
+        return np.asarray(call.weights([head], slice(*wanted.queries))[0, 0, :, keys].float().cpu().numpy())
+    bands = (slice(start, min(start + ROWS_AT_ONCE, count)) for start in range(0, count, ROWS_AT_ONCE))
+    total = sum(call.weights([head], band)[0, 0, :, keys].double().sum(0).cpu().numpy() for band in bands)
+    return np.asarray(total / count, dtype=np.float32)[None]

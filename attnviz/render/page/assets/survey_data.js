@@ -1,0 +1,68 @@
+/** The data that Python wrote into the page of a survey, read into arrays. */
+
+import { bytesOf, inflate } from "./encoding.js";
+
+/** @import { SurveyData, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
+
+/** @type {SurveyData} */
+export const survey = JSON.parse(document.getElementById("page-data")?.textContent ?? "");
+export const palette = bytesOf(survey.palette);
+const LARGEST = 255;
+
+/** The bytes of one of the page's elements. @param {string} name */
+function unpacked(name) {
+  return inflate(bytesOf(document.getElementById(name)?.textContent ?? ""));
+}
+
+/** The numbers of all heads, a table after another. @returns {Promise<SurveyNumbers>} */
+export async function readNumbers() {
+  const buffer = await unpacked("numbers");
+  let start = 0;
+  /** @param {number} width */
+  const take = (width) => {
+    const count = survey.heads.length * width;
+    const part = new Float32Array(buffer, start, count);
+    start += 4 * count;
+    return part;
+  };
+  const [metrics, offsets] = [survey.metrics.length, survey.offsets.length];
+  return {
+    means: take(metrics),
+    margins: take(metrics),
+    spreads: take(metrics),
+    counts: take(metrics),
+    deciles: take(11 * metrics),
+    weights: take(offsets),
+    scores: take(offsets),
+    entropies: take(survey.positions.length),
+  };
+}
+
+/** The texts of all examples. @returns {Promise<SurveyText[]>} */
+export async function readTexts() {
+  return JSON.parse(new TextDecoder().decode(await unpacked("texts")));
+}
+
+/** The examples of every head, each with its codes. @param {SurveyText[]} texts @returns {Promise<SurveyExample[][]>} */
+export async function readExamples(texts) {
+  const codes = new Uint8Array(await unpacked("weights"));
+  let start = 0;
+  return survey.examples.map((ofHead) =>
+    ofHead.map(([said, value, text, query, rows]) => {
+      const count = rows * texts[text].labels.length;
+      const part = codes.subarray(start, start + count);
+      start += count;
+      return { said, value, text, query, rows, codes: part };
+    }),
+  );
+}
+
+/** What a token of an example looks at; the mean of all where there is no token. @param {SurveyExample} example @param {number} tokens @param {number} query */
+export function rowOf(example, tokens, query) {
+  const weights = new Float32Array(tokens);
+  const [first, last] = example.rows === 1 ? [0, 1] : query < 0 ? [0, example.rows] : [query, query + 1];
+  for (let row = first; row < last; row++) {
+    for (let key = 0; key < tokens; key++) weights[key] += (example.codes[row * tokens + key] / LARGEST) ** 2 / (last - first);
+  }
+  return weights;
+}

@@ -1,0 +1,237 @@
+/** All heads as points of two numbers: clicked, brushed, and gone through by keys. */
+
+import { one } from "./elements.js";
+import { palette, survey } from "./survey_data.js";
+import { endsOf, shape, ticksOf } from "./survey_drawing.js";
+import { LAYER, numberOf, placeOf, shown, written } from "./survey_state.js";
+
+/** @import { SurveyNumbers } from "./types.js" */
+
+const room = { width: 640, height: 400 }; // pixels of the picture
+const RATIO = 0.62; // of its height to its width
+const MAX_HEIGHT = 440;
+const FRAME = { left: 56, top: 12, right: 16, bottom: 44 };
+const RADII = [3.2, 9];
+const NEAR = 18; // of a click to a point
+const MOVED = 5; // of a pointer, before it brushes
+const MARGIN = 0.04; // of an axis, beyond its outermost points
+
+/** @typedef {{ x: number, y: number, radius: number, colour: string }} Point */
+
+/**
+ * Draws the points; what is done with them is given to `choose` and `brush`.
+ *
+ * @param {SurveyNumbers} numbers
+ * @param {(head: number) => void} choose
+ * @param {(heads: Set<number> | null) => void} brush
+ */
+export function drawPlot(numbers, choose, brush) {
+  room.width = Math.max(280, one("plot").clientWidth);
+  room.height = Math.min(MAX_HEIGHT, Math.round(RATIO * room.width));
+  const [across, up] = [scaleOf(numbers, shown.across), scaleOf(numbers, shown.up)];
+  const x = (/** @type {number} */ value) => FRAME.left + across.share(value) * (room.width - FRAME.left - FRAME.right);
+  const y = (/** @type {number} */ value) => room.height - FRAME.bottom - up.share(value) * (room.height - FRAME.top - FRAME.bottom);
+  const ends = { size: endsOfAll(numbers, shown.size || LAYER), colour: endsOfAll(numbers, shown.colour) };
+  const points = survey.heads.map((_, head) => pointOf(numbers, head, x, y, ends));
+  const picture = shape("svg", { viewBox: `0 0 ${room.width} ${room.height}`, role: "img", "aria-label": described() });
+  picture.append(...frameOf(across, up, x, y));
+  const marks = points.map((point, head) => markOf(point, head));
+  const order = [...marks.keys()].sort((a, b) => points[b].radius - points[a].radius);
+  picture.append(...order.map((head) => marks[head]));
+  picture.append(...chosenMark(numbers, points[shown.head], x, y));
+  one("plot").replaceChildren(picture);
+  listen(/** @type {SVGSVGElement} */ (picture), points, choose, brush);
+}
+
+/** What the picture says to those who do not see it. */
+function described() {
+  const { across, up, head } = shown;
+  return `${survey.heads.length} heads by ${across} and ${up}; head ${survey.heads[head]} is chosen`;
+}
+
+/** An axis: its name, its ends, and how far along it a value is. @param {SurveyNumbers} numbers @param {string} name */
+function scaleOf(numbers, name) {
+  const [least, most] = endsOfAll(numbers, name);
+  const room = (most - least || 1) * MARGIN;
+  const [low, high] = [least - room, most + room];
+  return { name, low, high, share: (/** @type {number} */ value) => (value - low) / (high - low) };
+}
+
+/** The least and most of all heads. @param {SurveyNumbers} numbers @param {string} name */
+export function endsOfAll(numbers, name) {
+  return endsOf(survey.heads.map((_, head) => numberOf(numbers, head, name)));
+}
+
+/**
+ * @param {SurveyNumbers} numbers
+ * @param {number} head
+ * @param {(value: number) => number} x
+ * @param {(value: number) => number} y
+ * @param {{ size: [number, number], colour: [number, number] }} ends
+ * @returns {Point}
+ */
+function pointOf(numbers, head, x, y, ends) {
+  const radius = shown.size ? RADII[0] + (RADII[1] - RADII[0]) * shareOf(numbers, head, shown.size, ends.size) : 5;
+  const shade = 3 * Math.round(255 * shareOf(numbers, head, shown.colour, ends.colour));
+  const colour = `rgb(${palette.subarray(shade, shade + 3).join(", ")})`;
+  return { x: x(numberOf(numbers, head, shown.across)), y: y(numberOf(numbers, head, shown.up)), radius, colour };
+}
+
+/** How far a head's number is from the least to the most of all. @param {SurveyNumbers} numbers @param {number} head @param {string} name @param {[number, number]} ends */
+function shareOf(numbers, head, name, [low, high]) {
+  const value = numberOf(numbers, head, name);
+  return Number.isNaN(value) || high === low ? 0 : (value - low) / (high - low);
+}
+
+/** @param {Point} point @param {number} head */
+function markOf({ x, y, radius, colour }, head) {
+  const drawn = !Number.isNaN(x) && !Number.isNaN(y);
+  const mark = shape("circle", { cx: drawn ? x : 0, cy: drawn ? y : 0, r: drawn ? radius : 0, fill: colour });
+  mark.classList.toggle("out", shown.brushed !== null && !shown.brushed.has(head));
+  mark.classList.toggle("here", head === shown.head);
+  return mark;
+}
+
+/** The cross of the chosen head's intervals, and its name. @param {SurveyNumbers} numbers @param {Point} point @param {(value: number) => number} x @param {(value: number) => number} y */
+function chosenMark(numbers, point, x, y) {
+  if (Number.isNaN(point.x) || Number.isNaN(point.y)) return [];
+  const [right, top] = [marginOf(numbers, shown.across), marginOf(numbers, shown.up)];
+  const across = x(numberOf(numbers, shown.head, shown.across) + right) - point.x;
+  const up = point.y - y(numberOf(numbers, shown.head, shown.up) + top);
+  const left = point.x > room.width - 70;
+  const name = shape(
+    "text",
+    { class: "name", x: point.x + (left ? -12 : 12), y: point.y - 8, "text-anchor": left ? "end" : "start" },
+    survey.heads[shown.head],
+  );
+  return [
+    shape("line", { class: "spread", x1: point.x - across, x2: point.x + across, y1: point.y, y2: point.y }),
+    shape("line", { class: "spread", x1: point.x, x2: point.x, y1: point.y - up, y2: point.y + up }),
+    name,
+  ];
+}
+
+/** @param {SurveyNumbers} numbers @param {string} name */
+function marginOf(numbers, name) {
+  const margin = name === LAYER ? 0 : numbers.margins[shown.head * survey.metrics.length + placeOf(name)];
+  return Number.isNaN(margin) ? 0 : margin;
+}
+
+/**
+ * The ground, its rules and their numbers.
+ *
+ * @param {ReturnType<typeof scaleOf>} across
+ * @param {ReturnType<typeof scaleOf>} up
+ * @param {(value: number) => number} x
+ * @param {(value: number) => number} y
+ */
+function frameOf(across, up, x, y) {
+  const [right, bottom] = [room.width - FRAME.right, room.height - FRAME.bottom];
+  const size = { width: right - FRAME.left, height: bottom - FRAME.top };
+  const parts = [shape("rect", { class: "back", x: FRAME.left, y: FRAME.top, ...size, rx: 6 })];
+  for (const tick of ticksOf(across.low, across.high, room.width / 100)) {
+    parts.push(shape("line", { class: "rule", x1: x(tick), x2: x(tick), y1: FRAME.top, y2: bottom, "pointer-events": "none" }));
+    parts.push(shape("text", { x: x(tick), y: bottom + 16, "text-anchor": "middle" }, String(tick)));
+  }
+  for (const tick of ticksOf(up.low, up.high, 5)) {
+    parts.push(shape("line", { class: "rule", x1: FRAME.left, x2: right, y1: y(tick), y2: y(tick), "pointer-events": "none" }));
+    parts.push(shape("text", { x: FRAME.left - 6, y: y(tick) + 4, "text-anchor": "end" }, String(tick)));
+  }
+  const middle = (FRAME.top + bottom) / 2;
+  parts.push(shape("text", { class: "axis", x: (FRAME.left + right) / 2, y: room.height - 8, "text-anchor": "middle" }, across.name));
+  parts.push(shape("text", { class: "axis", transform: `translate(14 ${middle}) rotate(-90)`, "text-anchor": "middle" }, up.name));
+  return parts;
+}
+
+/**
+ * Has a click choose the nearest head, and a drag brush those in a rectangle.
+ *
+ * @param {SVGSVGElement} picture
+ * @param {Point[]} points
+ * @param {(head: number) => void} choose
+ * @param {(heads: Set<number> | null) => void} brush
+ */
+function listen(picture, points, choose, brush) {
+  /** @type {{ x: number, y: number } | null} */
+  let start = null;
+  const box = shape("rect", { class: "brush", width: 0, height: 0 });
+  const placeIn = (/** @type {PointerEvent} */ event) => {
+    const bounds = picture.getBoundingClientRect();
+    const times = room.width / bounds.width;
+    return { x: (event.clientX - bounds.left) * times, y: (event.clientY - bounds.top) * times };
+  };
+  picture.addEventListener("pointerdown", (event) => {
+    start = placeIn(event);
+    if (event.pointerType !== "touch") picture.setPointerCapture(event.pointerId);
+  });
+  picture.addEventListener("pointermove", (event) => {
+    const here = placeIn(event);
+    const near = nearest(points, here);
+    one("hint").textContent = near === null ? hintText() : headText(near);
+    if (!start || event.pointerType === "touch" || distance(start, here) < MOVED) return;
+    const [left, top] = [Math.min(start.x, here.x), Math.min(start.y, here.y)];
+    const size = { width: Math.abs(start.x - here.x), height: Math.abs(start.y - here.y) };
+    for (const [key, value] of Object.entries({ x: left, y: top, ...size })) box.setAttribute(key, String(value));
+    picture.append(box);
+  });
+  picture.addEventListener("pointerup", (event) => {
+    const [from, here] = [start, placeIn(event)];
+    start = null;
+    if (!from) return;
+    if (distance(from, here) >= MOVED && event.pointerType !== "touch") {
+      brush(within(points, from, here));
+      return;
+    }
+    const near = nearest(points, here);
+    if (near !== null) choose(near);
+    else if (shown.brushed) brush(null);
+  });
+  picture.addEventListener("pointerleave", () => {
+    one("hint").textContent = hintText();
+  });
+}
+
+/** @param {{ x: number, y: number }} a @param {{ x: number, y: number }} b */
+function distance(a, b) {
+  return Math.hypot(a.x - b.x, a.y - b.y);
+}
+
+/** The head whose point is nearest, if any is near. @param {Point[]} points @param {{ x: number, y: number }} place */
+function nearest(points, place) {
+  let [best, least] = [-1, NEAR];
+  points.forEach((point, head) => {
+    const away = distance(point, place);
+    if (away < least) [best, least] = [head, away];
+  });
+  return best < 0 ? null : best;
+}
+
+/** @param {Point[]} points @param {{ x: number, y: number }} a @param {{ x: number, y: number }} b */
+function within(points, a, b) {
+  const heads = points.flatMap(({ x, y }, head) => {
+    const inside = (x - a.x) * (x - b.x) <= 0 && (y - a.y) * (y - b.y) <= 0;
+    return inside ? [head] : [];
+  });
+  return heads.length ? new Set(heads) : null;
+}
+
+/** What can be done with the points. */
+export function hintText() {
+  const count = shown.brushed?.size;
+  return count ? `${count} of ${survey.heads.length} heads are brushed; Esc lets go.` : "Click a head; drag over several.";
+}
+
+/** @type {SurveyNumbers | null} */
+let lastNumbers = null;
+
+/** Keeps the numbers that a head's line under the plot is of. @param {SurveyNumbers} numbers */
+export function keepNumbers(numbers) {
+  lastNumbers = numbers;
+}
+
+/** @param {number} head */
+function headText(head) {
+  if (!lastNumbers) return "";
+  const said = [shown.across, shown.up].map((name) => `${name} ${written(numberOf(/** @type {SurveyNumbers} */ (lastNumbers), head, name), name)}`);
+  return `Head ${survey.heads[head]}: ${said.join(", ")}; ${survey.patterns[head]}`;
+}

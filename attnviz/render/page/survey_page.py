@@ -1,0 +1,112 @@
+"""A survey as one page: heads as points of two numbers, and the card of each, with the texts that show what it does."""
+
+import html
+import json
+import zlib
+from collections.abc import Iterable
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.render.page.encoding import base85
+from attnviz.render.page.one_file import filled, policy_of, script_json, style_of, text85, write_data
+from attnviz.render.page.scripts import bundle
+from attnviz.report.colors import SEQUENTIAL, colormap
+from attnviz.report.report import HeadExample, SurveyedHeads
+
+LARGEST = 255  # the code of the weight 1; a code stands for (code / 255)²
+KEPT_BITS = 12  # of the 23 of a number's fraction: three digits, where a number is drawn and not listed
+
+
+def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
+    """Writes the page; the same report gives the same bytes."""
+    style, script = style_of(report.look, "survey.css"), bundle("survey.js")
+    fields = {
+        "policy": policy_of(script, style),
+        "title": html.escape(report.title),
+        "caption": html.escape(report.caption),
+        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in report.remarks),
+        "scheme": report.look.theme or "light dark",
+        "style": style,
+        "data": script_json(_about(report)),
+        "script": script,
+    }
+    file.write(filled("survey.html", fields).encode())
+    write_data(file, "numbers", _packed(_numbers(report)))
+    write_data(file, "texts", base85(zlib.compress(_texts(report), 9)))
+    write_data(file, "weights", _packed(_codes(each) for of_head in report.examples for each in of_head))
+    file.write(b"</body>\n</html>\n")
+
+
+def _about(report: SurveyedHeads) -> dict[str, Any]:
+    """All but the long lists, as JSON values."""
+    names = [metric.name for metric in report.metrics]
+    known = ~np.isnan(report.means).all(axis=0)
+    return {
+        "title": report.title,
+        "heads": report.heads,
+        "layers": report.layers,
+        "patterns": report.patterns,
+        "metrics": [{"name": each.name, "unit": each.unit, "meaning": each.meaning} for each in report.metrics],
+        "known": known.tolist(),
+        "classes": [names.index(name) for name in report.classes],
+        "offsets": report.offsets,
+        "positions": report.positions,
+        "shownBy": [names.index(name) for name in report.shown_by],
+        "axes": report.axes,
+        "palette": text85(colormap(report.look.cmap or SEQUENTIAL).tobytes()),
+        "examples": [[_about_example(each) for each in of_head] for of_head in report.examples],
+    }
+
+
+def _about_example(example: HeadExample) -> list[Any]:
+    """What it is, its number, its text, its query or -1, and how many rows of weights it has."""
+    query = -1 if example.query is None else example.query
+    rows = 0 if example.weights is None else len(example.weights)
+    return [example.said, float(f"{example.value:.5g}"), example.text, query, rows]
+
+
+def _numbers(report: SurveyedHeads) -> Iterable[NDArray[Any]]:
+    """The numbers of all heads, in the order in which the page reads them."""
+    for listed in (report.means, report.margins, report.spreads, report.counts):
+        yield listed.astype(np.float32)
+    for drawn in (report.deciles, report.weights, report.scores, report.entropies):
+        yield _shortened(drawn.astype(np.float32))
+
+
+def _shortened(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The numbers rounded to fewer bits, which are then deflated to fewer bytes."""
+    step = np.uint32(1 << (23 - KEPT_BITS))
+    bits = np.ascontiguousarray(numbers).view(np.uint32)
+    rounded = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
+    return np.asarray(np.where(np.isfinite(numbers), rounded, numbers))
+
+
+def _texts(report: SurveyedHeads) -> bytes:
+    """The texts of all examples, as JSON."""
+    texts = [
+        {
+            "labels": text.labels,
+            "spaces": text.spaces,
+            "place": text.place,
+            "whole": text.whole,
+            "command": text.command,
+        }
+        for text in report.texts
+    ]
+    return json.dumps(texts, separators=(",", ":")).encode()
+
+
+def _codes(example: HeadExample) -> NDArray[Any]:
+    """The weights of an example, a byte each."""
+    if example.weights is None:
+        return np.zeros(0, dtype=np.uint8)
+    return np.asarray(np.rint(LARGEST * np.sqrt(np.clip(example.weights, 0, 1))), dtype=np.uint8)
+
+
+def _packed(arrays: Iterable[NDArray[Any]]) -> bytes:
+    """The arrays one after another, little-endian, deflated and in characters."""
+    deflate = zlib.compressobj(9)
+    parts = [deflate.compress(each.astype(each.dtype.newbyteorder("<"), copy=False).tobytes()) for each in arrays]
+    return base85(b"".join((*parts, deflate.flush())))

@@ -1,0 +1,57 @@
+"""The weights of a survey's examples, against recordings of the same texts by the same model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.batches import SurveyOptions, batches_of, chunks_of
+from attnviz.corpus.example_weights import WantedWeights, example_weights
+from attnviz.corpus.read import CorpusText
+from attnviz.corpus.survey import Survey, merged
+from attnviz.corpus.survey_batch import survey_of_batch
+from attnviz.corpus.text_models import open_texts
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import open_source
+from attnviz.text.selection import Selection
+
+TEXTS = ("the cat sat. the cat sat", "a b a b a c a b", "one two three", "so it goes so it goes so it")
+SETTINGS = ModelSettings(model="trained")
+
+
+@pytest.fixture(scope="module")
+def survey() -> Survey:
+    options = SurveyOptions(settings={"model": "trained", "dtype": "float32"})
+    model, whole = open_texts(SETTINGS, Selection(), None), None
+    for chunk in chunks_of(CorpusText("texts.txt", row + 1, text) for row, text in enumerate(TEXTS)):
+        for batch in batches_of(chunk, model, options, 0, None).batches:
+            whole = merged(whole, survey_of_batch(model, batch, options))
+    assert whole is not None
+    return whole
+
+
+def test_weights_of_examples_are_those_of_a_recording_in_every_layer(survey: Survey) -> None:
+    expected: dict[WantedWeights, np.ndarray] = {}
+    for text, words in enumerate(TEXTS):
+        maps = {one.layer: one for one in open_source(SETTINGS).record(words, Selection()).maps}
+        count = len(survey.examples.texts[text].tokens)
+        for place, head in enumerate(survey.heads):
+            weights = cell_maps(maps[head.layer]).window((head.head,), slice(0, count), slice(0, count)).weights[0]
+            expected[WantedWeights(text, place, (0, count), (0, count))] = weights
+            expected[WantedWeights(text, place, (2, 3), (1, 4))] = weights[2:3, 1:4]
+            expected[WantedWeights(text, place, None, (0, count))] = weights.mean(axis=0, keepdims=True)
+    found = example_weights(survey, list(expected))
+    for wanted, weights in expected.items():
+        np.testing.assert_allclose(found[wanted], weights, atol=1e-6)
+
+
+def test_a_model_that_is_not_here_or_gives_other_numbers_is_refused(survey: Survey) -> None:
+    wanted = [WantedWeights(0, 0, None, (0, 3))]
+    gone = replace(survey, settings={"model": "some-org/some-model"}, model="some-org/some-model")
+    with pytest.raises(AttnvizError, match="'some-org/some-model' is not on this machine"):
+        example_weights(gone, wanted)
+    other = replace(survey, examples=replace(survey.examples, sample=survey.examples.sample + np.float32(0.01)))
+    with pytest.raises(AttnvizError, match="gives other numbers than when it was surveyed"):
+        example_weights(other, wanted)

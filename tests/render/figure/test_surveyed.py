@@ -1,0 +1,71 @@
+"""The heads of a survey as a figure: points where their numbers are, and cards with their texts."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from attnviz.base.errors import AttnvizError
+from attnviz.render.figure.draw import figure
+from attnviz.render.formats import draw, format_of
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import SurveyedHeads
+from attnviz.report.survey_card import survey_card_report
+from attnviz.text.selection import Selection
+from tests.corpus.surveys import METRICS, numbers_of, survey_of
+
+SURVEY = survey_of(numbers_of(40, 1), 0)
+NAMES = [metric.name for metric in METRICS]
+
+
+def report(look: Look = Look(), heads: str | None = None, axes: str | None = None) -> SurveyedHeads:  # noqa: B008
+    options = ReportOptions(
+        medium=format_of(".png").medium(look), look=look, axes=axes, selection=Selection.parse(heads=heads)
+    )
+    found = survey_card_report(SURVEY, options)
+    assert isinstance(found, SurveyedHeads)
+    return found
+
+
+def test_points_lie_where_the_means_are_and_their_bars_reach_as_far_as_the_intervals() -> None:
+    axes = figure(report(axes="previous,sink")).axes[0]
+    across, up = (SURVEY.means[:, NAMES.index(name)] for name in ("previous", "sink"))
+    np.testing.assert_allclose(np.asarray(axes.collections[-1].get_offsets()), np.stack([across, up], axis=1))
+    bars = axes.collections[0].get_segments()  # type: ignore[attr-defined]
+    margin = SURVEY.margins[0, NAMES.index("previous")]
+    np.testing.assert_allclose(bars[0][:, 0], [across[0] - margin, across[0] + margin])
+    assert {text.get_text() for text in axes.texts} == {"0.0", "0.1", "1.0"}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_points_and_cards_are_drawn_the_same_each_time(suffix: str) -> None:
+    one = report(heads="0.1") if suffix == ".png" else report(axes="previous,sink,entropy,layer")
+    assert draw(one, suffix) == draw(one, suffix)
+
+
+def test_a_card_writes_its_texts_and_frames_the_query() -> None:
+    found = report(heads="0.1")
+    svg = draw(found, ".svg").decode()
+    for example in found.examples[0]:
+        for label in found.texts[example.text].labels:
+            assert f">{label}</text>" in svg
+    assert found.patterns[0] in svg
+
+
+def test_a_figure_has_the_size_that_was_asked_for() -> None:
+    for one in (
+        report(Look(size="800x600", dpi=100), axes="previous,sink"),
+        report(Look(size="800x600", dpi=100), "0.1"),
+    ):
+        assert Image.open(io.BytesIO(draw(one, ".png"))).size == (800, 600)
+
+
+def test_refuses_axes_that_no_head_has_both_of() -> None:
+    found = report(axes="previous,sink")
+    nothing = found.means.copy()
+    nothing[:, NAMES.index("sink")] = np.nan
+    with pytest.raises(AttnvizError, match="no head has both previous and sink"):
+        draw(replace(found, means=nothing), ".png")

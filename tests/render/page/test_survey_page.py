@@ -1,0 +1,110 @@
+"""The page of a survey in a browser: points chosen and brushed, cards, shaded texts, and hostile words as text."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.render.formats import draw, format_of
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import SurveyedHeads
+from attnviz.report.survey_card import survey_card_report
+from attnviz.text.tokens import tokenize
+from tests.corpus.surveys import numbers_of, survey_of
+from tests.render.page.conftest import Opener
+
+HOSTILE = "</script><script>alert(1)</script> <img src=x onerror=alert(2)> {{style}} --> 'quoted'"
+SURVEY = survey_of(numbers_of(40, 1), 0)
+
+
+def report_with(weights: str = "whole") -> SurveyedHeads:
+    """A page of heads whose first text looks hostile, and whose examples have weights."""
+    texts = {number: replace(text, tokens=tokenize(HOSTILE)) for number, text in SURVEY.examples.texts.items()}
+    survey = replace(SURVEY, examples=replace(SURVEY.examples, texts=texts), model=HOSTILE, corpus=(HOSTILE,))
+    found = survey_card_report(survey, ReportOptions(medium=format_of(".html").medium(Look())))
+    assert isinstance(found, SurveyedHeads)
+    count = len(found.texts[0].labels)
+    rows = np.eye(count, dtype=np.float32)[::-1] if weights == "whole" else np.eye(count, dtype=np.float32)[1:2]
+    examples = tuple(
+        tuple(replace(each, weights=rows, query=0 if weights == "whole" else None) for each in of_head)
+        for of_head in found.examples
+    )
+    return replace(found, examples=examples, title=HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def report() -> SurveyedHeads:
+    return report_with()
+
+
+def test_a_click_on_a_point_opens_its_card_and_the_address_keeps_it(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelectorAll('#plot circle').length === 3")
+    box = opened.page.locator("#plot circle").nth(0).bounding_box()
+    for head, name in enumerate(report.heads):
+        place = opened.evaluate(
+            f"[...document.querySelectorAll('#chosen button')].find((b) => b.textContent === '{name}') !== undefined"
+        )
+        assert place, head
+    opened.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    name = opened.text(".card-head h2").removeprefix("Head ")
+    assert f"head={name}&" in opened.evaluate("location.hash")
+    assert opened.text("#chosen tr[aria-current] button") == name
+    opened.page.locator(".card-head button").nth(1).click()
+    assert opened.text(".card-head h2") != f"Head {name}"
+
+
+def test_a_drag_brushes_heads_and_escape_lets_go(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelectorAll('#plot circle').length === 3")
+    boxes = [opened.page.locator("#plot circle").nth(place).bounding_box() for place in range(3)]
+    one = boxes[0]
+    opened.page.mouse.move(one["x"] - 6, one["y"] - 6)
+    opened.page.mouse.down()
+    opened.page.mouse.move(one["x"] + one["width"] + 6, one["y"] + one["height"] + 6)
+    opened.page.mouse.up()
+    assert 1 <= opened.page.locator("#chosen tbody tr").count() < 3
+    assert "brushed" in opened.text("#hint")
+    opened.press("Escape")
+    assert opened.page.locator("#chosen tbody tr").count() == 3
+
+
+def test_axes_are_chosen_and_numbers_are_the_means(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelector('#axis-across')")
+    opened.page.select_option("#axis-across", "entropy")
+    names = [metric.name for metric in report.metrics]
+    means = report.means[:, names.index("entropy")]
+    rows = opened.page.locator("#chosen tbody tr").all_inner_texts()
+    order = np.argsort(-means)
+    assert [row.split()[0] for row in rows] == [report.heads[head] for head in order]
+    assert [f"{means[head]:.2f}" in row for head, row in zip(order, rows, strict=True)] == [True] * 3
+
+
+def test_tokens_are_text_and_are_shaded_by_what_the_pointed_one_looks_at(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelectorAll('.example').length === 20")
+    tokens = opened.page.locator(".example").nth(0).locator(".token")
+    assert tokens.all_inner_texts() == list(report.texts[0].labels)
+    shaded = "[...document.querySelector('.example').querySelectorAll('.token')].map((t) => t.title)"
+    count = len(report.texts[0].labels)
+    assert opened.evaluate(shaded) == [""] * (count - 1) + ["100.0 %"]  # what the first token looks at
+    tokens.nth(1).hover()
+    assert opened.evaluate(shaded).index("100.0 %") == count - 2
+    assert HOSTILE.split(maxsplit=1)[0] in opened.text("h1")
+
+
+def test_one_row_of_weights_is_enough(show: Opener) -> None:
+    opened = show(report_with("mean"))
+    opened.until("document.querySelectorAll('.example').length === 20")
+    assert opened.evaluate("[...document.querySelectorAll('.example .token')].findIndex((t) => t.title)") == 1
+    assert "the mean of all tokens" in opened.text(".example .why")
+
+
+def test_the_same_survey_gives_the_same_page_without_anything_from_elsewhere(report: SurveyedHeads) -> None:
+    page = draw(report, ".html")
+    assert page == draw(report, ".html")
+    assert b"default-src 'none'" in page
+    assert b"http" not in page.replace(b"http-equiv", b"").replace(b"http://www.w3.org/2000/svg", b"")
+    assert page.count(b"</script>") == 5
