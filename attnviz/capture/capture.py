@@ -1,5 +1,6 @@
 """Capture: what one thread's forward pass gives to a recording, kept call by call."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 
 MAX_MAP_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
+ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # on which torch may lower the precision of what is computed
 
 
@@ -67,7 +69,8 @@ class Capture:
         """Keeps what is no map of queries and keys, once a module."""
         if self.options.attention in (None, caller.part):
             layer = self.modules.block_of(caller.name, type(caller.module)).number
-            other = OtherCall(layer, caller.name, tuple(shape), reason, is_attention)
+            called = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
+            other = OtherCall(layer, caller.name, tuple(shape), reason, is_attention, called)
             self.others.setdefault((caller.name, is_attention), other)
 
     def on_projection(self) -> None:

@@ -29,7 +29,9 @@ class OtherCall:
         module: its path.
         shape: of what it computed.
         reason: what that is, if more is known.
-        is_attention: whether it attends in another way; else it is mentioned only where nothing else was found.
+        is_attention: whether it attends in another way.
+        is_called_attention: whether its class is called so, as one that attends at places it learned; what is neither
+            is mentioned only where nothing else was found.
     """
 
     layer: int | None
@@ -37,6 +39,7 @@ class OtherCall:
     shape: tuple[int, ...]
     reason: str = ""
     is_attention: bool = True
+    is_called_attention: bool = False
 
     @property
     def place(self) -> str:
@@ -208,7 +211,12 @@ class ForwardPass:
         return (f"Left out: what {modules[0] or 'the model'}{others} computes as compiled code, which is not seen.",)
 
     def _other_softmaxes(self) -> tuple[str, ...]:
-        others = self._other_attention
+        recorded = {site.module for site in self.head_counts}
+        others = [
+            other
+            for other in self.others
+            if other.is_attention or (other.is_called_attention and other.module not in recorded)
+        ]
         if not others:
             return ()
         modules = len({other.module for other in others})

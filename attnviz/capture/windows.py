@@ -1,6 +1,6 @@
 """Windows: the maps of attention within windows, put back into the whole map of each text."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,10 +95,18 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
     if apart:
         remarks.append(
             f"Layer {_layers(apart)} attends within windows or groups of tokens, "
-            f"{_counts(int(groups[call]) for call in apart)} a text, whose places are not known: each is shown "
+            f"{_counts(int(groups[call]) for call in apart)} a text, {_why_apart(apart, groups)}: each is shown "
             "as a text of its own, those of the first text first."
         )
     return tuple(remarks)
+
+
+def _why_apart(calls: Sequence[CapturedCall], groups: Mapping[CapturedCall, float]) -> str:
+    """Why windows are not put together."""
+    large = [call for call in calls if groups[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
+    if len(large) == len(calls):
+        return "whose whole map would be too large"
+    return "whose places are not known" + (", or whose whole map would be too large" if large else "")
 
 
 def _layers(calls: Sequence[CapturedCall]) -> str:

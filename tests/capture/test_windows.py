@@ -138,24 +138,37 @@ def test_windows_of_a_model_are_those_that_it_returns(name: str) -> None:
                 np.testing.assert_allclose(shown, windows[maps.item, number], atol=1e-6)
 
 
+class Grouped(nn.Module):
+    """Attends within groups of tokens that follow each other, or are sorted."""
+
+    def __init__(self, sort: bool, group: int) -> None:
+        super().__init__()
+        self.sort, self.group = sort, group
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = (x.sort(dim=1).values if self.sort else x).reshape(-1, self.group, WIDTH)
+        output: Tensor = self.attention(groups, groups, groups)[0]
+        return output
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "groups", "why"),
+    [
+        (Grouped(True, WINDOW), 12, 3, "whose places are not known"),
+        (Grouped(False, 300), 2100, 7, "whose whole map would be too large"),
+    ],
+    ids=["sorted", "long"],
+)
 @torch.no_grad()
-def test_windows_whose_places_are_not_known_are_said_to_be_shown_apart() -> None:
-    class Sorted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            groups = x.sort(dim=1).values.reshape(-1, WINDOW, WIDTH)
-            output: Tensor = self.attention(groups, groups, groups)[0]
-            return output
-
-    model = Sorted()
-    with attnviz.record(model) as recording:
-        model(torch.randn(2, 12, WIDTH))
-    assert len(recording.maps) == 6
+def test_windows_that_are_not_put_together_are_said_to_be_shown_apart(
+    model: Grouped, tokens: int, groups: int, why: str
+) -> None:
+    with attnviz.record(model, heads=[0]) as recording:
+        model(torch.randn(2, tokens, WIDTH))
+    assert len(recording.maps) == 2 * groups
     assert recording.remarks == (
-        "Layer 0 attends within windows or groups of tokens, 3 a text, whose places are not known: each is shown as a "
+        f"Layer 0 attends within windows or groups of tokens, {groups} a text, {why}: each is shown as a "
         "text of its own, those of the first text first.",
     )
 
