@@ -39,6 +39,7 @@ from attnviz.browse.screen import draw_screen, padded
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.browse.terminal import KeyDecoder, hang_up
+from attnviz.browse.themes import on_paper
 from attnviz.render.terminal.lines import Line, Span
 
 SECONDS_BEFORE_MEASURING = 0.2  # at a metric
@@ -292,7 +293,7 @@ class Canvas(Widget):
             return
         said = said_under(self.here, self.state, event.x, event.y)
         width, y = self.here.size.width, len(self.lines) - 2
-        line = padded([Span(f" {said}")], width) if said else self.lines[y]
+        line = on_paper(padded([Span(f" {said}")], width), state.theme) if said else self.lines[y]
         strip = strip_of(line)
         if strip != self.strips[y]:
             self.strips[y] = strip

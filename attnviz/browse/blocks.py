@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.state import View
-from attnviz.maps.layer_maps import CellMaps
+from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.maps.words import join
 from attnviz.metrics.combine import CombinedMaps
 from attnviz.streaming.overview import bands, block_edges
@@ -15,8 +15,8 @@ from attnviz.text.units import Units
 
 MAX_POOLED_CELLS = 1_000_000  # cells of a block that are pooled before the screen is drawn
 MAX_BAND_CELLS = 1_000_000  # cells that are computed at once where a block has no bound
-MAX_SAMPLED_CELLS = 300_000  # cells of the queries that stand for the others at first
-MIN_SAMPLED_QUERIES = 4  # queries
+MAX_SAMPLED_CELLS = 200_000  # cells of the queries that stand for the others at first
+MIN_SAMPLED_QUERIES = 2  # queries
 Side = tuple[Units, slice]
 
 
@@ -60,10 +60,15 @@ def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> Ce
 
 def joined(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side) -> CellBlock:
     """Weights of units, or scores, of which a unit of several tokens has none."""
+    window = joined_window(maps, number, rows, columns)
+    return CellBlock((window.scores if scores else window.weights)[0], window.visible)
+
+
+def joined_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Window:
+    """Weights and scores of units of one head."""
     (row_units, row_span), (column_units, column_span) = rows, columns
     row_part, column_part = row_units.part(row_span), column_units.part(column_span)
-    window = join(maps.window((number,), row_part.token_span, column_part.token_span), row_part, column_part)
-    return CellBlock((window.scores if scores else window.weights)[0], window.visible)
+    return join(maps.window((number,), row_part.token_span, column_part.token_span), row_part, column_part)
 
 
 def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:

@@ -70,7 +70,7 @@ def _on_tokens(session: Session, state: State) -> State:
 
 def first_state(screen: Screen) -> State:
     """The overview; where a part of one head was selected, that."""
-    session, state = screen.session, State()
+    session, state = screen.session, State(theme=screen.session.theme)
     alone = len(session.heads) == 1 and session.selected(0, state.view) is not None
     return settle(screen, open_head(screen, state) if alone else state) if screen.size.enough else state
 

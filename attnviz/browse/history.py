@@ -18,14 +18,14 @@ def go_back(state: State) -> State:
     """The place before, or the same where there is none."""
     if not state.past:
         return replace(state, message="this is the first place")
-    return replace(state.past[0], past=state.past[1:], future=(_alone(state), *state.future))
+    return replace(state.past[0], theme=state.theme, past=state.past[1:], future=(_alone(state), *state.future))
 
 
 def go_forward(state: State) -> State:
     """The place that was gone back from last."""
     if not state.future:
         return replace(state, message="this is the last place")
-    return replace(state.future[0], past=(_alone(state), *state.past), future=state.future[1:])
+    return replace(state.future[0], theme=state.theme, past=(_alone(state), *state.past), future=state.future[1:])
 
 
 def _place(state: State) -> tuple[object, ...]:

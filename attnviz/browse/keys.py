@@ -7,11 +7,12 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse.cursor import Screen, first_ranked, open_head, settle, sort_by, strongest_keys
 from attnviz.browse.finding import find
 from attnviz.browse.history import go_back, go_forward, remembered
-from attnviz.browse.layout import Tiles, levels, map_of, tiles
+from attnviz.browse.layout import ANSI_COLORS, Tiles, levels, map_of, tiles
 from attnviz.browse.lens import on_other
 from attnviz.browse.lens_layout import lens_axis, lens_heads, lens_lines
 from attnviz.browse.session import Together
 from attnviz.browse.state import Prompt, State
+from attnviz.browse.themes import NAMES
 from attnviz.report.colors import Steps
 
 SHIFT_STEP = 10  # cells, with shift
@@ -297,6 +298,15 @@ def _why(screen: Screen, state: State, key: str) -> State:
     return replace(state, why=not state.why)
 
 
+def _theme(screen: Screen, state: State, key: str) -> State:
+    """The terminal's own colours, then light ones, then dark ones."""
+    if screen.colors <= ANSI_COLORS:
+        return replace(state, message="this terminal has few colours; its own are used")
+    theme = NAMES[(NAMES.index(state.theme) + 1) % len(NAMES)]
+    told = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
+    return replace(state, theme=theme, message=told)
+
+
 def _history(screen: Screen, state: State, key: str) -> State:
     return go_forward(state) if key == "B" else go_back(state)
 
@@ -350,6 +360,7 @@ BINDINGS = (
     Binding(("v",), "v", "scores or weights", _toggle),
     Binding(("l",), "l", "steps of the colours: square root, linear, log", _toggle),
     Binding(("c",), "c", "one colour scale, or one a head", _toggle),
+    Binding(("h",), "h", "colours: the terminal's own, light, dark", _theme),
     Binding(("p",), "p", "pooled cells: maximum or mean", _toggle),
     Binding(("w",), "w", "join tokens into words", _toggle_tokens),
     Binding(("t",), "t", "hide special tokens", _toggle_tokens),

@@ -23,8 +23,9 @@ from attnviz.browse.session import TokenRow
 from attnviz.browse.side_pane import quantity_text
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import ShadedTokens, text_pane, token_at, told_apart
+from attnviz.browse.themes import themed
 from attnviz.render.terminal.lines import Line, Span, fit
-from attnviz.report.colors import ColorScale
+from attnviz.report.colors import LOG_RANGE, ColorScale
 from attnviz.text.units import Units
 
 
@@ -72,9 +73,11 @@ class LaidOutLens:
         found = [row for head in self.heads if (row := self.row(head)) is not None]
         if view.scores or view.difference:
             few = [CellBlock(row.values[None], row.visible[None]) for row in found[:32]]
-            return session.scale(view, few)
+            return themed(session.scale(view, few), self.state.theme, session.colormap)
         high = max((row.largest for row in found), default=0.0) or 1.0
-        return replace(session.scale(replace(view, own=False), []), high=high, low=high * 1e-4 * (view.steps == "log"))
+        usual = session.scale(replace(view, own=False), [])
+        scale = replace(usual, high=high, low=high * LOG_RANGE * (view.steps == "log"))
+        return themed(scale, self.state.theme, session.colormap)
 
     def row(self, head: int) -> TokenRow | None:
         """The token in a head, if it is computed."""

@@ -8,6 +8,7 @@ from attnviz.browse.layout import MapPane, map_of, side_width
 from attnviz.browse.session import QueryRow
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import ShadedTokens
+from attnviz.browse.themes import themed
 from attnviz.report.colors import ColorScale
 from attnviz.report.panels import Panel
 from attnviz.text.units import Units
@@ -47,7 +48,8 @@ class OpenHead:
         spans = pane.queries.span, pane.keys.span
         panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
         low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
-        return [replace(panel, scale=replace(panel.scale, low=low, high=high)) for panel in panels]
+        scale = themed(replace(panels[0].scale, low=low, high=high), self.state.theme, session.colormap)
+        return [replace(panel, scale=scale) for panel in panels]
 
     @property
     def panel(self) -> Panel:

@@ -45,6 +45,7 @@ ACTIONS = (
     ("scores or weights", "v"),
     ("steps of the colours: square root, linear, log", "l"),
     ("one colour scale, or one a head", "c"),
+    ("colours: the terminal's own, light, dark", "h"),
     ("pooled cells: maximum or mean", "p"),
     ("join tokens into words", "w"),
     ("hide special tokens", "t"),

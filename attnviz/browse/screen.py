@@ -12,19 +12,21 @@ from attnviz.browse.cursor import Screen
 from attnviz.browse.finding import metrics_meant
 from attnviz.browse.hints import COPY_HINTS, Hint, hints
 from attnviz.browse.keys import BINDINGS
-from attnviz.browse.layout import FIXED_LINES, Tiles, tiles
+from attnviz.browse.layout import ANSI_COLORS, FIXED_LINES, Tiles, tiles
 from attnviz.browse.lens import draw_lens, lay_out_lens, lens_status, said_of
 from attnviz.browse.open_head import draw_head, place_status
 from attnviz.browse.opened import OpenHead, lay_out
 from attnviz.browse.pixels import legend, pixel_lines
 from attnviz.browse.session import Session
 from attnviz.browse.state import MIN_SCREEN_SIZE, State
+from attnviz.browse.themes import on_paper, themed
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, wrap
 from attnviz.report.captions import model_name, text_title
 from attnviz.report.colors import ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾│░▒▓█•─→▏▎▍▌▋▊▉", ">v|-+#@*->.::-=+#")
+HALF_BLOCKS = frozenset("▀▄ ")  # of which most of a screen is made
 PROMPTS = {"query": "find query", "key": "find key", "filter": "filter", "save": "save as", "copy": "copy"}
 
 
@@ -43,7 +45,9 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
         lines = _with_overview(screen, state)
     whole = [padded(line, size.width) for line in lines[: size.height]]
     whole += [padded([], size.width)] * (size.height - len(whole))
-    return [[_plain(span) for span in line] for line in whole] if ascii else whole
+    if ascii:
+        return [[_plain(span) for span in line] for line in whole]
+    return whole if screen.colors <= ANSI_COLORS else [on_paper(line, state.theme) for line in whole]
 
 
 def _with_head(screen: Screen, state: State) -> list[Line]:
@@ -92,7 +96,7 @@ def _overview_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
     """The colours of all thumbnails computed so far."""
     computed = [session.thumbnail(head, state.view, grid.pixels) for head in range(session.recorded)]
     cells = [each for each in computed if each is not None]
-    return session.scale(replace(state.view, own=False), cells)
+    return themed(session.scale(replace(state.view, own=False), cells), state.theme, session.colormap)
 
 
 def padded(line: Iterable[Span], width: int) -> Line:
@@ -101,7 +105,7 @@ def padded(line: Iterable[Span], width: int) -> Line:
     room = width
     for span in line:
         span = span if span.text.isprintable() else replace(span, text=printable(span.text))
-        length = cell_len(span.text)
+        length = 1 if span.text in HALF_BLOCKS else cell_len(span.text)
         if length > room:
             kept.append(replace(span, text=set_cell_size(span.text, room)))
             return kept
@@ -127,7 +131,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
         blank = [[Span(fit("…" if not line else "", grid.width), style="dim")] for line in range(grid.height - 1)]
         return [title, *blank]
     if state.view.own:
-        scale = screen.session.scale(state.view, [cells])
+        scale = themed(screen.session.scale(state.view, [cells]), state.theme, screen.session.colormap)
     drawn = pixel_lines(stretched(cells, grid.pixels), scale, screen.colors)
     lines = [[*line, Span(" " * (grid.width - grid.pixels))] for line in drawn]
     lines += [[Span(" " * grid.width)] for _ in range(grid.height - 1 - len(lines))]

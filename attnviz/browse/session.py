@@ -14,18 +14,19 @@ from attnviz.browse.blocks import (
     InspectedHead,
     RefinedBlock,
     joined,
+    joined_window,
     pool,
     pooled,
     unit_cells,
 )
 from attnviz.browse.cache import LruCache
 from attnviz.browse.ranking import Ranking
-from attnviz.browse.state import Direction, View
+from attnviz.browse.state import Direction, Theme, View
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import refuse_unlike
-from attnviz.report.colors import LOG_RANGE, ColorScale
+from attnviz.report.colors import LOG_RANGE, SEQUENTIAL, ColorScale
 from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, quantity_of
 from attnviz.report.scales import shared_scale
 from attnviz.streaming.overview import block_edges
@@ -103,6 +104,8 @@ class Session:
         source: the words of a command line that shows the recording, up to its options.
         source_remark: what must be known of them.
         at: the place that is shown first, as an address names it; empty for all heads.
+        theme: the colours that it begins with.
+        colormap: of weights, scores and contributions.
         heads: each head's attention call and its number there, then heads that are made of these; the place in this
             list stands for a head elsewhere.
         recorded: how many of them are the recording's.
@@ -121,6 +124,8 @@ class Session:
     source: str = "attnviz show run.safetensors"
     source_remark: str = ""
     at: str = ""
+    theme: Theme = "terminal"
+    colormap: str = SEQUENTIAL
 
     def __post_init__(self) -> None:
         self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(self.recording, self.selection))
@@ -365,11 +370,11 @@ class Session:
         maps, number = self.heads[head]
         rows, columns = self.units(head, view)
         places = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
-        weights, scores = (joined(maps, number, asked, *places) for asked in (False, True))
+        read = joined_window(maps, number, *places)
         change, partner = None, self._partners.get(maps)
         if partner is not None:
-            change = joined(partner, number, False, *places).values[0] - weights.values[0]
-        return QueryRow(weights.values[0], scores.values[0], change, weights.visible[0])
+            change = joined(partner, number, False, *places).values[0] - read.weights[0, 0]
+        return QueryRow(read.weights[0, 0], read.scores[0, 0], change, read.visible[0])
 
 
 def _texts(maps: CellMaps) -> tuple[object, ...]:

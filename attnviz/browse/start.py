@@ -53,9 +53,13 @@ def browse(
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.save import save_picture
     from attnviz.browse.session import Session
+    from attnviz.browse.state import Theme
     from attnviz.browse.terminal import tolerated_terminal
+    from attnviz.report.colors import SEQUENTIAL
 
-    session = Session(recording, other, selection, *_source(recording, file), at or "")
+    source = _source(recording, file)
+    theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
+    session = Session(recording, other, selection, *source, at or "", theme, look.cmap or SEQUENTIAL)
     _refuse_place(session)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)

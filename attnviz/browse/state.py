@@ -6,6 +6,7 @@ from typing import Literal
 from attnviz.report.colors import Steps
 
 Direction = Literal["to", "from"]
+Theme = Literal["terminal", "light", "dark"]
 Prompt = Literal["query", "key", "filter", "save", "copy"]
 MIN_SCREEN_SIZE = (40, 12)  # columns and lines below which nothing useful can be drawn
 
@@ -81,6 +82,7 @@ class State:
         sought_axis: what it was looked for among.
         message: a line that answers the last key.
         help: whether the keys are listed.
+        theme: the colours: the terminal's own, light or dark.
         past: the places before, the last of them first.
         future: the places that were gone back from.
     """
@@ -108,6 +110,7 @@ class State:
     sought_axis: Prompt = "query"
     message: str = ""
     help: bool = False
+    theme: Theme = "terminal"
     past: "tuple[State, ...]" = field(default=(), repr=False)
     future: "tuple[State, ...]" = field(default=(), repr=False)
 

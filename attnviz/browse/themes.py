@@ -1,0 +1,54 @@
+"""Colours of the inspector: the terminal's own, or light or dark whatever the terminal is."""
+
+from dataclasses import dataclass, replace
+
+from attnviz.browse.state import Theme
+from attnviz.render.terminal.lines import Line, Span
+from attnviz.report.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, Rgb
+
+NAMES: tuple[Theme, ...] = ("terminal", "light", "dark")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What a theme writes on, and with what.
+
+    Attributes:
+        ink: of what has no colour of its own.
+        dim: of what is said beside.
+        paper: behind it.
+    """
+
+    ink: Rgb
+    dim: Rgb
+    paper: Rgb
+
+
+PAPERS = {
+    "light": Paper((28, 30, 34), (96, 102, 112), (252, 252, 250)),
+    "dark": Paper((222, 225, 230), (148, 154, 164), (20, 22, 27)),
+}
+
+
+def themed(scale: ColorScale, theme: Theme, colormap: str) -> ColorScale:
+    """The scale in the colours of the theme, or in those that were asked for: changes keep theirs."""
+    if scale.colormap != SEQUENTIAL:
+        return scale
+    if colormap == SEQUENTIAL:
+        colormap = TEXT_COLORMAPS.get(theme, SEQUENTIAL)
+    return replace(scale, colormap=colormap)
+
+
+def on_paper(line: Line, theme: Theme) -> Line:
+    """The line with the theme's ink and paper where a span has none."""
+    if theme == "terminal":
+        return line
+    paper = PAPERS[theme]
+    return [_on(span, paper) for span in line]
+
+
+def _on(span: Span, paper: Paper) -> Span:
+    words = span.style.split()
+    ink = span.ink or (paper.dim if "dim" in words else paper.ink)
+    style = " ".join(word for word in words if word != "dim")
+    return replace(span, ink=ink, paper=span.paper or paper.paper, style=style)
