@@ -65,6 +65,7 @@ class Canvas(Widget):
         self.state = State()
         self.lines: list[Line] = []
         self.strips: list[Strip] = []
+        self.early: list[events.Key] = []  # keys from before the first size is known wait for it
         self.working = False
         self.pressed = 0.0
         self.background = Background(self.call_later)
@@ -87,6 +88,9 @@ class Canvas(Widget):
     def on_resize(self) -> None:
         """Draws for the new size."""
         self.go(self.state if self.lines else start_state(self.here))
+        early, self.early = self.early, []
+        for event in early:
+            self.on_key(event)
 
     def go(self, state: State) -> None:
         """Draws the state, and sends the lines that differ from what is on the screen."""
@@ -194,8 +198,8 @@ class Canvas(Widget):
         event.stop()
         event.prevent_default()
         self.pressed = time.monotonic()
-        if not self.lines:  # a key from before the first size is known waits for it
-            self.set_timer(SECONDS_BEFORE_MEASURING, partial(self.on_key, event))
+        if not self.lines:
+            self.early.append(event)
         elif self.state.prompt is not None:
             self.type(event)
         elif event.key in ("q", "ctrl+c"):

@@ -149,8 +149,10 @@ def _strongest(screen: Screen, state: State, key: str) -> State:
     order = strongest_keys(screen, state)
     if not order:
         return replace(state, message="this query sees no key")
-    place = order.index(state.key) + 1 if state.key in order else 0
-    return replace(state, key=order[place % len(order)])
+    again = state.strongest == (state.query, state.key)
+    place = order.index(state.key) + 1 if again else int(order[0] == state.key)
+    chosen = order[place % len(order)]
+    return replace(state, key=chosen, strongest=(state.query, chosen))
 
 
 def _toggle(screen: Screen, state: State, key: str) -> State:

@@ -88,18 +88,25 @@ def _clicked_beside(head: OpenHead, state: State, x: int, y: int) -> State:
 
 
 def _map_lines(head: OpenHead) -> list[Line]:
-    shown, panel, state = head.pane, head.panel, head.state
+    shown, state = head.pane, head.state
     at = shown.queries.cell_of(state.query), shown.keys.cell_of(state.key)
     maps = [_cell_lines(head, each, at) for each in head.panels]
     lines = _header(head, at[1])
     for number, rows in enumerate(zip(*maps, strict=True)):
-        first = number * shown.form.rows_a_line
-        here = first <= at[0] < first + shown.form.rows_a_line
-        name = head.queries.labels[state.query] if here else panel.rows.labels[first]
-        label = Span(f"{right(name, shown.labels)}", style="reverse" if here else "dim")
+        cell = number * shown.form.rows_a_line
+        here, first = cell <= at[0] < cell + shown.form.rows_a_line, shown.queries.unit_of(cell)
+        label = Span(_row_label(head, state.query if here else first, here), style="reverse" if here else "dim")
         cells = [span for place, row in enumerate(rows) for span in ([Span(" ")] if place else []) + row]
         lines.append([label, Span("▸" if here else " "), *cells])
     return lines
+
+
+def _row_label(head: OpenHead, query: int, here: bool) -> str:
+    """The query's text; where a row stands for several, its number too as far as there is room."""
+    label, width = head.queries.labels[query], head.pane.labels
+    numbered = f"{label} {head.queries.starts[query]}"
+    with_number = head.pane.queries.pooled and not here and cell_len(numbered) <= width
+    return right(numbered if with_number else label, width)
 
 
 def _cell_lines(head: OpenHead, panel: Panel, at: tuple[int, int]) -> list[Line]:

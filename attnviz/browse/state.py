@@ -70,6 +70,7 @@ class State:
         key: the column of the cursor, in units.
         direction: of the lens: what the query attends ``to``, or which queries the key gets weight ``from``.
         second: the token by the weight on which the lens is sorted, in units; ``None`` for the order of heads.
+        strongest: the query and the key that was last gone to as one of its strongest.
         zoom: how often the map was halved.
         row: the first row on the screen, in units.
         column: the first column on the screen, in units.
@@ -99,6 +100,7 @@ class State:
     key: int = 0
     direction: Direction = "to"
     second: int | None = None
+    strongest: tuple[int, int] | None = None
     zoom: int = 0
     row: int = 0
     column: int = 0

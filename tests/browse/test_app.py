@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from attnviz.browse.app import Browser
@@ -268,3 +269,16 @@ def test_heads_stay_beside_the_open_one_from_120_columns(recording: Recording) -
         assert (browser.canvas.state.opened, browser.canvas.state.head) == (True, 1)
 
     played(recording, play, (120, 40))
+
+
+def test_keys_from_before_the_first_screen_are_answered_in_their_order(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        canvas = browser.canvas
+        canvas.lines = []
+        for key in ("enter", "down", "down"):
+            canvas.on_key(events.Key(key, None))
+        assert not canvas.state.opened
+        canvas.on_resize()
+        assert (canvas.state.opened, canvas.state.query) == (True, 2)
+
+    played(recording, play)

@@ -93,6 +93,17 @@ def test_strongest_key_is_the_largest_weight(recording: Recording) -> None:
     assert state.key == (places[0] if places[0] != 6 else places[1])
 
 
+def test_strongest_key_comes_first_wherever_the_cursor_was_and_then_the_next(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = after(screen, "enter", "down", "right", "right")
+    order = strongest_keys(screen, state)
+    assert order[0] != state.key
+    state = after(screen, "g", state=state)
+    assert state.key == order[0]
+    assert after(screen, "g", "g", state=state).key == order[2]
+    assert after(screen, "down", "up", "right", "left", "g", state=state).key in order[:2]
+
+
 def test_masked_keys_are_never_listed(causal_recording: Recording) -> None:
     screen = screen_of(causal_recording)
     assert strongest_keys(screen, after(screen, "enter", "down")) in ([0, 1], [1, 0])
