@@ -82,7 +82,7 @@ class NumpyRows(Rows):
     Attributes:
         maps: what they are of.
         heads: their own numbers.
-        weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 where the maps are long.
+        weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 where the maps are long or sampled.
         scores: ``(heads, queries, keys)``, before the mask.
     """
 
@@ -190,7 +190,8 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> It
     """
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
     long = is_long(count, everything.stop)
-    kind, cells, rows = (np.float32, LONG_CELLS, 2 * MIN_ROWS) if long else (np.float64, BLOCK_CELLS, MIN_ROWS)
+    kind = np.float32 if long or every > 1 else np.float64
+    cells, rows = (LONG_CELLS, 2 * MIN_ROWS) if long else (BLOCK_CELLS, MIN_ROWS)
     together = min(len(heads), max(1, cells // (rows * everything.stop)))
     height = max(1, rows if together < len(heads) or every > 1 else cells // (together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]

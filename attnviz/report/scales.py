@@ -122,12 +122,11 @@ def _with_decimals(panels: list[Panel]) -> list[Panel]:
 
 def _size(panel: Panel) -> float:
     """The largest visible value of any sign."""
-    shown = _finite(panel.values, panel.visible)
-    return float(max(shown.max(), -shown.min())) if shown.size else 0.0
+    return max(_largest(np.abs(panel.values), panel.visible), 0.0)
 
 
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
-    high = float(_telling(panels).max(initial=0))
+    high = _high(panels)
     return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_exceed(panels, high))
 
 
@@ -153,8 +152,7 @@ def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
 def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
     """From the smallest weight above zero, or a ten-thousandth of the largest if that is more."""
     shown = _shown(panels)
-    high = float(_telling(panels).max(initial=0))
-    high = high if high > 0 else 1.0
+    high = _high(panels) or 1.0
     above = shown[shown > 0]
     low = max(float(above.min()) if above.size else 0.0, high * LOG_RANGE)
     return ColorScale(min(low, high / 2), high, cmap, "log", clipped=_exceed(panels, high))
@@ -162,19 +160,33 @@ def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
 
 def _exceed(panels: Sequence[Panel], high: float) -> bool:
     """Whether a value is above the colours, by more than is seen of it."""
-    shown = _shown(panels)
-    return bool(shown.size) and float(shown.max()) > high * MIN_EXCESS
+    return any(_largest(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
+
+
+def _high(panels: Sequence[Panel]) -> float:
+    """The largest number that colours stand for, without those that are 1 by definition; 0 where none is above."""
+    return max(0.0, *(_largest(panel.levels, panel.telling) for panel in _with_choices(panels)))
 
 
 def _telling(panels: Sequence[Panel]) -> FloatArray:
     """The finite numbers that colours stand for, without those that are 1 by definition."""
-    several = [panel for panel in panels if panel.seen is None or (panel.seen > 1).any()]
-    return np.concatenate([_finite(panel.levels, panel.telling) for panel in several or panels])
+    return np.concatenate([_finite(panel.levels, panel.telling) for panel in _with_choices(panels)])
+
+
+def _with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
+    """The panels of which some query sees several keys; all where there is none."""
+    return [panel for panel in panels if panel.seen is None or (panel.seen > 1).any()] or panels
 
 
 def _shown(panels: Sequence[Panel]) -> FloatArray:
     """The visible numbers of all panels."""
     return np.concatenate([_finite(panel.levels, panel.visible) for panel in panels])
+
+
+def _largest(numbers: FloatArray, cells: BoolArray) -> float:
+    """The largest finite number in these cells; minus infinity where there is none."""
+    largest = float(numbers.max(initial=-np.inf)) if cells.all() else np.nan
+    return largest if np.isfinite(largest) else float(_finite(numbers, cells).max(initial=-np.inf))
 
 
 def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
@@ -227,11 +239,13 @@ def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
     if not weights:
         return ()
-    scale, shown = weights[0].scale, _shown(weights)
-    if shown.size < MIN_REMARKED_CELLS or any(panel.scale != scale for panel in weights):
-        return ()
+    scale = weights[0].scale
     edge = float(scale.value(LOW_SHARE))
-    share = float(np.mean(shown < edge))
+    shown = [_finite(panel.levels, panel.visible) for panel in weights]
+    cells = sum(one.size for one in shown)
+    if cells < MIN_REMARKED_CELLS or any(panel.scale != scale for panel in weights):
+        return ()
+    share = sum(int(np.count_nonzero(one < edge)) for one in shown) / cells
     if share < MOST_CELLS:
         return ()
     other = "log" if look.color_scale == "lift" else "lift"
