@@ -82,7 +82,7 @@ class NumpyRows(Rows):
     Attributes:
         maps: what they are of.
         heads: their own numbers.
-        weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 where the maps are long or sampled.
+        weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 of long or sampled maps.
         scores: ``(heads, queries, keys)``, before the mask.
     """
 
