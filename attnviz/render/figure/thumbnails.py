@@ -307,12 +307,14 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
     """The palette's colours of a panel's cells, as many pixels as they take."""
     fraction = panel.scale.fraction(panel.levels)
     absent = np.isnan(fraction)
-    colors: ByteArray = np.rint(np.where(absent, 0, fraction) * (COLOR_LEVELS - 1)).astype(np.uint8)
+    known = np.where(absent, 0, fraction) if absent.any() else fraction
+    colors: ByteArray = np.rint(known * (COLOR_LEVELS - 1)).astype(np.uint8)
     colors[absent] = NAN_INDEX
     rows, columns = (_stretched(count, cell) for count, cell in zip(colors.shape, frame.cell, strict=True))
-    colors, visible = colors[rows][:, columns], panel.visible[rows][:, columns]
-    if visible.all():
+    colors = colors[rows][:, columns]
+    if panel.visible.all():
         return np.asarray(colors)
+    visible = panel.visible[rows][:, columns]
     across, down = np.arange(colors.shape[1]), np.arange(colors.shape[0])[:, None]
     hatched = np.where((across + down) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
     shown: ByteArray = np.where(visible, colors, hatched)
