@@ -22,6 +22,7 @@ from attnviz.cli.options import (
     By,
     Column,
     Corpus,
+    EffectsFile,
     Half,
     Head,
     Input,
@@ -148,6 +149,7 @@ def heads(
     output: Output,
     all: All = False,
     of: Of = "weights",
+    effects: EffectsFile = None,
     batch: Batch = None,
 ) -> None:
     """List what every head does, as a table, or as an atlas with -o."""
@@ -162,10 +164,15 @@ def heads(
 
         deliver(survey_heads_report(survey, options), output)
         return
+    known = None
+    if effects is not None:
+        from attnviz.effects.effect_table import Effects
+
+        known = Effects.load(effects)
     recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
     from attnviz.report.head_atlas import heads_report
 
-    deliver(heads_report(recordings, options), output)
+    deliver(heads_report(recordings, options, known), output)
 
 
 @command()

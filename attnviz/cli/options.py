@@ -122,6 +122,10 @@ Metric = Annotated[
         brief="What is measured: loss, kl, accuracy, cosine, distance, logit:TOKEN.",
     ),
 ]
+EffectsFile = Annotated[
+    Path | None,
+    Option("Add the effects that attnviz ablate -o effects.json wrote, to sort and filter by too.", panel="Input"),
+]
 Logits = Annotated[
     str | None,
     Option(

@@ -1,15 +1,19 @@
 """What the output of a model loses without each of some sets of heads, as a table of numbers."""
 
+import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import AttnvizError
 
 HeadSet = tuple[tuple[int, int], ...]  # layer and head of each
+FORMAT, VERSION = "attnviz effects", 1
 NORMAL_QUANTILE = 1.96  # of 95 %
 
 
@@ -84,6 +88,28 @@ class Effects:
         """The rows, the largest change of either direction first; of greedy ones as they are."""
         return self.rows if self.greedy else tuple(sorted(self.rows, key=lambda row: -abs(row.mean)))
 
+    @classmethod
+    def load(cls, path: Path) -> "Effects":
+        """The effects that ``attnviz ablate -o effects.json`` wrote.
+
+        Raises:
+            AttnvizError: for a file that is none of these.
+        """
+        try:
+            kept = json.loads(path.read_bytes())
+            if kept["format"] != FORMAT or kept["version"] != VERSION:
+                raise ValueError
+            rows = tuple(
+                Effect(tuple(map(_head, each["heads"])), np.array(each["texts"], dtype=np.float64))
+                for each in kept["effects"]
+            )
+            named = {name: kept[name] for name in ("metric", "by", "texts", "model", "title")}
+            return cls(rows=rows, baseline=float(kept["baseline"]), remarks=tuple(kept["remarks"]), **named)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise AttnvizError(
+                f"{str(path)!r} holds no effects of heads; what attnviz ablate TEXT -o effects.json writes works"
+            ) from error
+
     def as_rows(self) -> list[list[str]]:
         """The sets as rows of text behind a header, numbers exact."""
         return [
@@ -100,8 +126,8 @@ class Effects:
     def as_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
         return {
-            "format": "attnviz effects",
-            "version": 1,
+            "format": FORMAT,
+            "version": VERSION,
             "model": self.model,
             "metric": self.metric,
             "by": self.by,
@@ -119,3 +145,8 @@ class Effects:
                 for row in self.sorted()
             ],
         }
+
+
+def _head(name: str) -> tuple[int, int]:
+    layer, _, head = name.partition(".")
+    return int(layer), int(head)

@@ -58,6 +58,14 @@ def _contributions(maps: LayerMaps) -> LayerMaps:
     ).held()
 
 
+def moved_by(maps: CellMaps, head: int) -> float:
+    """What a head moves into a query: the sum of its contributions, the mean over the queries that see a key."""
+    window_rows = SharesOfRows(**{name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}, source=maps)
+    totals = window_rows.totals[maps.positions((head,))[0]]
+    moving = totals[totals > 0]
+    return float(moving.mean()) if len(moving) else 0.0
+
+
 def bound_of(maps: LayerMaps) -> float:
     """What no contribution is above: the largest norm that is moved, or where words were joined the largest of all."""
     if isinstance(maps, DenseMaps):
@@ -150,13 +158,13 @@ class SharesOfRows(DerivedMaps):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """The block, each row divided by all of its numbers."""
         window = self.source.window(heads, queries, keys)
-        totals = self._totals[self.positions(heads), queries]
+        totals = self.totals[self.positions(heads), queries]
         nothing = np.zeros_like(window.weights)
         shares = np.divide(window.weights, totals[:, :, None], out=nothing, where=totals[:, :, None] > 0)
         return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # which are not those of the shares
 
     @cached_property
-    def _totals(self) -> FloatArray:
+    def totals(self) -> FloatArray:
         """The sum of each row, ``(heads, queries)``."""
         totals = np.zeros((len(self.heads), len(self.query_tokens)), dtype=np.float32)
         keys = slice(0, len(self.key_tokens))

@@ -62,6 +62,24 @@ class HeadRow:
 
 
 @dataclass(frozen=True, eq=False)
+class AddedNumber:
+    """A number of heads that does not come from where they look.
+
+    Attributes:
+        metric: what it is.
+        values: of each head, by layer and head; one that is not there has none.
+    """
+
+    metric: Metric
+    values: Mapping[tuple[int, int], float]
+
+    def add_to(self, row: HeadRow) -> None:
+        """Adds it to a row of its own head."""
+        row.values[self.metric.name] = self.values.get((row.layer, row.head), np.nan)
+        row.spreads[self.metric.name] = np.nan
+
+
+@dataclass(frozen=True, eq=False)
 class HeadTable:
     """Heads in the order in which they are shown.
 
@@ -86,6 +104,7 @@ def head_table(
     sort: str | None = None,
     top: int | None = None,
     filter: str | None = None,
+    added: Iterable[AddedNumber] = (),
 ) -> HeadTable:
     """The table of the given heads, those of one number in several texts in one row.
 
@@ -95,19 +114,25 @@ def head_table(
         sort: the metric whose largest number comes first, or with a minus before it, the smallest.
         top: how many rows are kept.
         filter: which are kept before that, as `head_filter` reads it.
+        added: numbers beside the metrics.
 
     Raises:
         AttnvizError: for an unknown metric, one that no head has, a filter that is none, or fewer rows than one.
     """
+    added = tuple(added)
+    metrics = {each.metric.name: each.metric for each in added} | METRICS
     if sort is not None:
-        find_metric(sort.removeprefix("-"))
+        find_metric(sort.removeprefix("-"), metrics)
     rows = [_row(module, numbers) for (module, *_), numbers in _grouped(heads).items()]
-    left = take_described(rows, map(described, rows), filter)
-    present = {name for name in METRICS if any(not np.isnan(row.values[name]) for row in rows)}
+    for each in added:
+        for row in rows:
+            each.add_to(row)
+    left = take_described(rows, map(described, rows), filter, metrics)
+    present = {name for name in metrics if any(not np.isnan(row.values[name]) for row in rows)}
     return HeadTable(
-        rows=tuple(take_first(left, [row.values for row in left], sort, top)),
-        metrics=tuple(metric for metric in METRICS.values() if metric.name in present),
-        absent=tuple(metric for metric in METRICS.values() if metric.name not in present),
+        rows=tuple(take_first(left, [row.values for row in left], sort, top, metrics)),
+        metrics=tuple(metric for metric in metrics.values() if metric.name in present),
+        absent=tuple(metric for metric in metrics.values() if metric.name not in present),
         texts=texts,
         measured=len(rows),
     )

@@ -1,14 +1,15 @@
 """A table of heads to a Report: rows with bars for a terminal, and metric x layer x head as heatmaps, the atlas."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import choose, measurable_heads
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.head_table import HeadRow, HeadTable, head_table
+from attnviz.metrics.head_table import AddedNumber, HeadRow, HeadTable, head_table
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, summed_up
 from attnviz.report.captions import model_name, recording_remarks, text_title
@@ -20,13 +21,36 @@ from attnviz.report.panels import Axis, Panel, Quantity
 from attnviz.report.report import HeadAtlas, HeadList, Summary
 from attnviz.report.scales import share_scales
 
+if TYPE_CHECKING:
+    from attnviz.effects.effect_table import Effects
+
 METRIC_QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),
     "bits": Quantity("bits", ".2f"),
     "tokens": Quantity("tokens", ".1f"),
+    "norm": Quantity("norm of what is moved", ".2f"),
+    "change": Quantity("change without the head", "+.4f", centred=True),
 }
-UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens"}
-FIRST_SHOWN = ("sink", "previous", "induction", "entropy", "self", "duplicate", "next", "distance", "special", "pair")
+UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens", "norm": "", "change": ""}
+FIRST_SHOWN = (
+    *(
+        "effect",
+        "moved",
+        "sink",
+        "previous",
+        "induction",
+        "entropy",
+        "self",
+        "duplicate",
+        "next",
+        "distance",
+        "special",
+    ),
+    "pair",
+)
+MOVED = Metric("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
+EFFECT = Metric("effect", "effect", "change", "change without the head", needs="the effect of some head")
+SHARES = "Metrics are of shares: contributions over the sum of their row; moved is that sum."
 NUMBER_COLUMNS = 11  # columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # more where it is followed by its spread
 PATTERN_COLUMNS = 24  # columns of a pattern
@@ -49,12 +73,15 @@ class TableSource:
     about: dict[str, Any] = field(default_factory=dict)
 
 
-def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> HeadList | HeadAtlas:
+def heads_report(
+    recordings: tuple[Recording, ...], options: ReportOptions, effects: "Effects | None" = None
+) -> HeadList | HeadAtlas:
     """The report of every chosen head's numbers, as means over the texts.
 
     Args:
         recordings: of the same model, one or more.
         options: which heads, in which order, how many; the medium lists them a row a head, or has the atlas drawn.
+        effects: what an output loses without each head, as one more number.
 
     Raises:
         AttnvizError: if the recordings have different heads, or the order cannot be had.
@@ -67,11 +94,38 @@ def heads_report(recordings: tuple[Recording, ...], options: ReportOptions) -> H
     heads = measurable_heads([head for one in recordings for head in choose(one, options.selection)])
     texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
     _refuse_unlike(recordings)
-    table = head_table(heads, texts, options.sort, options.top, options.filter)
+    added = [*_moved(heads), *_effect(effects)] if options.of == CONTRIBUTIONS else [*_effect(effects)]
+    table = head_table(heads, texts, options.sort, options.top, options.filter, added)
     title = text_title(recordings[0]) if texts == 1 else f"{texts} texts"
     remarks = tuple(dict.fromkeys(line for one in recordings for line in recording_remarks(one)))
+    remarks = (*([SHARES] if options.of == CONTRIBUTIONS else []), *_effect_remarks(effects), *remarks)
     about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
     return table_report(TableSource(title, model_name(recordings[0]), remarks, about), table, options)
+
+
+def _moved(heads: list[tuple[LayerMaps, int]]) -> list[AddedNumber]:
+    """What each head moves, the mean over the texts."""
+    from attnviz.maps.contributions import moved_by
+
+    sums: dict[tuple[int, int], list[float]] = {}
+    for maps, head in heads:
+        sums.setdefault((maps.layer, head), []).append(moved_by(cell_maps(maps), head))
+    return [AddedNumber(MOVED, {name: sum(found) / len(found) for name, found in sums.items()})]
+
+
+def _effect(effects: "Effects | None") -> list[AddedNumber]:
+    """What an output loses without each head."""
+    if effects is None:
+        return []
+    metric = replace(EFFECT, meaning=f"change of {effects.metric} without the head")
+    return [AddedNumber(metric, {row.heads[0]: row.mean for row in effects.rows if len(row.heads) == 1})]
+
+
+def _effect_remarks(effects: "Effects | None") -> tuple[str, ...]:
+    if effects is None:
+        return ()
+    over = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
+    return (f"Effects are those of {effects.model} on {over}, with heads replaced by {effects.by}: an intervention.",)
 
 
 def table_report(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadList | HeadAtlas:
@@ -175,8 +229,8 @@ def _bar(row: HeadRow, metric: Metric, table: HeadTable) -> float | None:
     value = row.values[metric.name]
     if np.isnan(value):
         return None
-    most = 1.0 if metric.unit == "share" else float(np.nanmax([one.values[metric.name] for one in table.rows]))
-    return value / most if most > 0 else 0.0
+    most = 1.0 if metric.unit == "share" else float(np.nanmax([abs(one.values[metric.name]) for one in table.rows]))
+    return abs(value) / most if most > 0 else 0.0
 
 
 def _panel(table: HeadTable, metric: Metric) -> Panel:

@@ -1,6 +1,7 @@
 """Effects of heads as a list and as a picture."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +41,16 @@ def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
     np.testing.assert_allclose(panel.values, [[np.nan, 0.6], [0.0, np.nan]], atol=1e-6)
     assert panel.scale.low == -panel.scale.high
     assert panel.quantity.name == "change of loss in nats without a head"
+
+
+def test_effects_that_were_written_are_read_back(tmp_path: Path) -> None:
+    (tmp_path / "effects.json").write_bytes(draw(effects_report(EFFECTS, options(".json")), ".json"))
+    found = Effects.load(tmp_path / "effects.json")
+    assert {row.name: row.mean for row in found.rows} == {row.name: row.mean for row in EFFECTS.rows}
+    assert (found.metric, found.baseline, found.texts, found.model) == ("loss", 1.5, 2, "a model")
+    (tmp_path / "other.json").write_text('{"format": "attnviz numbers"}')
+    with pytest.raises(AttnvizError, match="holds no effects of heads"):
+        Effects.load(tmp_path / "other.json")
 
 
 def test_numbers_are_exact_and_a_page_is_refused() -> None:
