@@ -98,7 +98,7 @@ def show_long_text(path: Path) -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     from attnviz.api import draw
 
-    maps = _long_maps()
+    maps = _long_maps(LONG, HEADS)
     path.write_bytes(draw(Recording(maps=(maps,), model="random factors"), ".html"))
     factors = 2 * (np.prod(maps.factors.queries.shape) + np.prod(maps.factors.keys.shape))
     say(f"page of {LONG} tokens to its factors in float16", path.stat().st_size / factors, LIMITS["factors"])
@@ -151,26 +151,26 @@ def _maps(layer: int, peak: float) -> DenseMaps:
     return random_maps(Tokens.numbered(TOKENS), layer=layer, heads=HEADS, peak=peak, seed=layer)
 
 
-def _long_maps() -> FactoredMaps:
+def _long_maps(count: int, heads: int) -> FactoredMaps:
     """Causal heads of random queries and keys."""
-    random, tokens, features = np.random.default_rng(0), Tokens.numbered(LONG), 64
-    queries, keys = (random.normal(size=(HEADS, LONG, features)).astype(np.float32) for _ in range(2))
-    mask, sums = Mask(causal=True), np.empty((HEADS, LONG), dtype=np.float32)
-    for head in range(HEADS):
-        for start in range(0, LONG, 512):
-            scores = queries[head, start : start + 512] @ keys[head].T / 8
-            seen = mask.visible(slice(start, start + 512), slice(0, LONG))
-            sums[head, start : start + 512] = np.log(np.where(seen, np.exp(scores), 0).sum(axis=-1))
+    random, tokens, features = np.random.default_rng(0), Tokens.numbered(count), 64
+    queries, keys = (random.normal(size=(heads, count, features)).astype(np.float32) for _ in range(2))
+    mask, sums = Mask(causal=True), np.empty((heads, count), dtype=np.float32)
+    for head in range(heads):
+        for start in range(0, count, 500):
+            scores = queries[head, start : start + 500] @ keys[head].T / 8
+            seen = mask.visible(slice(start, start + len(scores)), slice(0, count))
+            sums[head, start : start + 500] = np.log(np.where(seen, np.exp(scores), 0).sum(axis=-1))
     return FactoredMaps(
         layer=0,
         module="layers.0",
-        heads=tuple(range(HEADS)),
+        heads=tuple(range(heads)),
         query_tokens=tokens,
         key_tokens=tokens,
         factors=Factors(
             queries=queries,
             keys=keys,
-            key_heads=tuple(range(HEADS)),
+            key_heads=tuple(range(heads)),
             scale=1 / 8,
             logsumexp=sums,
             mask=mask,

@@ -7,7 +7,7 @@ from typing import IO, Any
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
 from attnviz.render.page.contribution_units import in_units
-from attnviz.render.page.encoding import PRECISIONS, base85
+from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
 from attnviz.render.page.one_file import filled, policy_of, script_json, style_of, text85, write_data
 from attnviz.render.page.packed_factors import page_factors
@@ -65,10 +65,10 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     file.write(_opening(report, plan, heads).encode())
     write_data(file, "worker", bundle("worker.js").encode())
     for number, packed_keys in enumerate(keys):
-        write_data(file, f"keys-{number}", base85(packed_keys))
+        write_data(file, f"keys-{number}", packed_keys)
     for number, head in enumerate(heads):
         for side, packed in enumerate(head.sides):
-            write_data(file, f"head-{number}-{side}", base85(packed.content))
+            write_data(file, f"head-{number}-{side}", packed.content)
     file.write(b"</body>\n</html>\n")
 
 

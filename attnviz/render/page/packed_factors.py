@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.base.arrays import ByteArray, FloatArray
+from attnviz.base.arrays import FloatArray
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
-from attnviz.render.page.encoding import deflated
+from attnviz.render.page.pieces import half_pieces
 from attnviz.report.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
@@ -32,7 +32,7 @@ class PackedFactors:
     """What cells of one head of one recording are computed from.
 
     Attributes:
-        content: the queries, the log-sum-exps and what else belongs to the head alone, deflated.
+        content: characters of the queries, then of the log-sum-exps and what else belongs to the head alone, in pieces.
         keys: which of the page's keys it reads.
         about: how the content is read and what rules the cells follow, as JSON values.
         overview: mean and maximum ``(height, width)`` over the whole, for a first look.
@@ -60,7 +60,7 @@ class KeyPool:
         if name not in self.places:
             half, exponent, exact = halved(np.asarray(factors.keys[key_head, head.keys]))
             self.places[name] = len(self.packed)
-            self.packed.append(deflated(planes(half)))
+            self.packed.append(half_pieces(half))
             self.exponents.append(exponent)
             self.exact.append(exact)
         return self.places[name]
@@ -114,7 +114,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
     }
     side = overview_side(head, features)
     overview = maps.overview((head.head,), *side, head.queries, head.keys)
-    return PackedFactors(deflated((*planes(half), *given.values())), number, about, overview)
+    return PackedFactors(half_pieces(half, given.values()), number, about, overview)
 
 
 def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
@@ -124,12 +124,6 @@ def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
     scaled = np.ldexp(numbers, -exponent)
     half = scaled.astype(np.float16)
     return half, exponent, bool(np.array_equal(half.astype(np.float32), scaled, equal_nan=True))
-
-
-def planes(half: NDArray[np.float16]) -> tuple[ByteArray, ByteArray]:
-    """All high bytes, then all low ones: signs and exponents are few, and deflate when they are together."""
-    pairs = np.ascontiguousarray(half, dtype="<f2").view(np.uint8).reshape(-1, 2)
-    return np.ascontiguousarray(pairs[:, 1]), np.ascontiguousarray(pairs[:, 0])
 
 
 def overview_side(head: HeadCells, features: int) -> tuple[int, int]:

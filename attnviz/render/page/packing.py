@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
-from attnviz.render.page.encoding import PRECISIONS, Precision, deflated, encode_weights, without_nan
+from attnviz.render.page.encoding import PRECISIONS, Precision, encode_weights, without_nan
 from attnviz.render.page.head_numbers import mean_counts
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
@@ -19,6 +19,7 @@ from attnviz.render.page.packed_factors import (
     page_factors,
     peak_of,
 )
+from attnviz.render.page.pieces import weight_pieces
 from attnviz.report.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
@@ -83,7 +84,7 @@ class PackedSide:
     """One head of one recording, packed.
 
     Attributes:
-        content: weights and what goes with them, or factors, one after the other, deflated.
+        content: characters of weights and what goes with them, or of factors, in pieces.
         thumbnail: the means and the maxima ``(height, width)`` of its thumbnail, as uint8 codes.
         thumbnail_highs: what the largest code of the means and of the maxima stands for.
         peak: row and column of the largest weight, and that weight; ``None`` where no cell has one.
@@ -211,7 +212,7 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
     nan = bool(np.isnan(shown.max()))
     thumbnail = _thumbnail(cells)
     return PackedSide(
-        content=deflated((encode_weights(cells.weights, cells.visible, plan.precision, high), second)),
+        content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), second),
         thumbnail=_codes_of(thumbnail, highs := _highs_of(thumbnail, high)),
         thumbnail_highs=highs,
         peak=_peak(shown),

@@ -4,11 +4,11 @@ import { createInterface } from "node:readline";
 
 const assets = new URL(process.argv[2], "file:");
 const load = (name) => import(new URL(name, assets));
-const { bytesOf, inflate, readHalves, readWeights } = await load("encoding.js");
+const { bytesOf, readHalves, readWeights } = await load("encoding.js");
 const { percentText, scoreText, cellText, tickText, positionOf } = await load("formatting.js");
 const { Pool } = await load("pooling.js");
 const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
-const { DenseSide, FactoredSide, factorsOf } = await load("sides.js");
+const { computeLine, piecesOf, piecesOfKeys, readAll, readLine, readSide } = await load("reading.js");
 const { ROWS } = await load("factors.js");
 const { averageOfKeys, changeOf, largestOf, lineOf, strongestCells, strongestOf } = await load("values.js");
 
@@ -29,7 +29,11 @@ function written(numbers) {
 }
 
 /** What a side says of its cells: weights, scores, errors of both, and every row and column. */
-function cellsOf(side, rows, columns) {
+async function cellsOf({ side, alone }, rows, columns) {
+  const [ownRows, ownColumns] = await Promise.all([
+    Promise.all(rows.map((row) => alone("query", row))),
+    Promise.all(columns.map((column) => alone("key", column))),
+  ]);
   const cells = rows.flatMap((row) => columns.map((column) => [row, column]));
   const scores = cells.map(([row, column]) => side.score(row, column));
   return {
@@ -38,15 +42,24 @@ function cellsOf(side, rows, columns) {
     scores: written(scores.map((score) => score?.value ?? NaN)),
     errors: written(scores.map((score) => score?.error ?? NaN)),
     below: written(scores.map((score) => score?.below ?? NaN)),
+    rows: written(ownRows.flatMap((line) => columns.map((column) => line[column]))),
+    ownColumns: written(ownColumns.flatMap((line) => rows.map((row) => line[row]))),
     lines: written(rows.flatMap((row) => columns.map((column) => side.line("query", row)[column]))),
     columns: written(columns.flatMap((column) => rows.map((row) => side.line("key", column)[row]))),
   };
 }
 
-async function factorsFrom({ content, keys, about, rows, columns }) {
-  const inflated = new Uint8Array(await inflate(bytes(keys)));
-  const halves = readHalves(inflated, 0, columns * about.features);
-  return factorsOf(new Uint8Array(await inflate(bytes(content))), rows, halves, about);
+/** A side that is read whole, and its lines as they are read alone, of fresh pieces each. */
+async function sideFrom(given) {
+  const fresh = () => [piecesOf(given), given.about && piecesOfKeys(given.keys, given)];
+  const [pieces, keys] = fresh();
+  const side = await readSide(given, pieces, keys && readAll(keys));
+  const unread = { query: fresh(), key: fresh() };
+  const alone = (axis, place) => {
+    const [queries, keys] = unread[axis];
+    return given.about ? computeLine(given.about, queries, keys, axis, place, readAll) : readLine(given, queries, axis, place);
+  };
+  return { side, alone };
 }
 
 function pooled(factors, part) {
@@ -58,12 +71,10 @@ function pooled(factors, part) {
 
 const answers = {
   bytes: ({ texts }) => texts.map((text) => Buffer.from(bytesOf(text)).toString("base64")),
-  halves: ({ planes, count }) => written(readHalves(bytes(planes), 0, count)),
-  codes: ({ codes, count, precision, high }) => written(readWeights(bytes(codes).buffer, 0, count, precision, high)),
-  dense: async ({ content, shape, high, page, rows, columns }) =>
-    cellsOf(new DenseSide(await inflate(bytes(content)), shape, high, page), rows, columns),
-  factored: async (given) => cellsOf(new FactoredSide(await factorsFrom(given)), given.asked[0], given.asked[1]),
-  pooled: async (given) => pooled(await factorsFrom(given), given.part),
+  halves: ({ planes }) => written(readHalves(bytes(planes))),
+  codes: ({ codes, precision, high }) => written(readWeights(bytes(codes), precision, high)),
+  side: async ({ rows, columns, ...given }) => cellsOf(await sideFrom(given), rows, columns),
+  pooled: async (given) => pooled((await sideFrom(given)).side.factors, given.part),
   fractions: ({ values, scale }) => written(Array.from(float32(values), (value) => fractionOf(value, scale))),
   strengths: ({ values, scale }) => written(Array.from(float32(values), (value) => strengthOf(value, scale))),
   values: ({ fractions, scale }) => written(fractions.map((fraction) => valueAt(fraction, scale))),

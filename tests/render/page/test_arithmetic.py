@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
+from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array, FloatArray
+from attnviz.maps.factored import FactoredMaps
 from attnviz.render.page.encoding import PRECISIONS, base85, encode_weights
-from attnviz.render.page.packed_factors import KeyPool, pack_factors, planes
+from attnviz.render.page.packed_factors import KeyPool, pack_factors
 from attnviz.render.page.packing import pack_heads, plan_page
+from attnviz.render.page.pieces import planes
 from attnviz.report.colors import SAMPLES, ColorScale, colormap, ink_on
 from attnviz.report.numbers import HeadCells
 from tests.conftest import dense
@@ -80,9 +83,7 @@ def test_bytes_come_back_from_their_characters(node: Node) -> None:
 
 def test_every_number_of_16_bits_is_numpys(node: Node) -> None:
     halves = np.arange(65_536, dtype="<u2").view("<f2")
-    found = read(
-        node.ask("halves", planes=written(b"".join(plane.tobytes() for plane in planes(halves))), count=65_536)
-    )
+    found = read(node.ask("halves", planes=written(b"".join(plane.tobytes() for plane in planes(halves)))))
     np.testing.assert_array_equal(found, halves.astype(np.float64))
 
 
@@ -94,7 +95,7 @@ def test_weights_come_back_from_their_codes_within_half_a_code(node: Node, preci
     visible[0, -2:] = False
     codes = encode_weights(weights, visible, precision, high)
     about = {"dtype": precision.dtype, "largest": precision.largest}
-    found = read(node.ask("codes", codes=written(codes), count=codes.size, precision=about, high=high))
+    found = read(node.ask("codes", codes=written(codes), precision=about, high=high))
     assert np.isnan(found[-3])
     assert found[-2:].tolist() == [ABSENT, ABSENT]
     if precision.exact:
@@ -112,9 +113,10 @@ def test_kept_head_has_its_weights_and_scores_to_the_error_said(node: Node, toke
     plan = plan_page(heads, 50_000_000)
     side = pack_heads(heads, plan)[0][1].sides[0]
     rows, columns = [0, 7, tokens - 2], list(range(0, tokens, 3))
-    page = {"precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest}, "block": plan.block}
-    given = {"content": written(side.content), "shape": [tokens, tokens], "high": side.high, "page": page}
-    found = answered(node.ask("dense", **given, rows=rows, columns=columns), rows, columns)
+    precision = {"dtype": plan.precision.dtype, "largest": plan.precision.largest}
+    page = {"precision": precision, "block": plan.block, "about": None}
+    given = {"content": side.content.decode(), "shape": [tokens, tokens], "high": side.high, **page}
+    found = answered(node.ask("side", **given, rows=rows, columns=columns), rows, columns)
     cells = np.ix_(rows, columns)
     visible, weights, scores = maps.visible[cells], maps.weights[1][cells], maps.scores[1][cells]
     assert np.array_equal(found["weights"] == ABSENT, ~visible)
@@ -127,22 +129,30 @@ def test_kept_head_has_its_weights_and_scores_to_the_error_said(node: Node, toke
 
 
 def answered(answer: dict[str, str], rows: list[int], columns: list[int]) -> dict[str, Float64Array]:
-    """What a side says of cells, each ``(rows, columns)``; its rows and columns hold the same weights."""
-    found = {name: read(text).reshape(len(rows), len(columns)) for name, text in answer.items() if name != "columns"}
-    by_column = read(answer["columns"]).reshape(len(columns), len(rows)).T
-    np.testing.assert_array_equal(found["lines"], found["weights"].astype(np.float32))
-    np.testing.assert_array_equal(by_column, found["weights"].astype(np.float32))
+    """What a side says of cells, each ``(rows, columns)``; its rows and columns agree, also read alone."""
+    names = {"columns", "ownColumns"}
+    found = {name: read(text).reshape(len(rows), len(columns)) for name, text in answer.items() if name not in names}
+    found |= {name: read(answer[name]).reshape(len(columns), len(rows)).T for name in names}
+    for name in ("lines", "rows", *names):
+        np.testing.assert_array_equal(found[name], found["weights"].astype(np.float32), err_msg=name)
     return found
 
 
 def packed(rule: str, queries: slice = slice(0, QUERIES), keys: slice = slice(0, KEYS)) -> tuple[Any, dict[str, Any]]:
     """Long maps that follow a rule, and how their head 5 travels."""
-    maps, pool = long_maps(**RULES[rule]), KeyPool()
+    maps = long_maps(**RULES[rule])
+    return maps, sent(maps, queries, keys)
+
+
+def sent(maps: FactoredMaps, queries: slice, keys: slice) -> dict[str, Any]:
+    """How head 5 of some maps travels."""
+    pool = KeyPool()
     head = HeadCells(head=5, sides={"": maps}, queries=queries, keys=keys)
     factors = pack_factors(maps, maps.factors, head, pool)
-    shape = {"rows": queries.stop - queries.start, "columns": keys.stop - keys.start}
-    contents = {"content": written(factors.content), "keys": written(pool.packed[factors.keys])}
-    return maps, {**contents, "about": factors.about, **shape}
+    shape = [span.stop - span.start for span in (queries, keys)]
+    page = {"shape": shape, "precision": {"dtype": "uint8"}, "block": 1}
+    contents = {"content": factors.content.decode(), "keys": pool.packed[factors.keys].decode()}
+    return {**contents, "about": factors.about, **page}
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -150,7 +160,7 @@ def test_cells_from_factors_are_those_of_a_window_to_the_error_said(node: Node, 
     queries, keys = slice(25, 530), slice(11, 610)
     maps, given = packed(rule, queries, keys)
     rows, columns = list(range(370, 376)), list(range(0, 599, 5))
-    found = answered(node.ask("factored", **given, asked=[rows, columns]), rows, columns)
+    found = answered(node.ask("side", **given, rows=rows, columns=columns), rows, columns)
     window = maps.window((5,), slice(395, 401), keys)
     visible, weights, scores = (whole[..., ::5] for whole in (window.visible, window.weights[0], window.scores[0]))
     assert np.array_equal(found["weights"] == ABSENT, ~visible)
@@ -159,6 +169,16 @@ def test_cells_from_factors_are_those_of_a_window_to_the_error_said(node: Node, 
     assert np.all(misses[0][visible] <= found["weightErrors"][visible] + 1e-6)
     assert np.all(misses[1][visible] <= found["errors"][visible] + 1e-5)
     assert found["errors"][visible].max() < 0.02
+
+
+def test_rows_and_columns_of_a_head_in_several_pieces_are_read_alone(node: Node) -> None:
+    maps = long_maps(mask=Mask(causal=True, offset=400), queries=3100, keys=3500)
+    given = sent(maps, slice(0, 3100), slice(0, 3500))
+    assert (given["content"].count(" "), given["keys"].count(" ")) == (4, 3)
+    rows, columns = [0, 1023, 1024, 3099], [0, 1500, 2047, 3499]
+    found = answered(node.ask("side", **given, rows=rows, columns=columns), rows, columns)
+    expected = maps.window((5,), slice(0, 3100), slice(0, 3500)).weights[0][np.ix_(rows, columns)]
+    np.testing.assert_allclose(np.maximum(found["weights"], 0), expected, atol=2e-3)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -96,7 +96,7 @@ class Page(HTMLParser):
     def numbers(self, head: int, side: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Weights and what goes with them (scores, log-sum-exps or maxima), as the page's script decodes them."""
         [found] = [text for attributes, text in self.scripts if attributes.get("id") == f"head-{head}-{side}"]
-        content = zlib.decompress(unwritten(found))
+        content = b"".join(zlib.decompress(unwritten(piece)) for piece in found.split(" "))
         data = self.data
         described = data["heads"][head]
         rows, columns = (len(data["texts"][described[axis][side]]["labels"]) for axis in ("queries", "keys"))

@@ -5,6 +5,8 @@ import { contentOf, givenSide } from "./numbers.js";
 
 /** @import { Answer, Axis, Part, Side, Together } from "./types.js" */
 
+const LINES_AT_ONCE = 4; // heads that are sent before their lines are asked for
+
 /** The worker: it answers the latest request of each kind. */
 class Computer {
   constructor() {
@@ -79,8 +81,12 @@ class Computer {
   async askLines(numbers, axis, place, receive) {
     const id = ++this.last.lines;
     this.receiveLine = receive;
-    await this.give(numbers);
-    if (id === this.last.lines) this.send({ lines: { id, numbers, axis, place } });
+    for (let first = 0; first < numbers.length; first += LINES_AT_ONCE) {
+      const some = numbers.slice(first, first + LINES_AT_ONCE);
+      await this.give(some);
+      if (id !== this.last.lines) return;
+      this.send({ lines: { id, numbers: some, axis, place } });
+    }
   }
 
   /**

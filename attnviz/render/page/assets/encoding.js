@@ -11,31 +11,24 @@ const DIGITS = new Uint8Array(128); // the number that each of 85 characters sta
 "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
   .split("")
   .forEach((character, digit) => (DIGITS[character.charCodeAt(0)] = digit));
-
-// Numbers of 16 bits, by their codes: sign, five bits of exponent, ten of fraction.
-const HALVES = Float32Array.from({ length: 65_536 }, (_, code) => {
-  const [sign, exponent, fraction] = [code >> 15 ? -1 : 1, (code >> 10) & 31, code & 1023];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-});
+const EXPONENTS = 2 ** 112; // the exponent of 32 bits begins so much lower than that of 16
 
 /** Bytes from their characters, four for five; a last group may be shorter. @param {string} text */
 export function bytesOf(text) {
   const whole = new DataView(new ArrayBuffer(4 * Math.ceil(text.length / 5)));
-  for (let group = 0; 5 * group < text.length; group++) {
-    let word = 0;
-    for (let place = 5 * group; place < 5 * group + 5; place++) {
-      word = word * 85 + (place < text.length ? DIGITS[text.charCodeAt(place)] : 84);
-    }
-    whole.setUint32(4 * group, word);
+  const padded = text.padEnd(1.25 * whole.byteLength, "~");
+  for (let place = 0, byte = 0; byte < whole.byteLength; place += 5, byte += 4) {
+    const first = DIGITS[padded.charCodeAt(place)] * 85 + DIGITS[padded.charCodeAt(place + 1)];
+    const middle = DIGITS[padded.charCodeAt(place + 2)] * 85 + DIGITS[padded.charCodeAt(place + 3)];
+    whole.setInt32(byte, (Math.imul(first, 85 ** 3) + middle * 85 + DIGITS[padded.charCodeAt(place + 4)]) | 0);
   }
   return new Uint8Array(whole.buffer, 0, Math.floor((4 * text.length) / 5));
 }
 
 /** The bytes that were deflated. @param {Uint8Array<ArrayBuffer>} bytes */
-export function inflate(bytes) {
+export async function inflate(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
+  return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
 /**
@@ -62,28 +55,34 @@ export function decode(codes, table) {
 /**
  * Weights as they are kept: themselves, or codes of which the largest stands for `high`.
  *
- * @param {ArrayBuffer} buffer
- * @param {number} start
- * @param {number} count
+ * @param {Uint8Array<ArrayBuffer>} bytes
  * @param {Precision} precision
  * @param {number} high
  */
-export function readWeights(buffer, start, count, { dtype, largest }, high) {
-  if (dtype === "float32") return new Float32Array(buffer, start, count);
-  const codes = dtype === "uint16" ? new Uint16Array(buffer, start, count) : new Uint8Array(buffer, start, count);
+export function readWeights({ buffer, byteOffset, byteLength }, { dtype, largest }, high) {
+  const count = byteLength / ITEM_SIZES[dtype];
+  if (dtype === "float32") return new Float32Array(buffer, byteOffset, count);
+  const codes = dtype === "uint16" ? new Uint16Array(buffer, byteOffset, count) : new Uint8Array(buffer, byteOffset, count);
   return decode(codes, weightsOfCodes(largest, high));
 }
 
 /**
- * Numbers of 16 bits from their high bytes, then their low ones.
+ * Some of the numbers of 16 bits that bytes hold: all high bytes, then all low ones; each has a sign, five bits of
+ * exponent and ten of fraction.
  *
  * @param {Uint8Array} bytes
- * @param {number} start
- * @param {number} count
+ * @param {number} first
+ * @param {number} last
  */
-export function readHalves(bytes, start, count) {
-  const numbers = new Float32Array(count);
-  const low = start + count;
-  for (let place = 0; place < count; place++) numbers[place] = HALVES[(bytes[start + place] << 8) | bytes[low + place]];
+export function readHalves(bytes, first = 0, last = bytes.length / 2) {
+  const low = bytes.length / 2;
+  const bits = new Uint32Array(last - first);
+  for (let place = first; place < last; place++) {
+    const high = bytes[place];
+    const infinite = (high & 0x7c) === 0x7c ? 0x70000000 : 0;
+    bits[place - first] = ((high & 0x80) << 24) | ((((high & 0x7f) << 8) | bytes[low + place]) << 13) | infinite;
+  }
+  const numbers = new Float32Array(bits.buffer);
+  for (let place = 0; place < numbers.length; place++) numbers[place] *= EXPONENTS;
   return numbers;
 }

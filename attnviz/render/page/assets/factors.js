@@ -94,7 +94,7 @@ export class Factors {
 
   /** The weight; absent where the query may not look. @param {number} row @param {number} column */
   weight(row, column) {
-    return this.sees(row, column) ? Math.min(1, Math.exp(this.score(row, column) - this.sums[row])) : ABSENT;
+    return this.sees(row, column) ? this.cell(row, column) : ABSENT;
   }
 
   /**
@@ -163,11 +163,28 @@ export class Factors {
 
   /** The weights of a query. @param {number} row */
   row(row) {
-    return Float32Array.from({ length: this.columns }, (_, column) => this.weight(row, column));
+    const line = new Float32Array(this.columns).fill(ABSENT);
+    const [start, stop] = this.spanOf(row);
+    const prefix = Math.min(this.columns, this.mask.prefix - this.mask.firstKey);
+    for (let column = 0; column < prefix; column++) line[column] = this.cell(row, column);
+    for (let column = Math.max(start, prefix); column < stop; column++) line[column] = this.cell(row, column);
+    return line;
   }
 
   /** The weights of a key. @param {number} column */
   column(column) {
-    return Float32Array.from({ length: this.rows }, (_, row) => this.weight(row, column));
+    const line = new Float32Array(this.rows).fill(ABSENT);
+    const prefixed = column + this.mask.firstKey < this.mask.prefix;
+    for (let row = 0; row < line.length; row++) {
+      const [start, stop] = prefixed ? [column, Infinity] : this.spanOf(row);
+      if (column >= start && column < stop) line[row] = this.cell(row, column);
+    }
+    return line;
+  }
+
+  /** The weight where the mask lets the query look, if the key is no padding. @param {number} row @param {number} column */
+  cell(row, column) {
+    if (this.real && !this.real[column]) return ABSENT;
+    return Math.min(1, Math.exp(this.score(row, column) - this.sums[row]));
   }
 }

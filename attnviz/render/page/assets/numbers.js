@@ -1,7 +1,7 @@
 /** The heads' numbers: inflated when a head is opened, and kept while it is among the last few that were. */
 
 import { page, shapeOf } from "./data.js";
-import { readKeys, readSide } from "./reading.js";
+import { piecesOf, piecesOfKeys, readAll, readSide } from "./reading.js";
 
 /** @import { GivenSide } from "./reading.js" */
 /** @import { Side } from "./types.js" */
@@ -42,13 +42,12 @@ export async function givenSide(number, side) {
 /** @param {number} number @param {number} side @returns {Promise<Side>} */
 async function sideOf(number, side) {
   const given = await givenSide(number, side);
-  const { about, shape } = given;
-  return readSide(given, about && keysOf(about.keys, shape[1] * about.features));
+  return readSide(given, piecesOf(given), given.about && keysOf(given.about.keys, given));
 }
 
-/** @param {number} number @param {number} count */
-function keysOf(number, count) {
-  const keys = keptKeys.get(number) ?? contentOf(`keys-${number}`).then((content) => readKeys(content, count));
+/** @param {number} number @param {GivenSide} given */
+function keysOf(number, given) {
+  const keys = keptKeys.get(number) ?? contentOf(`keys-${number}`).then((content) => readAll(piecesOfKeys(content, given)));
   keep(keptKeys, number, keys);
   return keys;
 }

@@ -1,9 +1,10 @@
-/** The sides of a head from the characters of the page: what the page and its worker both do. */
+/** The sides of a head, or one token's line of it, from the characters of the page: what the page and its worker do. */
 
-import { bytesOf, inflate, readHalves } from "./encoding.js";
-import { DenseSide, factorsOf, FactoredSide } from "./sides.js";
+import { ITEM_SIZES, readHalves, readWeights } from "./encoding.js";
+import { inOne, Pieces } from "./pieces.js";
+import { DenseSide, FactoredSide, factorsOf, partsOfRest } from "./sides.js";
 
-/** @import { AboutFactors, Precision, Side } from "./types.js" */
+/** @import { AboutFactors, Axis, Precision, Side } from "./types.js" */
 
 /**
  * @typedef {object} GivenSide one head of one recording, as the page holds it
@@ -15,14 +16,83 @@ import { DenseSide, factorsOf, FactoredSide } from "./sides.js";
  * @property {AboutFactors | null} about its factors, where it has them
  */
 
-/** @param {GivenSide} given @param {Promise<Float32Array> | null} keys @returns {Promise<Side>} */
-export async function readSide(given, keys) {
-  const buffer = await inflate(bytesOf(given.content));
-  if (!given.about || !keys) return new DenseSide(buffer, given.shape, given.high, given);
-  return new FactoredSide(factorsOf(new Uint8Array(buffer), given.shape[0], await keys, given.about));
+/** The pieces of a head: its weights, or its queries. @param {GivenSide} given */
+export function piecesOf({ content, shape: [rows, columns], precision, about }) {
+  return new Pieces(content, rows, about ? 2 * about.features : columns * ITEM_SIZES[precision.dtype]);
 }
 
-/** Keys that heads share. @param {string} content @param {number} count */
-export async function readKeys(content, count) {
-  return readHalves(new Uint8Array(await inflate(bytesOf(content))), 0, count);
+/** The pieces of keys. @param {string} content @param {GivenSide} given */
+export function piecesOfKeys(content, { shape: [, columns], about }) {
+  return new Pieces(content, columns, 2 * (about?.features ?? 1));
+}
+
+/** @param {GivenSide} given @param {Pieces} pieces @param {Promise<Float32Array> | null} keys @returns {Promise<Side>} */
+export async function readSide({ shape, high, precision, block, about }, pieces, keys) {
+  const rest = await pieces.rest();
+  if (about && keys) return new FactoredSide(factorsOf(about, await readAll(pieces), await keys, partsOfRest(rest, about)));
+  const weights = inOne((await pieces.all()).map((piece) => readWeights(piece, precision, high)));
+  return new DenseSide(weights, rest, shape[1], high, { precision, block });
+}
+
+/** All queries, or all keys. @param {Pieces} pieces */
+export async function readAll(pieces) {
+  return inOne((await pieces.all()).map((piece) => readHalves(piece)));
+}
+
+/**
+ * A token's line of kept weights, of which as little is read as holds it.
+ *
+ * @param {GivenSide} given
+ * @param {Pieces} pieces
+ * @param {Axis} axis
+ * @param {number} place
+ */
+export async function readLine({ high, precision }, pieces, axis, place) {
+  const { bytesOfRow } = pieces;
+  const size = ITEM_SIZES[precision.dtype];
+  if (axis === "query") {
+    const [piece, row] = await pieces.pieceOf(place);
+    return readWeights(piece.slice(row * bytesOfRow, (row + 1) * bytesOfRow), precision, high);
+  }
+  const cells = (await pieces.all()).map((piece) => {
+    const line = new Uint8Array((piece.length / bytesOfRow) * size);
+    for (let row = 0; row * size < line.length; row++) {
+      const first = row * bytesOfRow + place * size;
+      for (let byte = 0; byte < size; byte++) line[row * size + byte] = piece[first + byte];
+    }
+    return readWeights(line, precision, high);
+  });
+  return inOne(cells);
+}
+
+/**
+ * A token's line of weights that are computed: of a query its own row alone is read, of a key its own.
+ *
+ * @param {AboutFactors} about
+ * @param {Pieces} queries
+ * @param {Pieces} keys
+ * @param {Axis} axis
+ * @param {number} place
+ * @param {(pieces: Pieces) => Promise<Float32Array>} whole all numbers of pieces
+ */
+export async function computeLine(about, queries, keys, axis, place, whole) {
+  const parts = partsOfRest(await queries.rest(), about);
+  const { sums, relative, byKey, real } = parts;
+  const { firstQuery, firstKey } = about.mask;
+  if (axis === "query") {
+    const mask = { ...about.mask, firstQuery: firstQuery + place };
+    const own = { ...parts, sums: sums.subarray(place, place + 1), relative: relative?.subarray(queries.rows - 1 - place) };
+    return factorsOf({ ...about, mask }, await rowOf(queries, place), await whole(keys), own).row(0);
+  }
+  const mask = { ...about.mask, firstKey: firstKey + place };
+  const [ownBias, ownReal] = [byKey, real].map((part) => part?.subarray(place, place + 1));
+  const own = { sums, relative: relative?.subarray(place), byKey: ownBias, real: ownReal };
+  return factorsOf({ ...about, mask }, await whole(queries), await rowOf(keys, place), own).column(0);
+}
+
+/** The numbers of one query or key. @param {Pieces} pieces @param {number} place */
+async function rowOf(pieces, place) {
+  const [piece, row] = await pieces.pieceOf(place);
+  const features = pieces.bytesOfRow / 2;
+  return readHalves(piece, row * features, (row + 1) * features);
 }

@@ -1,6 +1,6 @@
 /** One head of one recording: its weights as they are kept, or its factors, from which they are computed. */
 
-import { ITEM_SIZES, readHalves, readWeights } from "./encoding.js";
+import { readWeights } from "./encoding.js";
 import { Factors } from "./factors.js";
 import { ABSENT, lineOf } from "./values.js";
 
@@ -9,21 +9,20 @@ import { ABSENT, lineOf } from "./values.js";
 /** Weights that are kept, and what gives their scores or, where they are pooled, their maxima. */
 export class DenseSide {
   /**
-   * @param {ArrayBuffer} buffer
-   * @param {[number, number]} shape rows and columns
+   * @param {Float32Array} weights
+   * @param {Uint8Array<ArrayBuffer>} rest what follows them
+   * @param {number} columns
    * @param {number} high what the largest code stands for
    * @param {{ precision: Precision, block: number }} page
    */
-  constructor(buffer, [rows, columns], high, { precision, block }) {
-    const cells = rows * columns;
-    const stop = cells * ITEM_SIZES[precision.dtype];
+  constructor(weights, rest, columns, high, { precision, block }) {
+    this.weights = weights;
     this.columns = columns;
     this.high = high;
     this.largest = precision.largest;
-    this.weights = readWeights(buffer, 0, cells, precision, high);
-    if (block > 1) this.maxima = readWeights(buffer, stop, cells, precision, high);
-    else if (precision.dtype === "float32") this.scores = new Float32Array(buffer, stop, cells);
-    else this.sums = new Float32Array(buffer.slice(stop), 0, rows);
+    if (block > 1) this.maxima = readWeights(rest, precision, high);
+    else if (precision.dtype === "float32") this.scores = new Float32Array(rest.buffer);
+    else this.sums = new Float32Array(rest.buffer);
   }
 
   /** @param {number} row @param {number} column */
@@ -79,23 +78,26 @@ export class FactoredSide {
 }
 
 /**
- * The factors that a head's bytes hold: its queries in 16 bits, then its other arrays in 32.
+ * The factors of a head, or of one of its queries or keys.
  *
- * @param {Uint8Array} bytes
- * @param {number} rows
- * @param {Float32Array} keys
  * @param {AboutFactors} about
+ * @param {Float32Array} queries
+ * @param {Float32Array} keys
+ * @param {object} parts
  */
-export function factorsOf(bytes, rows, keys, about) {
-  const { features, unit, rounding, softcap, mask } = about;
-  /** @type {Record<string, Float32Array>} */
-  const parts = {};
-  let place = 2 * rows * features;
-  for (const [name, count] of Object.entries(about.parts)) {
-    parts[name] = new Float32Array(bytes.slice(place, place + 4 * count).buffer);
-    place += 4 * count;
-  }
-  const queries = readHalves(bytes, 0, rows * features);
+export function factorsOf({ features, unit, rounding, softcap, mask }, queries, keys, parts) {
   const given = { queries, keys, features, unit, rounding, softcap, mask, ...parts };
   return new Factors(/** @type {GivenFactors} */ (/** @type {unknown} */ (given)));
+}
+
+/** The arrays that follow a head's queries, in 32 bits. @param {Uint8Array<ArrayBuffer>} rest @param {AboutFactors} about */
+export function partsOfRest(rest, { parts }) {
+  /** @type {Record<string, Float32Array>} */
+  const found = {};
+  let place = 0;
+  for (const [name, count] of Object.entries(parts)) {
+    found[name] = new Float32Array(rest.buffer, place, count);
+    place += 4 * count;
+  }
+  return found;
 }

@@ -1,13 +1,14 @@
-/** The worker's store of heads: their characters as the page sent them, and the latest ones that were read. */
+/** The worker's store of heads: their characters as the page sent them, and the latest of what was read of them. */
 
-import { readKeys, readSide } from "./reading.js";
+import { computeLine, piecesOf, piecesOfKeys, readAll, readLine, readSide } from "./reading.js";
 
+/** @import { Pieces } from "./pieces.js" */
 /** @import { GivenSide } from "./reading.js" */
-/** @import { Side } from "./types.js" */
+/** @import { Axis, Side } from "./types.js" */
 
 /** @typedef {{ number: number, sides: GivenSide[], keys: Record<number, string> }} GivenHead */
 
-const MAX_KEPT_NUMBERS = 2 ** 26; // of all heads that are held read: 256 MB
+const MAX_KEPT_BYTES = 2 ** 28; // of all that is held read
 
 export class HeadStore {
   constructor() {
@@ -15,7 +16,7 @@ export class HeadStore {
     this.given = new Map();
     /** @type {Map<number, string>} */
     this.keys = new Map();
-    /** @type {Map<string, { value: Promise<unknown>, size: number }>} */
+    /** @type {Map<string, { value: unknown, size: number }>} */
     this.read = new Map();
     this.size = 0;
   }
@@ -26,20 +27,45 @@ export class HeadStore {
     for (const [number, content] of Object.entries(head.keys)) this.keys.set(Number(number), content);
   }
 
-  /** A head's sides, read now or before. @param {number} number @returns {Promise<Side[]>} */
-  sides(number) {
+  /** @param {number} number @returns {GivenSide[]} */
+  sidesOf(number) {
     const head = this.given.get(number);
     if (!head) throw new Error(`head ${number} was not given`);
-    return Promise.all(head.sides.map((given, side) => this.side(`${number} ${side}`, given)));
+    return head.sides;
   }
 
-  /** @param {string} name @param {GivenSide} given @returns {Promise<Side>} */
-  side(name, given) {
-    const { about, shape } = given;
-    const count = about ? shape[1] * about.features : 0;
-    const size = about ? shape[0] * about.features : shape[0] * shape[1];
-    const keys = about ? () => this.kept(`keys ${about.keys}`, count, () => readKeys(this.keys.get(about.keys) ?? "", count)) : null;
-    return this.kept(name, size, () => readSide(given, keys ? keys() : null));
+  /** All weights of a head, by side. @param {number} number @returns {Promise<Side[]>} */
+  sides(number) {
+    return Promise.all(this.sidesOf(number).map((given, side) => readSide(given, this.pieces(`${number} ${side}`, given), null)));
+  }
+
+  /** A token's line of a head, by side. @param {number} number @param {Axis} axis @param {number} place */
+  lines(number, axis, place) {
+    return Promise.all(this.sidesOf(number).map((given, side) => this.line(`${number} ${side}`, given, axis, place)));
+  }
+
+  /** @param {string} name @param {GivenSide} given @param {Axis} axis @param {number} place */
+  line(name, given, axis, place) {
+    const pieces = this.pieces(name, given);
+    const { about } = given;
+    if (!about) return readLine(given, pieces, axis, place);
+    const keys = this.kept(`keys ${about.keys}`, () => piecesOfKeys(this.keys.get(about.keys) ?? "", given), sizeOf);
+    return computeLine(about, pieces, keys, axis, place, (some) => this.numbers(some === keys ? `keys ${about.keys}` : name, some));
+  }
+
+  /** @param {string} name @param {GivenSide} given */
+  pieces(name, given) {
+    return this.kept(name, () => piecesOf(given), sizeOf);
+  }
+
+  /** All numbers of pieces, whose bytes are let go of. @param {string} name @param {Pieces} pieces */
+  numbers(name, pieces) {
+    const read = async () => {
+      const numbers = await readAll(pieces);
+      pieces.read.clear();
+      return numbers;
+    };
+    return this.kept(`numbers ${name}`, read, () => 2 * sizeOf(pieces));
   }
 
   /**
@@ -47,21 +73,27 @@ export class HeadStore {
    *
    * @template Value
    * @param {string} name
-   * @param {number} size
-   * @param {() => Promise<Value>} read
-   * @returns {Promise<Value>}
+   * @param {() => Value} read
+   * @param {(value: Value) => number} size in bytes
+   * @returns {Value}
    */
-  kept(name, size, read) {
-    const known = this.read.get(name);
-    const value = /** @type {Promise<Value>} */ (known?.value ?? read());
+  kept(name, read, size) {
+    const known = /** @type {{ value: Value, size: number } | undefined} */ (this.read.get(name));
+    const value = known ? known.value : read();
+    const kept = known ?? { value, size: size(value) };
     this.read.delete(name);
-    this.read.set(name, { value, size });
-    if (!known) this.size += size;
+    this.read.set(name, kept);
+    if (!known) this.size += kept.size;
     for (const [oldest, { size: freed }] of this.read) {
-      if (this.size <= MAX_KEPT_NUMBERS || oldest === name) break;
+      if (this.size <= MAX_KEPT_BYTES || oldest === name) break;
       this.read.delete(oldest);
       this.size -= freed;
     }
     return value;
   }
+}
+
+/** @param {Pieces} pieces */
+function sizeOf(pieces) {
+  return pieces.rows * pieces.bytesOfRow;
 }

@@ -10,8 +10,8 @@ export const palette = bytesOf(survey.palette);
 const LARGEST = 255;
 
 /** The bytes of one of the page's elements. @param {string} name */
-function unpacked(name) {
-  return inflate(bytesOf(document.getElementById(name)?.textContent ?? ""));
+async function unpacked(name) {
+  return (await inflate(bytesOf(document.getElementById(name)?.textContent ?? ""))).buffer;
 }
 
 /** The numbers of all heads, a table after another. @returns {Promise<SurveyNumbers>} */

@@ -14,22 +14,30 @@ const work = {
   /** @type {Factors[]} the open head's, one for each recording */
   sides: [],
   latest: { part: 0, lines: 0, combine: 0 }, // numbers of the latest requests
+  lines: Promise.resolve(), // until the lines that were asked for before are sent
 };
 
 onmessage = ({ data }) => {
   if (data.sides) work.sides = data.sides.map((/** @type {GivenFactors} */ given) => new Factors(given));
   else if (data.given) store.add(data.given);
-  else if (data.lines) answerLines(data.lines);
-  else if (data.combine) answerCombine(data.combine);
+  else if (data.lines) {
+    work.latest.lines = data.lines.id;
+    work.lines = work.lines.then(() => answerLines(data.lines));
+  } else if (data.combine) answerCombine(data.combine);
   else {
     work.latest.part = data.id;
     answer(data);
   }
 };
 
+const turns = new MessageChannel(); // a timer would wait four milliseconds each time
+
 /** Lets messages in between. */
 function pause() {
-  return new Promise((resolve) => setTimeout(resolve));
+  return new Promise((resolve) => {
+    turns.port1.onmessage = resolve;
+    turns.port2.postMessage(null);
+  });
 }
 
 /** Sends the part in bands. @param {Part & { id: number }} part */
@@ -54,12 +62,12 @@ function send(id, pools) {
   postMessage(answer, { transfer });
 }
 
-/** Sends a token's line of one head after the other. @param {LinesRequest} request */
+/** Sends a token's line of one head after the other; all are being read while the first is awaited. @param {LinesRequest} request */
 async function answerLines({ id, numbers, axis, place }) {
-  work.latest.lines = id;
-  for (const number of numbers) {
-    const sides = await store.sides(number);
-    const lines = sides.map((side) => side.line(axis, place).slice());
+  if (id !== work.latest.lines) return;
+  const read = numbers.map((number) => store.lines(number, axis, place));
+  for (const [which, number] of numbers.entries()) {
+    const lines = await read[which];
     postMessage({ line: { id, number, lines } }, { transfer: lines.map((line) => line.buffer) });
     await pause();
     if (id !== work.latest.lines) return;

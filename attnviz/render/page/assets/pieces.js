@@ -1,0 +1,53 @@
+/** A head's numbers in pieces of some rows each, as pieces.py wrote them: each is read when it is looked at. */
+
+import { bytesOf, inflate } from "./encoding.js";
+
+const MIN_BYTES = 32_768; // of a piece, unless it is the last
+const MAX_PIECES = 16;
+
+export class Pieces {
+  /** @param {string} content characters @param {number} rows @param {number} bytesOfRow */
+  constructor(content, rows, bytesOfRow) {
+    this.texts = content.split(" ");
+    this.rows = rows;
+    this.bytesOfRow = bytesOfRow;
+    this.each = Math.max(1, Math.ceil(rows / MAX_PIECES), Math.ceil(MIN_BYTES / bytesOfRow)); // rows
+    this.count = Math.ceil(rows / this.each);
+    /** @type {Map<number, Promise<Uint8Array<ArrayBuffer>>>} */
+    this.read = new Map();
+  }
+
+  /** The bytes of a piece. @param {number} number */
+  piece(number) {
+    const bytes = this.read.get(number) ?? inflate(bytesOf(this.texts[number]));
+    this.read.set(number, bytes);
+    return bytes;
+  }
+
+  /** The piece of a row, and which of its rows that is. @param {number} row @returns {Promise<[Uint8Array<ArrayBuffer>, number]>} */
+  async pieceOf(row) {
+    return [await this.piece(Math.floor(row / this.each)), row % this.each];
+  }
+
+  /** All pieces of rows. */
+  all() {
+    return Promise.all(Array.from({ length: this.count }, (_, number) => this.piece(number)));
+  }
+
+  /** What follows the rows. */
+  rest() {
+    return this.piece(this.count);
+  }
+}
+
+/** Arrays in one. @param {Float32Array[]} parts */
+export function inOne(parts) {
+  if (parts.length === 1) return parts[0];
+  const whole = new Float32Array(parts.reduce((total, part) => total + part.length, 0));
+  let place = 0;
+  for (const part of parts) {
+    whole.set(part, place);
+    place += part.length;
+  }
+  return whole;
+}
