@@ -16,6 +16,7 @@ from rich.segment import Segment
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult, SystemCommand
+from textual.command import CommandPalette
 from textual.drivers import linux_driver
 from textual.geometry import Region
 from textual.screen import Screen as TextualScreen
@@ -210,9 +211,10 @@ class Canvas(Widget):
             self.press(event.key)
 
     def press(self, key: str) -> None:
-        """Does what a key does; the palette is textual's."""
+        """Does what a key does; the palette is textual's, which cannot be drawn in a few columns."""
         if key in ("colon", "ctrl+p") and not self.state.help:
-            self.app.action_command_palette()
+            if self.here.size.enough:
+                self.app.action_command_palette()
         else:
             self.go(press(self.here, self.state, key))
 
@@ -335,6 +337,11 @@ class Browser(App[int]):
     def compose(self) -> ComposeResult:
         """The canvas and nothing else."""
         yield self.canvas
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Closes the palette before it is laid out in a terminal with no room for it."""
+        if CommandPalette.is_open(self) and not Size(event.size.width, event.size.height).enough:
+            self.pop_screen()
 
     def on_mount(self) -> None:
         """Gives the terminal back when the process is told to end."""

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from textual import events
+from textual.command import CommandPalette
 from textual.pilot import Pilot
 
 from attnviz.browse.app import Browser
@@ -257,6 +258,21 @@ def test_palette_does_what_its_lines_say(recording: Recording) -> None:
         await pilot.press("enter")
         await pilot.pause(0.2)
         assert browser.canvas.state.lens
+
+    played(recording, play)
+
+
+def test_palette_is_there_only_while_it_has_room(recording: Recording) -> None:
+    async def play(pilot: "Pilot[int]", browser: Browser) -> None:
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        assert CommandPalette.is_open(browser)
+        await pilot.resize_terminal(4, 1)
+        await pilot.pause()
+        assert not CommandPalette.is_open(browser)
+        await pilot.press("ctrl+p", "up")
+        await pilot.pause()
+        assert not CommandPalette.is_open(browser)
 
     played(recording, play)
 
