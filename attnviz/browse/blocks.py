@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.state import View
 from attnviz.maps.layer_maps import CellMaps, Window
-from attnviz.maps.words import join
-from attnviz.metrics.combine import CombinedMaps
 from attnviz.streaming.overview import bands, block_edges
 from attnviz.text.units import Units
 
@@ -46,7 +44,7 @@ class InspectedHead:
     def cost(self) -> int:
         """How many heads are read for one cell."""
         read = (self.maps,) if self.partner is None else (self.maps, self.partner)
-        return sum(len(maps.sources) if isinstance(maps, CombinedMaps) else 1 for maps in read)
+        return sum(maps.heads_read for maps in read)
 
 
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:
@@ -66,6 +64,8 @@ def joined(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side)
 
 def joined_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Window:
     """Weights and scores of units of one head."""
+    from attnviz.maps.words import join
+
     (row_units, row_span), (column_units, column_span) = rows, columns
     row_part, column_part = row_units.part(row_span), column_units.part(column_span)
     return join(maps.window((number,), row_part.token_span, column_part.token_span), row_part, column_part)

@@ -14,8 +14,20 @@ FIGURE = "-o figure.svg"
 def figure_command(screen: Screen, state: State) -> tuple[str, str]:
     """The line, and what of the screen it does not draw."""
     session = screen.session
-    words = [session.source, *_what_words(screen, state), *_look_words(session, state.view), FIGURE]
-    return " ".join(word for word in words if word), _lacks(session, state)
+    source, remark = _source(session)
+    words = [source, *_what_words(screen, state), *_look_words(session, state.view), FIGURE]
+    return " ".join(word for word in words if word), _lacks(session, state) or remark
+
+
+def _source(session: Session) -> tuple[str, str]:
+    """The words of a command line that shows the recording, and what must be known of them."""
+    if session.file:
+        return f"attnviz show {shlex.quote(session.file)}", ""
+    from attnviz.report.numbers import origin
+    from attnviz.report.reproducing import shown_again
+
+    shown = shown_again({"recording": origin(session.recording)})
+    return shown["input"], shown["remark"]
 
 
 def _what_words(screen: Screen, state: State) -> list[str]:
@@ -70,7 +82,7 @@ def _lacks(session: Session, state: State) -> str:
         return "it draws weights; s saves the change"
     if state.lens and not state.opened and state.direction == "from":
         return "it shades what a token attends to; the table holds what attends to it"
-    return session.source_remark
+    return ""
 
 
 def _name(session: Session, head: int) -> str:

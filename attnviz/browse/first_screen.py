@@ -14,13 +14,12 @@ from rich.console import Console
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import undone_by_signals
-from attnviz.browse.cursor import Screen
+from attnviz.browse.cursor import Screen, first_state
 from attnviz.browse.layout import tiles
 from attnviz.browse.pixels import COLORS, style_of
-from attnviz.browse.place import start_state
 from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
-from attnviz.browse.state import Size
+from attnviz.browse.state import Size, State
 from attnviz.render.terminal.lines import Line
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # the other screen, without a cursor
@@ -74,13 +73,19 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     """The overview, with thumbnails where that takes no time that is felt, as the terminal takes it."""
     name = None if ascii or console.no_color else console.color_system
     screen = Screen(session, Size(*size), COLORS.get(name or "", 0))
-    state = start_state(screen)
+    state = _start_state(screen) if session.at else first_state(screen)
     if screen.size.enough and not state.opened and not state.lens:
         grid = tiles(session, state, screen.size)
         end = time.monotonic() + MAX_THUMBNAIL_SECONDS
         while time.monotonic() < end and session.compute_thumbnails(grid.on_screen(0), state.view, grid.pixels):
             pass
     return "\r\n".join(encoded(line, SYSTEMS.get(name or "")) for line in draw_screen(screen, state, ascii))
+
+
+def _start_state(screen: Screen) -> State:
+    from attnviz.browse.place import start_state
+
+    return start_state(screen)
 
 
 def encoded(line: Line, system: ColorSystem | None) -> str:

@@ -1,15 +1,12 @@
 """The address of what is shown, readable by a person and the page's own: ``#head=3.4&query=it``."""
 
 from dataclasses import replace
-from urllib.parse import parse_qsl, quote
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.browse.cursor import Screen, first_state, open_head, settle
 from attnviz.browse.keys import MAX_SIDE_BY_SIDE, TOGETHER
 from attnviz.browse.session import Session
 from attnviz.browse.state import State
-from attnviz.metrics.head_filter import find_name
-from attnviz.report.arcs_and_text import find_query
 from attnviz.report.colors import Steps
 from attnviz.text.units import Units
 
@@ -33,6 +30,8 @@ def start_state(screen: Screen) -> State:
 
 def written_place(screen: Screen, state: State) -> str:
     """The address of the state."""
+    from urllib.parse import quote
+
     session, view = screen.session, state.view
     parts = _head_parts(session, state)
     if state.opened or state.lens:
@@ -62,6 +61,8 @@ def read_place(screen: Screen, state: State, written: str) -> State:
     Raises:
         AttnvizError: for a word that is none, or names what is not there.
     """
+    from urllib.parse import parse_qsl
+
     words = dict(parse_qsl(written.rpartition("#")[2], keep_blank_values=True))
     known = (*HEAD_WORDS, *TOKEN_WORDS, *LIST_WORDS, *LOOK_WORDS)
     if not words or any(word not in known for word in words):
@@ -101,6 +102,7 @@ def _token_axis(state: State) -> str:
 
 
 def _with_look(screen: Screen, state: State, words: dict[str, str]) -> State:
+    from attnviz.metrics.head_filter import find_name
     from attnviz.metrics.metrics import METRICS
 
     view, sort = state.view, words.get("sort", "")
@@ -132,6 +134,8 @@ def _with_heads(screen: Screen, state: State, words: dict[str, str]) -> tuple[St
 
 
 def _token(session: Session, state: State, axis: str, written: str) -> int:
+    from attnviz.report.arcs_and_text import find_query
+
     units = session.units(state.head, state.view)[axis == "key"]
     place, _ = find_query(units.tokens, written)
     return units.unit_of(place)

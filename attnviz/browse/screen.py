@@ -1,7 +1,11 @@
-"""The inspector's screen as lines of spans: the title, the overview, the status and the keys."""
+"""The inspector's screen as lines of spans: the title, the overview, the status and the keys.
+
+What the first screen does not show is imported when it is shown.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -9,13 +13,8 @@ from rich.cells import cell_len, set_cell_size
 from attnviz.base.printable import printable
 from attnviz.browse.blocks import CellBlock, RefinedBlock
 from attnviz.browse.cursor import Screen
-from attnviz.browse.finding import metrics_meant
 from attnviz.browse.hints import COPY_HINTS, Hint, hints
-from attnviz.browse.keys import BINDINGS
 from attnviz.browse.layout import ANSI_COLORS, FIXED_LINES, Tiles, tiles
-from attnviz.browse.lens import draw_lens, lay_out_lens, lens_status, said_of
-from attnviz.browse.open_head import draw_head, place_status
-from attnviz.browse.opened import OpenHead, lay_out
 from attnviz.browse.pixels import legend, pixel_lines
 from attnviz.browse.session import Session
 from attnviz.browse.state import MIN_SCREEN_SIZE, State
@@ -26,6 +25,9 @@ from attnviz.report.colors import ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾│░▒▓█•─→▏▎▍▌▋▊▉", ">v|-+#@*->.::-=+#")
+if TYPE_CHECKING:
+    from attnviz.browse.opened import OpenHead
+
 HALF_BLOCKS = frozenset("▀▄ ")  # of which most of a screen is made
 PROMPTS = {"query": "find query", "key": "find key", "filter": "filter", "save": "save as", "copy": "copy"}
 
@@ -52,6 +54,9 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
 
 def _with_head(screen: Screen, state: State) -> list[Line]:
     """The open head between the title and the status."""
+    from attnviz.browse.open_head import draw_head
+    from attnviz.browse.opened import lay_out
+
     head = lay_out(screen, state)
     body, status = draw_head(head), _message(state) or _head_status(head)
     return _framed(screen, state, body, status)
@@ -59,6 +64,8 @@ def _with_head(screen: Screen, state: State) -> list[Line]:
 
 def _with_lens(screen: Screen, state: State) -> list[Line]:
     """One token in all heads, between the title and the status."""
+    from attnviz.browse.lens import draw_lens, lay_out_lens, lens_status
+
     lens = lay_out_lens(screen, state)
     return _framed(screen, lens.state, draw_lens(lens), _message(state) or lens_status(lens))
 
@@ -170,6 +177,8 @@ def _titled(screen: Screen, state: State) -> str:
         made = state.head >= session.recorded
         return f"{'' if made else 'head '}{session.names[state.head]}{f': {pattern}' if pattern else ''}"
     if state.lens:
+        from attnviz.browse.lens import lay_out_lens, said_of
+
         return said_of(state, lay_out_lens(screen, state))
     listed = len(session.ranking.order(state.view))
     of = "" if listed == session.recorded else f" of {session.recorded}"
@@ -203,7 +212,9 @@ def _message(state: State) -> Line:
     return [Span(f" {state.message}", style="bold")] if state.message else []
 
 
-def _head_status(head: OpenHead) -> Line:
+def _head_status(head: "OpenHead") -> Line:
+    from attnviz.browse.open_head import place_status
+
     spans = head.pane.queries.span, head.pane.keys.span
     on_map = [block for block in head.screen.session.wanted if (block.queries, block.keys) == spans]
     return [Span(preview(on_map), style="bold"), *place_status(head)]
@@ -264,6 +275,8 @@ def _hint_spans(shown: tuple[Hint, ...]) -> Line:
 
 def _offered(screen: Screen, state: State) -> str:
     """What may be typed."""
+    from attnviz.browse.finding import metrics_meant
+
     room = screen.size.width - cell_len(state.typed) - len(PROMPTS[state.prompt or "query"]) - 4
     if state.prompt == "filter":
         text = "" if state.typed else "  previous>0.5 layer:3-5   sink<.2 -uniform   nothing: all"
@@ -278,6 +291,8 @@ def _offered(screen: Screen, state: State) -> str:
 
 def _help_lines(screen: Screen) -> list[Line]:
     """All keys, in two columns where they do not fit in one."""
+    from attnviz.browse.keys import BINDINGS
+
     entries = [(binding.shown, binding.does) for binding in BINDINGS]
     room = screen.size.height - 2
     columns = [entries[start : start + room] for start in range(0, len(entries), room)]

@@ -25,7 +25,6 @@ from attnviz.browse.state import Direction, Theme, View
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.change import refuse_unlike
 from attnviz.report.colors import LOG_RANGE, SEQUENTIAL, ColorScale
 from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, quantity_of
 from attnviz.report.scales import shared_scale
@@ -101,8 +100,7 @@ class Session:
         recording: what is shown.
         other: what it is compared with.
         selection: the heads shown, and the queries and keys that one opens at.
-        source: the words of a command line that shows the recording, up to its options.
-        source_remark: what must be known of them.
+        file: where the recording is saved; empty where it was made for this.
         at: the place that is shown first, as an address names it; empty for all heads.
         theme: the colours that it begins with.
         colormap: of weights, scores and contributions.
@@ -121,8 +119,7 @@ class Session:
     recording: Recording
     other: Recording | None = None
     selection: Selection = field(default_factory=Selection)
-    source: str = "attnviz show run.safetensors"
-    source_remark: str = ""
+    file: str = ""
     at: str = ""
     theme: Theme = "terminal"
     colormap: str = SEQUENTIAL
@@ -131,6 +128,8 @@ class Session:
         self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(self.recording, self.selection))
         self._partners: dict[CellMaps, CellMaps] = {}
         if self.other is not None:
+            from attnviz.metrics.change import refuse_unlike
+
             refuse_unlike(self.recording, self.other)
             layers = {maps.layer for maps, _ in self.heads}
             pairs = zip(self.recording.maps, self.other.maps, strict=True)

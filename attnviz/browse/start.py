@@ -1,7 +1,6 @@
 """The full-screen inspector: all heads of a recording, one of them, and every cell of it."""
 
 import os
-import shlex
 import signal
 import sys
 from importlib.util import find_spec
@@ -51,20 +50,20 @@ def browse(
         AttnvizError: if the two do not correspond, there is no such place, or there is no terminal for the keys.
     """
     from attnviz.browse.first_screen import early_screen
-    from attnviz.browse.save import save_picture
     from attnviz.browse.session import Session
     from attnviz.browse.state import Theme
     from attnviz.browse.terminal import tolerated_terminal
     from attnviz.report.colors import SEQUENTIAL
 
-    source = _source(recording, file)
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
-    session = Session(recording, other, selection, *source, at or "", theme, look.cmap or SEQUENTIAL)
+    saved = "" if file is None else str(file)
+    session = Session(recording, other, selection, saved, at or "", theme, look.cmap or SEQUENTIAL)
     _refuse_place(session)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)
     with tolerated_terminal(), early_screen(session, ascii):
         from attnviz.browse.app import Browser
+        from attnviz.browse.save import save_picture
 
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()
@@ -72,17 +71,6 @@ def browse(
     if code > SIGNALLED:
         signal.raise_signal(code - SIGNALLED)  # the terminal is given back: it may do what it does to every process
     return code
-
-
-def _source(recording: Recording, file: Path | None) -> tuple[str, str]:
-    """The words of a command line that shows the recording, and what must be known of them."""
-    if file is not None:
-        return f"attnviz show {shlex.quote(str(file))}", ""
-    from attnviz.report.numbers import origin
-    from attnviz.report.reproducing import shown_again
-
-    shown = shown_again({"recording": origin(recording)})
-    return shown["input"], shown["remark"]
 
 
 def _refuse_place(session: "Session") -> None:

@@ -15,7 +15,7 @@ from tests.browse.examples import previous_maps, wide_recording
 
 
 def screen_of(recording: Recording, width: int = 120) -> Screen:
-    return Screen(Session(recording, source="attnviz show run.safetensors"), Size(width, 40), 2**24)
+    return Screen(Session(recording, file="run.safetensors"), Size(width, 40), 2**24)
 
 
 def after(screen: Screen, *keys: str) -> State:
