@@ -1,14 +1,24 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
+from attnviz.browse.cursor import Screen
+from attnviz.browse.keys import press
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from attnviz.report.look import Look
+from attnviz.text.selection import Selection
+from tests.conftest import dense_maps
 
 
 def test_without_a_terminal_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,3 +54,38 @@ def test_options_that_browse_would_ignore_are_refused(
     monkeypatch.setattr(browse, "refuse_browse", lambda: None)
     assert main(["browse", "Life is short", "--query", "is"]) == 1
     assert "--query changes nothing in browse" in capsys.readouterr().err
+
+
+def test_survey_is_refused_with_what_shows_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "heads.safetensors"
+    path.write_bytes(b"\x40\0\0\0\0\0\0\0" + rb'{"__metadata__":{"attnviz":"{\"survey\":1}"}}'.ljust(64))
+    monkeypatch.setattr(browse, "refuse_browse", lambda: None)
+    assert main(["browse", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "is a survey" in said
+    assert "attnviz heads" in said
+
+
+def test_contributions_are_looked_through_in_the_place_of_weights(
+    monkeypatch: pytest.MonkeyPatch, recording: Recording, tmp_path: Path
+) -> None:
+    moved = np.arange(1, 22, dtype=np.float32).reshape(3, 7)
+    kept = replace(recording, maps=tuple(replace(maps, moved=moved) for maps in recording.maps))
+    save(kept, tmp_path / "run.safetensors")
+    shown: list[Recording] = []
+    monkeypatch.setattr(browse, "refuse_browse", lambda: None)
+    monkeypatch.setattr(browse, "browse", lambda recording, *rest: shown.append(recording) or 0)
+    assert main(["browse", str(tmp_path / "run.safetensors"), "--of", "contributions"]) == 0
+    screen = Screen(Session(shown[0]), Size(80, 24), 2**24)
+    drawn = draw_screen(screen, press(screen, press(screen, State(), "enter"), "right"))
+    text = "\n".join("".join(span.text for span in line) for line in drawn)
+    assert f"contribution {dense_maps(0).weights[0, 0, 1] * 2:.4f}" in text
+    assert "contributions" in text.split("\n")[0]
+
+
+def test_place_that_is_none_is_refused_before_the_terminal_is_taken(recording: Recording) -> None:
+    with pytest.raises(AttnvizError, match="is no place"):
+        browse.browse(recording, None, Selection(), Look(), None, "nonsense")
