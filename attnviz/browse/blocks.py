@@ -34,17 +34,13 @@ class InspectedHead:
         maps: the attention call.
         number: the head's number in it.
         partner: the call that it differs from; ``None`` where there is no other recording.
+        cost: how many heads are read for one cell.
     """
 
     maps: CellMaps
     number: int
     partner: CellMaps | None = None
-
-    @property
-    def cost(self) -> int:
-        """How many heads are read for one cell."""
-        read = (self.maps,) if self.partner is None else (self.maps, self.partner)
-        return sum(maps.heads_read for maps in read)
+    cost: int = 1
 
 
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:

@@ -344,7 +344,7 @@ class Session:
 
     def _head(self, head: int) -> InspectedHead:
         maps, number = self.heads[head]
-        return InspectedHead(maps, number, self._partners.get(maps))
+        return InspectedHead(maps, number, self._partners.get(maps), len(self.made_of(head)[1]))
 
     def _refined(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
         """The cells of a large block as far as they are computed; the rest is wanted from now on."""

@@ -163,11 +163,6 @@ class CellMaps(LayerMaps):
         """A pixel for each cell."""
         return queries.stop - queries.start, keys.stop - keys.start
 
-    @property
-    def heads_read(self) -> int:
-        """How many heads are read for a cell of one."""
-        return 1
-
     @abstractmethod
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """The cells of the given heads (by their own numbers), exactly."""

@@ -71,11 +71,6 @@ class CombinedMaps(DerivedMaps):
     sources: tuple[tuple[CellMaps, int], ...]
     method: Literal["mean", "max"]
 
-    @property
-    def heads_read(self) -> int:
-        """All that are combined."""
-        return len(self.sources)
-
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """The block of each head in turn, combined: the mean is over those that see the cell."""
         add = np.add if self.method == "mean" else np.maximum
