@@ -16,7 +16,6 @@ from rich.segment import Segment
 from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult, SystemCommand
-from textual.command import CommandPalette
 from textual.drivers import linux_driver
 from textual.geometry import Region
 from textual.screen import Screen as TextualScreen
@@ -211,10 +210,9 @@ class Canvas(Widget):
             self.press(event.key)
 
     def press(self, key: str) -> None:
-        """Does what a key does; the palette is textual's, which cannot be drawn in a few columns."""
+        """Does what a key does; the palette is textual's."""
         if key in ("colon", "ctrl+p") and not self.state.help:
-            if self.here.size.enough:
-                self.app.action_command_palette()
+            self.app.action_command_palette()
         else:
             self.go(press(self.here, self.state, key))
 
@@ -318,7 +316,11 @@ class Browser(App[int]):
     """The inspector as an application."""
 
     COMMAND_PALETTE_BINDING = "ctrl+p"
-    CSS = "Screen { background: ansi_default; color: ansi_default; } Canvas { background: ansi_default; }"
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    Canvas { background: ansi_default; }
+    CommandPalette CommandList { min-width: 20; }  /* textual ends with an error where lines of it have no column */
+    """
 
     def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
         super().__init__(ansi_color=True)
@@ -337,11 +339,6 @@ class Browser(App[int]):
     def compose(self) -> ComposeResult:
         """The canvas and nothing else."""
         yield self.canvas
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Closes the palette before it is laid out in a terminal with no room for it."""
-        if CommandPalette.is_open(self) and not Size(event.size.width, event.size.height).enough:
-            self.pop_screen()
 
     def on_mount(self) -> None:
         """Gives the terminal back when the process is told to end."""
