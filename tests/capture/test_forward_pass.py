@@ -19,7 +19,8 @@ class Sampled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         places = (self.places(x).sigmoid() * (TOKENS - 1)).long()
         chosen = torch.stack([text[at] for text, at in zip(x, places, strict=True)])
-        return (self.weights(x).softmax(-1)[..., None] * chosen).sum(2)
+        summed: Tensor = (self.weights(x).softmax(-1)[..., None] * chosen).sum(2)
+        return summed
 
 
 class SampledAttention(Sampled):
