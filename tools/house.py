@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "house.svg"
 # A room imports only rooms before it.
 ROOMS = """
-version base text attention streaming maps metrics capture effects models corpus report render api explain browse cli
-__init__ __main__
+version base text attention streaming maps metrics capture effects models corpus battery report render api explain
+browse cli __init__ __main__
 """.split()
 EXCEPTION = ("attnviz.maps.recording", "attnviz.api")  # a recording shows itself, as in a notebook
 

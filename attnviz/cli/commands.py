@@ -345,6 +345,27 @@ def survey_command(
         print_path(path)
 
 
+@command("battery")
+@spread_options
+def battery_command(
+    *,
+    settings: Annotated[ModelSettings, ("model", "device", "dtype", "device_map")],
+    look: Annotated[Look, ATLAS_LOOK],
+    output: Output,
+) -> None:
+    """Test every head for the known types, each against a control."""
+    refuse_output(output, "atlas")
+    from attnviz.base.machine import refuse_little_memory
+
+    refuse_little_memory()
+    from attnviz.battery.head_types import head_types
+    from attnviz.battery.probed_model import open_probed
+    from attnviz.report.battery_report import battery_report
+
+    types = head_types(open_probed(settings))
+    deliver(battery_report(types, drawn_on(ReportOptions(look=look), output)), output)
+
+
 @command()
 @spread_options
 def samples() -> None:

@@ -50,6 +50,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "attnviz ablate --model trained --metric accuracy --pairs",
         'attnviz ablate "Life is short" --model ./my-bert -o effect.png',
     ),
+    "battery": (
+        "attnviz battery --model trained",
+        "attnviz battery --model ./my-llama -o atlas.png",
+    ),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',
         "attnviz browse run.safetensors",

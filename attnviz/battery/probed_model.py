@@ -1,0 +1,176 @@
+"""A model that can be given any tokens, and what its heads do with them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.capture.calls import AttentionCall
+from attnviz.capture.listening import Listening
+from attnviz.capture.options import CaptureOptions
+from attnviz.capture.sites import CallSite
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import BUILT_IN, refuse_unused
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+
+HeadName = tuple[int, int]  # layer, head
+BATCH_TEXTS = 16
+FRAME_TEXT = "a"  # whose special tokens are those around every text
+MIN_WORDS = 512  # ordinary tokens of a vocabulary that a language can be written in
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Tokens, and the cells of their map whose weight is the score.
+
+    Attributes:
+        ids: ``(tokens,)``.
+        cells: ``(queries, keys)``; the score is the mean weight on them over the queries that have any.
+    """
+
+    ids: IntArray
+    cells: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class ProbedModel:
+    """A model that is given tokens by their numbers.
+
+    Attributes:
+        module: the model.
+        name: what it is called.
+        read: the tokens of a text; ``None`` where it knows no language.
+        words: the numbers of its ordinary tokens.
+        before: the special tokens before a text.
+        after: those after it.
+        limit: the most tokens that it reads; ``None`` for any number.
+        named: whether the model takes its tokens by a name.
+    """
+
+    module: nn.Module
+    name: str
+    read: Callable[[str], Tokens] | None
+    words: IntArray
+    before: IntArray
+    after: IntArray
+    limit: int | None
+    named: bool
+
+    def framed(self, ids: IntArray) -> IntArray:
+        """The tokens between the special ones."""
+        return np.concatenate([self.before, ids, self.after])
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.module.parameters()).device
+
+    def run(self, ids: Sequence[IntArray], receive: Callable[[CallSite, tuple[int, ...], AttentionCall], None]) -> Any:
+        """Runs texts of one length, and hands on each call of self-attention; gives what the model gives."""
+
+        def hand_on(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+            if site.kind == "cross" or first:
+                raise AttnvizError("the battery takes models whose heads all look at one text; this one has others")
+            receive(site, heads, call)
+
+        listening = Listening(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
+        numbers = torch.from_numpy(np.stack(ids)).to(self.device)
+        with listening, torch.inference_mode():
+            given = self.module(input_ids=numbers) if self.named else self.module(numbers)
+        listening.own.finish()
+        return given
+
+    def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], Float64Array]:
+        """The score of each head in each probe, and that of uniform attention over what is visible."""
+        found: dict[HeadName, Float64Array] = {}
+        uniform = np.full(len(probes), np.nan)
+        for places in _alike([probe.ids for probe in probes]):
+            cells = torch.from_numpy(np.stack([probes[place].cells for place in places])).to(self.device)
+
+            def receive(
+                site: CallSite,
+                heads: tuple[int, ...],
+                call: AttentionCall,
+                places: list[int] = places,
+                cells: Tensor = cells,
+            ) -> None:
+                maps = call.maps(heads)
+                visible = maps.visible.to(self.device).float()
+                uniform[places] = _mean_on(visible / visible.sum(-1, keepdim=True).clamp(min=1), cells).cpu()
+                scores = _mean_on(maps.weights.float(), cells[:, None]).double().cpu().numpy()
+                for column, head in enumerate(heads):
+                    found.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
+
+            self.run([probes[place].ids for place in places], receive)
+        return dict(sorted(found.items())), uniform
+
+
+def _mean_on(weights: Tensor, cells: Tensor) -> Tensor:
+    """The mean weight on the cells of each map, over the queries that have any."""
+    rows = cells.any(-1)
+    return ((weights * cells).sum(-1) * rows).sum(-1) / rows.sum(-1)
+
+
+def _alike(texts: Sequence[IntArray]) -> Iterator[list[int]]:
+    """The places of texts of one length, a batch at a time."""
+    by_length: dict[int, list[int]] = {}
+    for place, ids in enumerate(texts):
+        by_length.setdefault(len(ids), []).append(place)
+    for places in by_length.values():
+        yield from (places[start : start + BATCH_TEXTS] for start in range(0, len(places), BATCH_TEXTS))
+
+
+def open_probed(settings: ModelSettings) -> ProbedModel:
+    """The model that the settings name.
+
+    Raises:
+        AttnvizError: if there is none, it has learned nothing, or it does not read one text.
+    """
+    if settings.model == ModelSettings.model:
+        raise AttnvizError(
+            f"the battery is for a model that was trained; {option('model', './my-llama')} or trained works"
+        )
+    refuse_unused(settings)
+    return _trained(settings) if settings.model == "trained" else _hugging_face(settings)
+
+
+def _trained(settings: ModelSettings) -> ProbedModel:
+    from attnviz.models.trained import START_TOKEN, TrainedSource
+
+    runnable = TrainedSource(settings, [row.name for row in BUILT_IN]).runnable(None)
+    start, nothing = np.array([START_TOKEN]), np.zeros(0, dtype=np.int64)
+    return ProbedModel(runnable.model, runnable.name, None, np.arange(START_TOKEN), start, nothing, None, False)
+
+
+def _hugging_face(settings: ModelSettings) -> ProbedModel:
+    from attnviz.models.huggingface import HuggingFaceSource
+    from attnviz.models.huggingface_loading import position_limit
+    from attnviz.models.huggingface_tokens import tokenize_text
+
+    source = HuggingFaceSource(settings, [row.name for row in BUILT_IN])
+    runnable = source.runnable(FRAME_TEXT)
+    assert source.loaded is not None
+    tokenizer: Any = source.loaded[1]
+    model: Any = runnable.model
+    if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
+        raise AttnvizError(f"{settings.model} does not read one text; a model that does works")
+    frame = tokenize_text(tokenizer, FRAME_TEXT)
+    inside = np.flatnonzero(~frame.special)
+    count = min(model.get_input_embeddings().num_embeddings, len(tokenizer))
+    words = np.setdiff1d(np.arange(count), tokenizer.all_special_ids)
+    return ProbedModel(
+        module=model,
+        name=runnable.name,
+        read=(lambda text: tokenize_text(tokenizer, text)) if len(words) >= MIN_WORDS else None,
+        words=words,
+        before=frame.ids[: inside[0]].copy(),
+        after=frame.ids[inside[-1] + 1 :].copy(),
+        limit=position_limit(model),
+        named=True,
+    )

@@ -1,0 +1,146 @@
+"""Types of heads that need a language: successor, delimiter, and on indirect objects name mover and S-inhibition."""
+
+from collections.abc import Sequence
+from itertools import permutations
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray
+from attnviz.battery.probed_model import Probe, ProbedModel
+from attnviz.battery.random_tokens import Pairs
+from attnviz.text.samples import read_sample
+from attnviz.text.tokens import Tokens
+
+NAMES = ("Mary", "John", "Tom", "Anna", "Peter", "Sarah")
+PLACES = (("store", "drink"), ("park", "ball"), ("school", "book"))
+STORY = "When {first} and {second} went to the {place}, {third} gave a {thing} to"
+ORDERS = (
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+    "January February March April May June July August September October November December",
+    "one two three four five six seven eight nine ten",
+    "first second third fourth fifth sixth seventh eighth ninth tenth",
+    "1 2 3 4 5 6 7 8 9 10",
+)
+SHUFFLES = 4  # of each order
+DELIMITED = ("life", "pronoun", "garden-path")  # samples of this package
+DELIMITERS = ".,;:!?"
+
+
+def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
+    """The texts of each type with their controls, as far as the model tells its words apart."""
+    found = {"successor": _successors(model, np.random.default_rng(seed))}
+    if not _looks_ahead(model):
+        found |= _indirect_objects(model)
+    return {name: pairs for name, pairs in found.items() if pairs[0]}
+
+
+def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
+    """Texts with the cells of their delimiters, and of their first token."""
+    delimiters, starts = list[Probe](), list[Probe]()
+    for name in DELIMITED:
+        tokens = _read(model, read_sample(name))
+        count = len(tokens)
+        marks = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
+        keys = np.array([bool(mark) and all(one in DELIMITERS for one in mark) for mark in marks])
+        seen = (
+            np.tril(np.ones((count, count), dtype=bool), -1)
+            if not _looks_ahead(model)
+            else np.ones((count, count), bool)
+        )
+        queries = ~tokens.special[:, None] & (np.arange(count) > 0)[:, None]
+        delimiters.append(Probe(tokens.ids, keys & seen & queries))
+        starts.append(Probe(tokens.ids, (np.arange(count) == 0) & queries))
+    return {"delimiter": [each for each in delimiters if each.cells.any()], "first token": starts}
+
+
+def _read(model: ProbedModel, text: str) -> Tokens:
+    assert model.read is not None
+    tokens = model.read(text)
+    return tokens if model.limit is None or len(tokens) <= model.limit else tokens.shortened(model.limit)
+
+
+def _looks_ahead(model: ProbedModel) -> bool:
+    """Whether a query sees later keys, which a model that predicts the next token does not."""
+    probe = Probe(
+        model.framed(model.words[:4]), np.triu(np.ones((4 + len(model.before) + len(model.after),) * 2, bool), 1)
+    )
+    _, uniform = model.scores([probe])
+    return bool(uniform[0] > 0)
+
+
+def _successors(model: ProbedModel, random: np.random.Generator) -> Pairs:
+    """Items of a known order with commas between them; the control has them shuffled."""
+    texts, controls = list[Probe](), list[Probe]()
+    for order in ORDERS:
+        items = order.split()
+        wanted = _of_items(model, items, items)
+        for _ in range(SHUFFLES):
+            control = _of_items(model, items, [items[place] for place in random.permutation(len(items))])
+            if wanted is not None and control is not None:
+                texts.append(wanted)
+                controls.append(control)
+    return texts, controls
+
+
+def _of_items(model: ProbedModel, order: Sequence[str], said: Sequence[str]) -> Probe | None:
+    """A list of items, with the cells from the end of each to the item before it in the order, where that was said."""
+    tokens = _read(model, ", ".join(said))
+    spans = _spans(tokens, said)
+    if not _apart(tokens, spans):
+        return None
+    cells = np.zeros((len(tokens),) * 2, dtype=bool)
+    for item, before in zip(order[1:], order, strict=False):
+        here, there = spans[said.index(item)], spans[said.index(before)]
+        if there.max() < here.max():
+            cells[here.max(), there] = True
+    return Probe(tokens.ids, cells) if cells.any() else None
+
+
+def _indirect_objects(model: ProbedModel) -> dict[str, Pairs]:
+    """The story of Wang et al.: its last token looks at the name that comes next, or at the second subject."""
+    movers: Pairs = ([], [])
+    inhibitors: Pairs = ([], [])
+    for number, (one, other, third) in enumerate(permutations(NAMES, 3)):
+        place, thing = PLACES[number % len(PLACES)]
+        words = {"first": one, "second": other, "place": place, "thing": thing}
+        story = _story(model, [one, other, other], STORY.format(**words, third=other))
+        distinct = _story(model, [one, other, third], STORY.format(**words, third=third))
+        if story is None or distinct is None or number % 4:  # a quarter of all orders of names is enough
+            continue
+        tokens, (object_, subject, second) = story
+        movers[0].append(_from_last(tokens, object_))
+        movers[1].append(_from_last(tokens, subject))
+        inhibitors[0].append(_from_last(tokens, second))
+        inhibitors[1].append(_from_last(distinct[0], distinct[1][2]))
+    return {"name mover": movers, "S-inhibition": inhibitors}
+
+
+def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
+    """The tokens of a story and the places of its names; nothing where the model does not tell these apart."""
+    tokens = _read(model, text)
+    spans = _spans(tokens, names)
+    return (tokens, spans) if _apart(tokens, spans[:2]) else None
+
+
+def _spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
+    """The tokens of each of these words, in their order in the text."""
+    spans, position = list[np.ndarray](), 0
+    for word in words:
+        start = tokens.text.index(word, position)
+        position = start + len(word)
+        starts, stops = tokens.offsets.T
+        spans.append(np.flatnonzero((stops > start) & (starts < position)))
+    return spans
+
+
+def _apart(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
+    """Whether all words have tokens of their own, so that none is unknown."""
+    words = [tuple(tokens.ids[span].tolist()) for span in spans]
+    return all(words) and len(set(words)) == len(words)
+
+
+def _from_last(tokens: Tokens, keys: np.ndarray) -> Probe:
+    """The weight from the last token of the text itself to some keys."""
+    cells: BoolArray = np.zeros((len(tokens),) * 2, dtype=bool)
+    cells[np.flatnonzero(~tokens.special)[-1], keys] = True
+    return Probe(tokens.ids, cells)

@@ -1,0 +1,77 @@
+"""Compares the battery with ``detect_head`` of TransformerLens on a random GPT-2, and prints the numbers of its test.
+
+Needs an environment that has transformer-lens 4.3.0 beside what attnviz needs: ``python -m tools.detect_head``.
+"""
+
+import json
+import tempfile
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnviz.battery.probed_model import ProbedModel
+from attnviz.battery.random_tokens import detected
+
+TEXTS, TOKENS, SEEDS = 3, 24, (0, 1)
+NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head", "induction": "induction_head"}
+
+
+def random_gpt2() -> ProbedModel:
+    """A random GPT-2 whose heads look at some keys much more than at others."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(SEEDS[0])
+    config = GPT2Config(vocab_size=99, n_positions=64, n_embd=24, n_head=3, n_layer=2, initializer_range=0.5)
+    config.bos_token_id = config.eos_token_id = None
+    nothing = np.zeros(0, dtype=np.int64)
+    model: Any = GPT2LMHeadModel(config)
+    return ProbedModel(model.eval(), "random", None, np.arange(99), nothing, nothing, 64, True)
+
+
+def texts() -> list[np.ndarray]:
+    """Random tokens of few kinds, so that many are repeated."""
+    return list(np.random.default_rng(SEEDS[1]).integers(0, 9, (TEXTS, TOKENS)))
+
+
+def by_transformer_lens(model: Any, ids: list[np.ndarray]) -> dict[str, list[Any]]:
+    """The scores of each text, layers by heads."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformer_lens.head_detector import detect_head
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({f"w{number}": number for number in range(99)}, unk_token="w0"))
+    fast: Any = PreTrainedTokenizerFast
+    tokenizer = fast(tokenizer_object=words, bos_token="w0", eos_token="w0", pad_token="w0")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        tokenizer = fast.from_pretrained(folder)
+        bridge = TransformerBridge.boot_transformers(folder, tokenizer=tokenizer)
+    found: dict[str, list[Any]] = {name: [] for name in NAMES}
+    for each in ids:
+        bridge.to_tokens = lambda *_, each=each, **__: torch.from_numpy(each)[None]
+        for name, known in NAMES.items():
+            found[name].append(detect_head(bridge, "", known).tolist())
+    return found
+
+
+def main() -> None:
+    """Prints the largest difference, and the scores of TransformerLens."""
+    model, ids = random_gpt2(), texts()
+    wanted = by_transformer_lens(model.module, ids)
+    for name, scores in wanted.items():
+        ours = detected(model, name, ids)
+        worst = max(
+            abs(float(ours[layer, head][text]) - scores[text][layer][head])
+            for text in range(TEXTS)
+            for layer, head in ours
+        )
+        print(name, "largest difference", worst)
+    print(json.dumps({name: np.round(scores, 7).tolist() for name, scores in wanted.items()}))
+
+
+if __name__ == "__main__":
+    main()
