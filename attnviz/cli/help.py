@@ -13,8 +13,7 @@ from attnviz.cli.meant import refuse_repeated
 
 HELP = "Help"
 GUIDE = """\
-attnviz COMMAND -h tells what a command takes, --help everything.
---version tells the version; --install-completion completes names in your shell."""
+attnviz COMMAND -h tells what each takes; also --version, --install-completion."""
 PANELS = ("Input", "Model", "Select", "Sort", "Words", "Look", "Output", "Untrained model", HELP)  # most chosen first
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "attnviz": (

@@ -8,7 +8,19 @@ from attnviz.explain.explain import STEPS
 from attnviz.metrics.metrics import METRICS
 from tests.cli.streams import Streams
 
-COMMANDS = ("show", "heads", "compare", "record", "explain", "ablate", "browse", "survey", "samples", "devices")
+COMMANDS = (
+    "show",
+    "heads",
+    "compare",
+    "record",
+    "explain",
+    "ablate",
+    "browse",
+    "survey",
+    "battery",
+    "samples",
+    "devices",
+)
 
 
 @pytest.mark.parametrize("command", [(), *[(command,) for command in COMMANDS]])
