@@ -102,7 +102,13 @@ SHOWN = (
         "keys that are "
         "left; the table says which head changed most.",
         ("without --causal", "with --causal", "change", "head 0.. changes most"),
-        fits=False,
+    ),
+    Shown(
+        "explain-all",
+        'explain "Life is short"',
+        "The whole computation on one screen: what each step does to what, and one query on its way from scores to "
+        "weights.",
+        (r"5 scores +S = Q K", r"8 softmax +P\[i, j\]", r"softmax of “short”( +0\.\d{4}){3}"),
     ),
     Shown(
         "explain",

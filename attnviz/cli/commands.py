@@ -40,6 +40,7 @@ from attnviz.cli.options import (
     TokenClass,
     TokenLimit,
     Values,
+    Whole,
     Window,
     WithModel,
     spread_options,
@@ -132,7 +133,8 @@ def show(
         recording = record_batch(read_batch(batch, input), settings, selection, of == CONTRIBUTIONS)
     from attnviz.report.build import build_report
 
-    deliver(build_report(recording, drawn_on(options, output)), output)
+    said = [recording.untrained, input == Input()]  # lines before and after the picture
+    deliver(build_report(recording, drawn_on(options, output, sum(said))), output)
     if recording.untrained and output.suffix is None:
         say_next("heads that have learned: attnviz show --sample repeat --model trained")
 
@@ -188,22 +190,26 @@ def compare(
     other: Other = None,
     with_model: WithModel = None,
     second: Second = None,
+    all: All = False,
     of: Of = "weights",
 ) -> None:
     """Draw what changes with --causal, another text, model or recording."""
     from attnviz.cli.input import read_beside, read_input
-    from attnviz.cli.recordings import record_both, record_models
+    from attnviz.cli.recordings import record_both, record_models, refuse_unchanged
 
     refuse_output(output)
-    beside, text = read_beside(other, second), read_input(input, settings.tokenizer)
+    beside = read_beside(other, second)
+    if input == Input() and beside is None and with_model is None:
+        refuse_unchanged(settings)
+    text = read_input(input, settings.tokenizer)
     if with_model is None:
         before, after, change = record_both(text, beside, settings, selection, reads_all(output), of == CONTRIBUTIONS)
     else:
         before, after, change = record_models(text, beside, settings, with_model, selection, of == CONTRIBUTIONS)
     from attnviz.report.comparison import comparison_report
 
-    options = ReportOptions(**vars(rank), selection=selection, grouping=words, of=of, look=look)
-    deliver(comparison_report(before, after, change, drawn_on(options, output)), output)
+    options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
+    deliver(comparison_report(before, after, change, drawn_on(options, output, input == Input())), output)
 
 
 @command("record")
@@ -246,6 +252,7 @@ def explain(
     head: Head = "0",
     step: Step = None,
     pair: Pair = None,
+    all: Whole = False,
     look: Annotated[Look, ("title", "ascii")],
 ) -> None:
     """Tell the computation of one head step by step, with its numbers."""
@@ -259,11 +266,12 @@ def explain(
     from attnviz.explain.formats import room
     from attnviz.explain.formats import write as write_explanation
 
-    look = on_terminal(look) if output.suffix is None else look
+    look = on_terminal(look, 1 + (input == Input())) if output.suffix is None else look
+    look = replace(look, height=None) if all else look
     explanation = tell(numbers, number, step, room(suffix, look), look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
-        say_next("one step alone: --step softmax; all of them as a page: -o notes.html")
+        say_next("one step: --step softmax; every one in full: --all, or -o notes.html")
 
 
 @command()
@@ -398,11 +406,17 @@ def config() -> None:
     write(describe().encode(errors="surrogateescape"))
 
 
-def drawn_on(options: ReportOptions, output: Output) -> ReportOptions:
-    """The options with the room of what the report is drawn on, and the look of the terminal where it is that."""
+def drawn_on(options: ReportOptions, output: Output, said: int = 0) -> ReportOptions:
+    """The options with the room of what the report is drawn on, and the look of the terminal where it is that.
+
+    Args:
+        options: as they were chosen.
+        output: what it is drawn on.
+        said: lines of a terminal that are taken by what is said beside the report.
+    """
     from attnviz import api
 
-    look = on_terminal(options.look) if output.suffix is None else options.look
+    look = on_terminal(options.look, said) if output.suffix is None else options.look
     return api.fit(replace(options, look=look), medium(output))
 
 

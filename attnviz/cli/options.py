@@ -153,6 +153,9 @@ Step = Annotated[
     str | None,
     Option("Show this step alone, as scores.", panel="Select", brief="Show this step alone, as scores.", names=_steps),
 ]
+Whole = Annotated[
+    bool, Option("Tell every step with its numbers, where a screen holds only what each does.", panel="Select")
+]
 Corpus = Annotated[
     list[str] | None,
     Option(

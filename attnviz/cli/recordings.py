@@ -94,17 +94,31 @@ def record_both(
     refuse_little_memory()
     from attnviz.models.seeded import SeededSource
 
-    plain = {name: getattr(ModelSettings, name) for name in CHANGES}
-    changed = [name for name in CHANGES if getattr(settings, name) != plain[name]]
+    changed = _changed(settings)
     if not changed and other is None:
         raise AttnvizError(NOTHING_TO_COMPARE)
     refuse_unused(settings)
-    before = SeededSource(replace(settings, **plain))
+    before = SeededSource(replace(settings, **{name: getattr(ModelSettings, name) for name in changed}))
     after = SeededSource(settings, like=None if "seed" in changed else before)
     recording_a = before.record(text, selection, values)
     recording_b = after.record(text if other is None else other, selection, values)
     words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
+
+
+def refuse_unchanged(settings: "ModelSettings") -> None:
+    """Raises AttnvizError where settings alone make no two recordings of one text."""
+    from attnviz.models.settings import ModelSettings
+
+    if settings.model != ModelSettings.model or not _changed(settings):
+        raise AttnvizError(NOTHING_TO_COMPARE)
+
+
+def _changed(settings: "ModelSettings") -> list[str]:
+    """The settings of what is compared that are not those of a plain model."""
+    from attnviz.models.settings import ModelSettings
+
+    return [name for name in CHANGES if getattr(settings, name) != getattr(ModelSettings, name)]
 
 
 def record_models(

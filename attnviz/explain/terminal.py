@@ -1,8 +1,10 @@
 """An Explanation as lines for a terminal, one block a step."""
 
 import re
+from dataclasses import replace
 from typing import IO
 
+import numpy as np
 from rich.cells import cell_len
 
 from attnviz.explain.tables import (
@@ -19,6 +21,7 @@ from attnviz.report.colors import ink_on
 
 INDENT = 2
 GUTTER = 4
+FOLLOWED = ("scores", "scaling", "mask", "softmax")  # steps whose rows an overview shows for one query
 SIGNS_IN_ASCII = str.maketrans(  # besides those that every text has
     {"√": "sqrt ", "Σ": "sum", "ₖ": "_k", "ᵀ": "^T", "→": "->", "×": "x", "∞": "inf", "⊙": "*", "′": "'", "″": "''"}
     | {"α": "a", "²": "^2", "≤": "<=", "─": "-"}
@@ -29,6 +32,8 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
     """Writes the explanation as text, with as many colours as the look allows, or plain ASCII."""
     look = explanation.look
     lines = explanation_lines(explanation)
+    if look.height is not None and len(lines) >= look.height and len(explanation.steps) > 1:
+        lines = overview_lines(explanation)
     if look.ascii:
         lines = [[Span(span.text.translate(SIGNS_IN_ASCII)) for span in line] for line in lines]
     print_lines(lines, look, file)
@@ -41,6 +46,52 @@ def explanation_lines(explanation: Explanation) -> list[Line]:
     for number, step in enumerate(explanation.steps, 1):
         lines += [[], *_block(number, step, explanation)]
     return [*lines, [], *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, width))]
+
+
+def overview_lines(explanation: Explanation) -> list[Line]:
+    """What each step does, a line each, and the numbers of one query on their way from scores to weights."""
+    look, steps = explanation.look, explanation.steps
+    names = max(len(step.name) for step in steps)
+    lines: list[Line] = [[Span(fit(explanation.title, look.width).rstrip(), style="bold")], []]
+    for number, step in enumerate(steps, 1):
+        formula = step.formula.partition("    ")[0].partition("; ")[0]
+        shape = f"  → {step.after}"
+        start = f"{number:2} {step.name.ljust(names)}  "
+        room = look.width - cell_len(start + formula)
+        shown = shape if cell_len(shape) <= room else ""
+        lines.append([Span(start), Span(fit(formula, look.width - cell_len(start)).rstrip(), style="bold")])
+        lines[-1].append(Span(shown, style="dim"))
+    followed = _followed_query(explanation)
+    most = (look.height or 0) - len(lines) - len(explanation.remarks) - 1
+    lines += [[], *followed, []] if followed and len(followed) + 2 <= most else [[]]
+    return [*lines, *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, look.width))]
+
+
+def _followed_query(explanation: Explanation) -> list[Line]:
+    """The last query's row in each step from its scores to its weights, under the keys."""
+    rows = {step.name: step.tables[0] for step in explanation.steps if step.name in FOLLOWED and step.tables}
+    tables = [table for table in rows.values() if table.columns == next(iter(rows.values())).columns]
+    if not tables:
+        return []
+    names = [f"{name} of “{table.rows[-1]}”" for name, table in zip(rows, tables, strict=False)]
+    joined = Table(
+        title=f"head {explanation.head}",
+        rows=tuple(names),
+        columns=tables[0].columns,
+        cells=tuple(table.cells[-1] for table in tables),
+        values=np.stack([table.values[-1] for table in tables]),
+    )
+    width = explanation.look.width
+    label, cells = max(map(cell_len, names)) + 1, _cell_widths(joined)
+    if label + sum(cells) > width:
+        return []
+    head = "".join(" " + right(column, cell - 1) for column, cell in zip(joined.columns, cells, strict=True))
+    lines: list[Line] = [[Span(right(joined.title, label - 1) + " ", style="bold"), Span(head, style="dim")]]
+    for number, name in enumerate(names):
+        scale = tables[number].scale if rows.get("softmax") is tables[number] else None
+        shown = _cells(replace(joined, scale=scale), number, cells, explanation.look.colors > 0)
+        lines.append([Span(right(name, label - 1) + " "), *shown])
+    return lines
 
 
 def _block(number: int, step: Step, explanation: Explanation) -> list[Line]:

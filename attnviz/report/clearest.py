@@ -1,7 +1,8 @@
-"""The first answer about heads that a screen does not hold: what they do, and the clearest of them as maps."""
+"""The first answer about heads that a screen does not hold: what they do, and as many of them as it holds, as maps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from attnviz.maps.heads import ChosenHead
@@ -21,7 +22,7 @@ from attnviz.report.heads_known import HeadsKnown
 from attnviz.report.numbers import origin
 from attnviz.report.options import ReportOptions, with_cells
 from attnviz.report.panels import PERCENT
-from attnviz.report.report import Heatmaps, Thumbnails
+from attnviz.report.report import Heatmaps, Report, Thumbnails
 from attnviz.report.scales import LIFTED, scale_remarks, share_scales
 
 FIRST_TOKENS = (16, 12, 10, 8, 6)  # of a text that is a little too long for the screen
@@ -59,13 +60,39 @@ def screenful(
     of_repeats = any(one.first.name in OF_REPEATS for one in known.clearest)
     sizes = _sizes(_length(clearest[0]), options.medium.max_cells, of_repeats)
     drawn = (_report(recording, clearest, options, known, size) for size in sizes)
-    shorter = (each for report in drawn for each in _ever_shorter(report, recording))
-    last = None
-    for last in shorter:
-        if fits(last):
+    return first_that_fits((each for report in drawn for each in _ever_shorter(report, recording)), fits)
+
+
+def first_heads(
+    heads: list[ChosenHead],
+    recording: Recording,
+    options: ReportOptions,
+    draw: Callable[[list[ChosenHead]], Heatmaps],
+) -> Heatmaps:
+    """All heads where the screen holds them, else the first few: of random weights none says more than another.
+
+    Args:
+        heads: what is shown.
+        recording: whose heads they are.
+        options: whose medium says what fits.
+        draw: draws some of them.
+    """
+    fits = options.medium.fits or (lambda report: True)
+    every = f"--all draws all {len(heads)} heads."
+    whole = draw(heads)
+    fewer = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
+    said = (replace(report, remarks=(every, *report.remarks)) for report in fewer)
+    shorter = (each for report in chain([whole], said) for each in _ever_shorter(report, recording))
+    found = first_that_fits(shorter, fits)
+    return found if fits(found) else whole
+
+
+def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
+    """The first of some reports that a screen holds, or the last of them."""
+    for report in reports:
+        if fits(report):
             break
-    assert last is not None
-    return last
+    return report
 
 
 def _length(head: ChosenHead) -> int:

@@ -1,7 +1,8 @@
 """Two recordings to a report of what changes between them: panels, and a table of how much."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
@@ -12,6 +13,7 @@ from attnviz.metrics.change import HeadChange, compare
 from attnviz.metrics.head_filter import DescribedHead
 from attnviz.metrics.head_table import take_described, take_first
 from attnviz.report.captions import (
+    MASKED,
     mark_remarks,
     model_name,
     panel_remarks,
@@ -20,14 +22,15 @@ from attnviz.report.captions import (
     report_title,
 )
 from attnviz.report.head_panels import head_cells, head_panels
-from attnviz.report.heatmaps import MAX_PAGE_MAPS, share_page
+from attnviz.report.heatmaps import MAX_PAGE_MAPS, are_chosen, share_page
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import HeadCells, Numbers, origin
 from attnviz.report.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.panels import CHANGE, PERCENT, Panel, quantity_of
 from attnviz.report.report import ExactNumbers, Heatmaps, Summary, Thumbnails
-from attnviz.report.scales import scale_remarks, share_scales
+from attnviz.report.scales import LIFTED, ONE_KEY, scale_remarks, share_scales
 
+MAX_LISTED = 4  # heads in a table that a screen holds with a map
 MAX_NAMED_CHANGE = 16  # characters of a change that fits over a panel
 ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; --heads {} shows those of one."
 MEASURES = (
@@ -91,8 +94,30 @@ def comparison_report(
     comparison = _Comparison(a, b, change, _ranked(_pairs(a, b, options), options), options)
     if not options.medium.draws_maps:
         return _exact_numbers(comparison)
-    fits = not options.medium.one_page or 3 * len(comparison.pairs) <= MAX_PAGE_MAPS
-    return _heatmaps(comparison) if fits else _thumbnails(comparison)
+    if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
+        return _thumbnails(comparison)
+    if options.medium.fits is None or options.all or are_chosen(options):
+        return _heatmaps(comparison)
+    from attnviz.report.clearest import first_that_fits
+
+    return first_that_fits(_ever_shorter(comparison), options.medium.fits)
+
+
+def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
+    """All heads; then the one that changes most, with or without numbers, and with ever fewer words about it."""
+    whole = _heatmaps(comparison)
+    yield whole
+    first = sorted(comparison.pairs, key=lambda pair: -pair.change.variation_mean)
+    one = _heatmaps(replace(comparison, pairs=first[:1]))
+    every = f"Drawn is the head that changes most of {len(first)}; --all draws every one."
+    remarks = whole.remarks if len(first) == 1 else (every, *one.remarks)
+    for rows in dict.fromkeys((len(first), MAX_LISTED, 1)):
+        summary = _summary(replace(comparison, pairs=comparison.pairs if rows >= len(first) else first[:rows]))
+        for numbers, spared in product(
+            (True, False), ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
+        ):
+            said = tuple(remark for remark in remarks if remark not in spared)
+            yield replace(one, numbers=numbers, summary=summary, remarks=said)
 
 
 def _pairs(a: Recording, b: Recording, options: ReportOptions) -> list[_HeadPair]:

@@ -66,11 +66,25 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
         if _are_too_many(heads, options)
         else partial(_heatmaps, recording, heads, options, notes)
     )
-    if known is None or options.medium.fits is None or options.all or _are_chosen(options):
+    if options.medium.fits is None or options.all or are_chosen(options):
         return whole()
+    if known is None:
+        return _fewer_heads(recording, heads, options, notes) if _are_untold(recording, heads, options) else whole()
     from attnviz.report.clearest import screenful
 
     return screenful(recording, heads, options, known, whole)
+
+
+def _are_untold(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
+    """Whether weights are random, so that no head says more than another, and no order of them was asked for."""
+    ordered = (options.sort, options.top, options.filter) != (None, None, None)
+    return recording.untrained and not ordered and not _are_too_many(heads, options)
+
+
+def _fewer_heads(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+    from attnviz.report.clearest import first_heads
+
+    return first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
 
 
 def _noted(
@@ -162,10 +176,10 @@ def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
     """Whether these heads do not fit as maps with labels: on one page, or unless they were chosen."""
     if options.medium.one_page:
         return len(heads) > MAX_PAGE_MAPS
-    return not _are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
+    return not are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
 
 
-def _are_chosen(options: ReportOptions) -> bool:
+def are_chosen(options: ReportOptions) -> bool:
     """Whether heads were chosen by their numbers."""
     return options.selection.heads is not None or options.selection.pairs is not None
 

@@ -256,8 +256,13 @@ def parse_limits(text: str) -> str | tuple[float, float]:
     return low, high
 
 
-def on_terminal(look: Look) -> Look:
-    """The look on the terminal of standard output: its width and colours, and ASCII where it cannot write more."""
+def on_terminal(look: Look, said: int = 0) -> Look:
+    """The look on the terminal of standard output: its width and colours, and ASCII where it cannot write more.
+
+    Args:
+        look: as it was chosen.
+        said: lines of the terminal that something else takes.
+    """
     from rich.console import Console
 
     console = Console()
@@ -266,7 +271,7 @@ def on_terminal(look: Look) -> Look:
     return replace(
         look,
         width=max(console.width, 20),
-        height=console.height if sys.stdout.isatty() else None,
+        height=max(console.height - said, 1) if sys.stdout.isatty() else None,
         colors=0 if console.no_color or look.ascii else colors,
         ascii=look.ascii or encoding != "utf8",
     )

@@ -21,6 +21,7 @@ MIN_EXCESS = 1.005  # a larger value is said to be above the colours
 LIFT_QUANTILE = 0.999  # of the cells, which the colours of lift reach
 ROOTS = (*CHANGES, CONTRIBUTION)  # of which few are large and most are small, as of weights
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
+ONE_KEY = "Queries that see one key have weight 1 by definition and do not set the colours."
 LIFTED = "Colours are lift: a weight times the number of keys that its query may see, so that 1× is no preference."
 
 
@@ -228,7 +229,7 @@ def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     levels = _shown(clipped)
     high = max(panel.scale.high for panel in clipped)
     if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped):
-        return ("Queries that see one key have weight 1 by definition and do not set the colours.",)
+        return (ONE_KEY,)
     share = float(np.mean(levels > high))
     most, level = float(levels.max()), clipped[0].level
     return (f"{_share_text(share)} of cells are above the colours, up to {level.text(most)}.",)

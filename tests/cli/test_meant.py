@@ -323,6 +323,13 @@ def test_what_a_refusal_advises_in_other_words_is_accepted_too(run: Run, place: 
             path.unlink()
 
 
+def test_nothing_to_compare_is_said_before_a_text_is_chosen(run: Run) -> None:
+    for line in ("compare", "compare --model trained"):
+        code, said = run(line)
+        assert (code, said.count("\n")) == (1, 1), said
+        assert said.startswith("attnviz: nothing to compare; --causal")
+
+
 def test_one_head_or_one_layer_may_be_named_by_either_number(run: Run) -> None:
     for line in ("show Life --head 1", "show Life --heads 1", "show Life --layer 0", "explain Life --heads 1"):
         assert run(line)[0] == 0

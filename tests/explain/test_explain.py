@@ -398,3 +398,36 @@ def test_trained_model_is_explained_and_only_it_composes(capsys: pytest.CaptureF
     assert "--model trained --head 1.1 has them" in capsys.readouterr().err
     assert main(["explain", TEXT, "--model", "./no-such-model"]) == 1
     assert "explain works with the seeded model and with --model trained" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["seeded", "trained"])
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_screen_that_cannot_hold_every_step_holds_a_line_of_each_and_the_way_of_one_query(
+    model: str, width: int
+) -> None:
+    computation = (
+        compute()
+        if model == "seeded"
+        else TrainedSource(ModelSettings(model="trained")).compute("the cat sat. the cat", 1)
+    )
+    look = Look(width=width, height=22)
+    explanation = explain(computation, 0, None, width - 2, look)
+    file = io.BytesIO()
+    write(explanation, ".txt", file)
+    lines = file.getvalue().decode().splitlines()
+    assert len(lines) < 22
+    assert max(map(cell_len, lines)) <= width
+    for number, step in enumerate(explanation.steps, 1):
+        assert any(line.startswith(f"{number:2} {step.name} ") for line in lines), step.name
+    if model == "seeded":
+        [row] = [line for line in lines if line.startswith("softmax of “first”")]
+        shown = [float(number) for number in row.split("”")[1].split()]
+        assert shown == pytest.approx(computation.weights[0][-1], abs=5e-5)
+
+
+def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
+    computation = compute()
+    for height in (None, 1000):
+        file = io.BytesIO()
+        write(explain(computation, look=Look(height=height)), ".txt", file)
+        assert "Each row of scores becomes weights" in file.getvalue().decode()

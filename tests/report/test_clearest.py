@@ -7,9 +7,11 @@ import pytest
 
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.change import compare
 from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.build import build_report
+from attnviz.report.comparison import comparison_report
 from attnviz.report.head_atlas import heads_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
@@ -17,6 +19,7 @@ from attnviz.report.report import HeadList, Heatmaps, Report, Thumbnails
 from attnviz.text.selection import Grouping
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
+from tests.report.examples import drawn
 
 LAYERS, HEADS = 6, 12
 SENTENCE = "The nurse in the store said that she was right"
@@ -160,3 +163,40 @@ def test_a_long_text_keeps_its_shape_before_what_explains_the_drawing() -> None:
     assert len(report.panels[0].values) >= 12
     assert "Another." in report.remarks
     assert "Pooled: " in " ".join(report.remarks)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 22), (120, 40), (200, 60)])
+def test_of_random_heads_as_many_are_drawn_as_a_screen_holds_and_that_there_are_more_is_said(
+    width: int, height: int
+) -> None:
+    tokens = tokenize("Life is short , eat dessert first")
+    recording = Recording(maps=(random_maps(tokens, heads=4),), model="a model", untrained=True)
+    report = on_screen(recording, width, height)
+    assert isinstance(report, Heatmaps)
+    assert len(report_lines(report)) < height
+    fewer = len(report.panels) < 4
+    assert fewer == (width == 80)
+    assert ("--all draws all 4 heads." in report.remarks) == fewer
+    assert len(drawn(on_screen(recording, width, height, all=True)).panels) == 4
+    assert any(remark.startswith("Untrained") for remark in report.remarks)
+
+
+@pytest.mark.parametrize(("width", "height", "heads"), [(80, 24, 4), (80, 24, 16), (120, 40, 4), (200, 60, 16)])
+def test_a_comparison_fits_the_screen_with_the_head_that_changes_most(width: int, height: int, heads: int) -> None:
+    tokens = tokenize("Life is short , eat dessert first")
+    before, after = (
+        Recording(maps=(random_maps(tokens, heads=heads, causal=causal, seed=causal),), model="a", untrained=True)
+        for causal in (False, True)
+    )
+    look = Look(width=width, height=height, colors=2**24)
+    options = ReportOptions(look=look, medium=medium_of(".txt", look))
+    report = drawn(comparison_report(before, after, "--causal", options))
+    assert len(report_lines(report)) < height
+    if len(report.panels) == 3:
+        changes = {change.head: change.variation_mean for change in compare(before, after)}
+        assert report.panels[0].title.startswith(max(changes, key=lambda head: changes[head]))
+        assert report.remarks[0] == f"Drawn is the head that changes most of {heads}; --all draws every one."
+    else:
+        assert len(report.panels) == 3 * heads
+    whole = drawn(comparison_report(before, after, "--causal", replace(options, all=True)))
+    assert len(whole.panels) == 3 * heads

@@ -49,7 +49,7 @@ MAX_REMARKS_HEIGHT = 1.2
 TABLE_POINTS, TABLE_ROW_HEIGHT = 16, 0.42  # points, inches
 SUMMARY = "How much each head changed"
 CHARACTER_WIDTH = 0.62  # of a narrow character, of its font's size
-MIN_DPI = 300
+SLIDE_DPI = 300  # where no other is asked for
 PICTURE_REDUCTION = 2.0  # pictures are drawn on a page so many times smaller, which keeps letters legible, and enlarged
 MIN_FONT_POINTS = 3.0  # that a figure accepts
 MAX_SLIDES = 200
@@ -99,8 +99,12 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def max_cells(look: Look) -> int:
     """The most rows or columns of one map: as many as its picture has pixels for."""
-    picture = replace(look, frame=slide_size(look), dpi=max(look.dpi, MIN_DPI))
+    picture = replace(look, frame=slide_size(look), dpi=_dpi(look))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
+
+
+def _dpi(look: Look) -> int:
+    return SLIDE_DPI if look.dpi == Look.dpi else look.dpi
 
 
 def slide_size(look: Look) -> tuple[float, float]:
@@ -234,7 +238,7 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 def _picture(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
     """The panels alone: what is said of them stands on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
-    dpi = max(part.look.dpi, MIN_DPI)
+    dpi = _dpi(part.look)
     smaller = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
     font = None if part.look.font_size is None else max(part.look.font_size / smaller, MIN_FONT_POINTS)
     look = replace(part.look, frame=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)

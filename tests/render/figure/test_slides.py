@@ -32,7 +32,7 @@ PICTURE = 13  # python-pptx's number of this kind of shape
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures with few pixels, which are drawn in a moment."""
-    monkeypatch.setattr("attnviz.render.figure.slides.MIN_DPI", 40)
+    monkeypatch.setattr("attnviz.render.figure.slides.SLIDE_DPI", 40)
 
 
 def deck(recording: Recording, **options: Any) -> bytes:
@@ -99,7 +99,7 @@ def test_caption_is_alternative_text_and_in_the_notes(recording: Recording) -> N
 
 
 def test_picture_has_300_dots_an_inch(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.render.figure.slides.MIN_DPI", 300)
+    monkeypatch.setattr("attnviz.render.figure.slides.SLIDE_DPI", 300)
     [_, slide] = slides(attnviz.draw(recording, ".pptx", heads="1.2"))
     [picture] = pictures(slide)
     assert picture.image.size[0] / (picture.width / Inches(1)) == pytest.approx(300, abs=1)
