@@ -1,5 +1,6 @@
 """Wrong command lines: each is one line that says what was meant, and what it advises is accepted when it is typed."""
 
+import base64
 import re
 import shlex
 from collections.abc import Callable
@@ -203,7 +204,48 @@ ADVISED = {
     "show Life --dtype float16 --scale 1e9": ("--dtype float32 works", "show Life --dtype float32 --scale 1e9"),
     "show --file notes.txt --file two.txt": ("attnviz heads takes", "heads --file notes.txt --file two.txt"),
     "show Life --chat": ("a Hugging Face model takes it", "show Life"),
+    "ablate run.safetensors": ("give a text", "ablate 'a b a b' --model trained"),
+    "ablate Life": ("--model trained or", "ablate 'a b a b' --model trained"),
+    "explain run.safetensors": ("give a text", "explain Life"),
+    "explain Life --step softmax --pair Life Life": ("one of them works", "explain Life --pair Life Life"),
+    "explain Life --format svg": (".md works", "explain Life --format md"),
+    "heads 'a b c' --filter 'entropi>0'": ("did you mean entropy?", "heads 'a b c' --filter 'entropy>0'"),
+    "heads 'a b c' --filter clear": ("leaves none of 4 heads; leave it out", "heads 'a b c'"),
+    "heads 'a b c' --filter 'entropy>'": ("is no test of a head; ", "heads 'a b c' --filter 'entropy>0.5'"),
+    "show 'a b c' --sort induction": ("no head has the metric 'induction' here", "show 'a b a' --sort induction"),
+    "show Life --of contribution": ("weights or contributions works", "show Life --of contributions"),
+    "show Life --of contributions --color-scale lift": (
+        "--color-scale log works",
+        "show Life --of contributions --color-scale log",
+    ),
+    "show Life --of contributions --limits 0:1 -o x.html": (
+        "--limits shared works",
+        "show Life --of contributions --limits shared -o x.html",
+    ),
+    "show Life --notes notes.txt -o x.html": ("line 1 is no note", "show Life -o x.html"),
+    "show Life --notes gone.txt -o x.html": ("cannot be read", "show Life -o x.html"),
+    "show Life --context ' '": ("a text with a word in it works", "show Life --context Leben"),
+    "show Life --query 9": ("so 0 to 0 works", "show Life --query 0"),
+    "show Life --num-heads 40 --embed-dim 80 --style arcs -o x.svg": (
+        "chooses",
+        "show Life --num-heads 40 --embed-dim 80 --heads 0,1 --style arcs -o x.svg",
+    ),
+    "show Life --heads 0-99999999": ("0-3,7 works", "show Life --heads 0-3"),
+    "show Life --device meta": ("unknown device", "show Life --device cpu"),
+    "show --file binary.txt": ("is binary; give a UTF-8 text", "show --file notes.txt"),
+    "show --batch empty.txt": ("one text a line works", "show --batch two.txt"),
+    "show Life --mark Chapter": ("lines, paragraphs or", "show Life --mark lines"),
+    "show Life --size column -o x.pptx": ("slides are as high as others; 16:9 works", "show Life --size 16:9 -o x.svg"),
+    "show Life --size 1in -o x.svg": ("2in to 60in works", "show Life --size 2in -o x.svg"),
+    "show 'a b c d e f g h' --size 2in --bare --annotate --table both -o x.svg": (
+        "too small for numbers; fewer tokens or heads",
+        "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
+    ),
+    "survey notes.txt --model trained": ("-o survey.safetensors works", "show Life"),
+    "survey --model trained -o s.safetensors": ("a file, a folder or - for standard input works", "show Life"),
+    "survey notes.txt --model trained --tokens many -o s.safetensors": ("or 10M works", "show Life"),
 }
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 PROGRAM = typer.main.get_command(app)
 # What is advised in these words needs more than is here.
 NOT_TYPED = ("NAME", "TEXT", "MODEL", "--model ./model")
@@ -217,6 +259,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "two.txt").write_text("Life is short\nTime is money\n", encoding="utf-8")
     (folder / "taken.png").write_bytes(b"precious")
     np.savez(folder / "x.npz", a=np.ones(3))
+    (folder / "binary.txt").write_bytes(b"\x00\x01\x02")
+    (folder / "empty.txt").write_bytes(b"\n\n")
     for name in ("folder", "model"):
         (folder / name).mkdir()
     (folder / "model" / "config.json").write_text("{}", encoding="utf-8")
@@ -235,6 +279,7 @@ def run(place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
     monkeypatch.setattr("attnviz.cli.input.is_piped", lambda: False)
     monkeypatch.setattr("attnviz.browse.start.refuse_browse", lambda: None)
     monkeypatch.setattr("attnviz.browse.start.browse", lambda *_: 0)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, file, **__: file.write(PIXEL))  # once laid out
     capfd.readouterr()
 
     def run(line: str) -> tuple[int, str]:
