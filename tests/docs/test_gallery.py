@@ -1,11 +1,13 @@
 """The gallery is true: each default picture shows what the page says that a reader must see in it."""
 
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from attnviz.models import huggingface
 
 DOCS = Path(__file__).parents[2] / "docs"
 GALLERY = runpy.run_path(str(DOCS / "gallery.py"), run_name="gallery")
@@ -16,8 +18,22 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def workplace() -> Iterator[Path]:
     """The folder in which the commands of the gallery are typed."""
-    with GALLERY["workplace"]() as folder:
+    with GALLERY["workplace"]() as folder, pytest.MonkeyPatch.context() as patched:
+        for name in ("load_model", "load_tokenizer"):  # of one folder and settings: once for all commands
+            patched.setattr(huggingface, name, _once(getattr(huggingface, name)))
         yield folder
+
+
+def _once(load: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which is called once for a folder."""
+    loaded: dict[Path, Any] = {}
+
+    def kept(folder: Path, *settings: Any) -> Any:
+        if folder not in loaded:
+            loaded[folder] = load(folder, *settings)
+        return loaded[folder]
+
+    return kept
 
 
 @pytest.mark.parametrize("shown", GALLERY["SHOWN"], ids=lambda shown: shown.name)
