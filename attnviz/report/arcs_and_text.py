@@ -122,7 +122,9 @@ def _arcs_remark(panels: list[Panel], look: Look) -> str:
     what = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
     most = f", the strongest {strongest}" if look.limits == "shared" else ""
     masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
-    return f"A line joins a query (left) to a key (right), the stronger the larger the {what}{most}.{masked}"
+    low = 0.0 if isinstance(look.color_limits, str) else look.color_limits[0]
+    least = f" A {what} of {panels[0].quantity.text(low)} or less has none." if low > 0 else ""
+    return f"A line joins a query (left) to a key (right), the stronger the larger the {what}{most}.{least}{masked}"
 
 
 def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:

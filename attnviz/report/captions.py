@@ -24,6 +24,7 @@ MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries a
 SINGULAR = {"queries": "query"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what is known of heads, by their keys
 MASKED = "Absent cells are masked: not allowed to look, which is not a weight of zero."
+HATCHED = MASKED.replace("Absent", "Hatched")  # as a figure draws them
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 

@@ -1,6 +1,9 @@
 """The chosen heads of a recording combined into one map, as a Report."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, cell_heads, choose
@@ -12,6 +15,7 @@ from attnviz.report.captions import (
     model_name,
     panel_remarks,
     quantity_drawn,
+    quoted,
     recording_remarks,
     report_title,
     strongest,
@@ -56,6 +60,7 @@ OF_CONTRIBUTIONS = {
     "sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row passed on "
     "by the residual; rows sum to one.",
 }
+MAX_SPECIAL_SHARE = 0.5  # of a row, beyond which a special token hides what the others get
 ROLLED = replace(PERCENT, name="rollout of contributions")
 
 
@@ -91,6 +96,7 @@ def combined_report(
         caption=f"{caption}{strongest(panels)}.",
         remarks=(
             remark,
+            *_sink_remarks(head, panels),
             *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
             *scale_remarks(options.look, colored),
@@ -100,6 +106,19 @@ def combined_report(
         panels=colored,
         about=about,
     )
+
+
+def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """That a special token takes the colours, where one has more of a row than all others on average."""
+    special, shown = head.maps.key_tokens.special[head.keys], panels[0].values
+    if not special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
+        return ()
+    shares = np.where(special, np.nan_to_num(shown).mean(axis=0), 0)
+    most = int(shares.argmax())
+    if shares[most] <= MAX_SPECIAL_SHARE:
+        return ()
+    label = quoted(panels[0].columns.labels[most])
+    return (f"{label} takes {shares[most]:.0%} of a row on average; --no-special leaves such tokens out.",)
 
 
 def _refuse_scores(options: ReportOptions) -> None:

@@ -173,3 +173,23 @@ def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
 def test_a_number_stays_behind_a_token_from_right_to_left() -> None:
     recording = Recording(maps=(random_maps(tokenize("שלום עולם"), heads=1),), model="a model")
     assert report_of(recording, style="text").panels[0].title == "head 0.0: “עולם”\u200e (1) attends to"
+
+
+def test_arcs_say_below_which_weight_there_is_no_line(recording: Recording) -> None:
+    look = Look(style="arcs", limits="0.2:1")
+    said = build_report(recording, fit(ReportOptions(look=look), ".svg")).remarks[0]
+    assert "A weight of 20% or less has none." in said
+    assert "has none" not in build_report(recording, fit(ReportOptions(look=Look(style="arcs")), ".svg")).remarks[0]
+
+
+def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out() -> None:
+    tokens = tokenize("[CLS] the cat sat")
+    special = np.arange(len(tokens)) == 0
+    weights = np.full((1, len(tokens), len(tokens)), 0.3 / (len(tokens) - 1), dtype=np.float32)
+    weights[..., 0] = 0.7
+    for marked in (special, np.zeros_like(special)):
+        held = replace(tokens, special=marked)
+        maps = replace(random_maps(held, held, heads=1), scores=weights * 0, weights=weights)
+        report = combined_report(Recording(maps=(maps,), model="a test"), ReportOptions(), "mean", 0.5)
+        said = " takes 70% of a row on average; --no-special leaves such tokens out."
+        assert any(remark.endswith(said) for remark in report.remarks) == marked.any()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from attnviz.report.captions import source_line
+from attnviz.report.captions import HATCHED, MASKED, source_line
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
 from attnviz.report.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary
@@ -49,7 +49,7 @@ def picture_of(report: DrawnReport) -> Picture:
         title="" if bare else report.title,
         source="" if bare else source_line(report),
         caption=" ".join((report.title, report.caption, *report.remarks)) if bare else report.caption,
-        remarks=() if bare else report.remarks,
+        remarks=() if bare else tuple(HATCHED if remark == MASKED else remark for remark in report.remarks),
         panels=report.panels,
         look=report.look,
         across=report.across,

@@ -323,3 +323,9 @@ def test_bare_refuses_numbers_that_the_cells_cannot_hold_instead_of_leaving_that
     assert any("too small for numbers" in text.get_text() for text in shown_texts(figure(said)))
     with pytest.raises(AttnvizError, match="too small for numbers; fewer tokens or heads, or a larger size, works"):
         figure(report_of(recorded(8, words(40), words(40)), annotate=True, size="column", bare=True))
+
+
+def test_a_figure_calls_hatched_what_it_hatches() -> None:
+    said = " ".join(text.get_text() for text in shown_texts(figure(report_of(recorded(1, words(7), words(7), True)))))
+    assert "Hatched cells are masked" in " ".join(said.split())
+    assert "Absent cells" not in said
