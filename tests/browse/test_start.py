@@ -77,7 +77,7 @@ def test_contributions_are_looked_through_in_the_place_of_weights(
     save(kept, tmp_path / "run.safetensors")
     shown: list[Recording] = []
     monkeypatch.setattr(browse, "refuse_browse", lambda: None)
-    monkeypatch.setattr(browse, "browse", lambda recording, *rest: shown.append(recording) or 0)
+    monkeypatch.setattr(browse, "browse", lambda recording, *rest: len(shown.__iadd__([recording])) - 1)
     assert main(["browse", str(tmp_path / "run.safetensors"), "--of", "contributions"]) == 0
     screen = Screen(Session(shown[0]), Size(80, 24), 2**24)
     drawn = draw_screen(screen, press(screen, press(screen, State(), "enter"), "right"))
