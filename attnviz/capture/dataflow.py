@@ -25,7 +25,7 @@ from attnviz.capture.axes import (
     unknown_axes,
     without_marks,
 )
-from attnviz.capture.functions import REDUCING, axis_of_call, is_view, node_after, tensors_in
+from attnviz.capture.functions import REDUCING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
 from attnviz.capture.lineage import NOTHING, Lineage, merged
 from attnviz.capture.nodes import Candidate, Node, Normaliser, Use, is_of, key_axis
 from attnviz.capture.product_nodes import has_own_axes, product_node, uses_of
@@ -102,7 +102,7 @@ class DataFlow:
             product = self._broadcast_product(inputs[0], args, kwargs)
         if product is not None and isinstance(result, Tensor):
             return self._multiplied(name, product, result)
-        for output in tensors_in(result if isinstance(result, list | tuple) else (result,)):
+        for output in tensors_in(result if isinstance(result, SEQUENCES) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(name, inputs, output, args, kwargs)
                 if name in FUSED or name in RECURRENT:

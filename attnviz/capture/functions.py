@@ -1,6 +1,6 @@
 """What is known of the result of a function of torch that is no product: as much as the axes show of its inputs."""
 
-from collections.abc import Iterable, Sequence, ValuesView
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
 JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
+SEQUENCES = (list, tuple)  # made once: this is asked of every argument
 QUERY_FROM_END = 3  # where queries stand when they are multiplied with keys by broadcasting
 
 
@@ -38,7 +39,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
             found.append(value)
-        elif isinstance(value, list | tuple | ValuesView):
+        elif isinstance(value, SEQUENCES):
             found += tensors_in(value)
     return found
 
@@ -71,16 +72,33 @@ def node_after(
     """
     if name == "embedding":
         return _embedded(nodes, inputs, result)
+    if len(inputs) == 1:
+        return _node_of_one(name, inputs[0], nodes[0], result, args, kwargs)
     axes = _axes_after(name, inputs, nodes, result, args, kwargs)
     paired = (name not in NORMS and any(each.paired for each in nodes)) or _pairs(name, inputs, nodes, result)
     return Node(
         axes,
-        _lineage_after(inputs, nodes, result),
+        merged([node.lineage for node in nodes]),
         constant=all(n.constant for n in nodes),
         paired=paired,
         scores=next((n.scores for n in nodes if n.scores is not None and is_alive(n.scores, axes)), None),
         weights=weights_of(name, nodes, axes, result),
         multiplied=_broadcast_operands(name, inputs, nodes),
+    )
+
+
+def _node_of_one(
+    name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Node:
+    """The same of a function of one tensor, as most are."""
+    axes = _axes_after(name, (source,), (node,), result, args, kwargs)
+    return Node(
+        axes,
+        _lineage_of_one(source, node, result),
+        node.constant,
+        paired=node.paired and name not in NORMS,
+        scores=node.scores if node.scores is not None and is_alive(node.scores, axes) else None,
+        weights=weights_of(name, (node,), axes, result) if node.weights else (),
     )
 
 
@@ -120,13 +138,12 @@ def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: T
     return ("add" in name or "sub" in name) and any(each.shape != first[0].shape for each, _ in moving[1:])
 
 
-def _lineage_after(inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Lineage:
-    """What a result was computed from: what its inputs were, or a piece of its one input."""
-    lineage = merged([node.lineage for node in nodes])
-    axis = cut_axis(inputs[0], result) if len(inputs) == 1 else None
-    if axis is None or is_all(nodes[0].axes[axis], FEATURES) or not is_view(inputs[0], result):
-        return lineage
-    return lineage.part(piece_along(inputs[0], result, axis))
+def _lineage_of_one(source: Tensor, node: Node, result: Tensor) -> Lineage:
+    """What a result was computed from: what its one input was, or a piece of that."""
+    axis = cut_axis(source, result)
+    if axis is None or is_all(node.axes[axis], FEATURES) or not is_view(source, result):
+        return node.lineage
+    return node.lineage.part(piece_along(source, result, axis))
 
 
 def _axes_after(

@@ -186,7 +186,7 @@ _blocks: list[Listening] = []  # that are open in any thread, in the order in wh
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     """Tells the blocks that may hear it of a module that is called."""
-    if torch.compiler.is_compiling():  # a graph is traced, which is to be the one that it is without blocks
+    if torch.compiler.is_dynamo_compiling():  # a graph is traced, which is to be the one that it is without blocks
         return
     thread = get_ident()
     own = [block for block in _blocks if block.thread == thread and not block.closed]
@@ -203,7 +203,7 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
     """Tells the blocks of a module that has returned or raised."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return
     thread = get_ident()
     for block in tuple(_blocks):

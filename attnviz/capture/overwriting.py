@@ -1,6 +1,7 @@
 """What a run writes over tensors that are held until it is known what they are: copied first, or found out later."""
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -24,15 +25,17 @@ class Holder(Protocol):
 
 def written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """The tensor that a function of torch writes its result over, ``None`` where it makes a new one."""
-    target = kwargs.get("out", args[0] if args and _is_in_place(name, len(args), kwargs) else None)
+    is_in_place = bool(args) and (_is_in_place(name, len(args) > 1) or kwargs.get("inplace") is True)
+    target = kwargs.get("out", args[0] if is_in_place else None)
     return target if isinstance(target, Tensor) else None
 
 
-def _is_in_place(name: str, count: int, kwargs: dict[str, Any]) -> bool:
+@cache
+def _is_in_place(name: str, has_operand: bool) -> bool:
     """Whether a function writes over its first argument, as ``add_`` and ``__iadd__`` do."""
     if name.endswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and count > 1)
-    return name.endswith("_") or kwargs.get("inplace") is True
+        return name == "__setitem__" or (name.startswith("__i") and has_operand)
+    return name.endswith("_")
 
 
 def share_memory(one: object, other: object) -> bool:

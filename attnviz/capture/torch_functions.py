@@ -175,7 +175,7 @@ class Observer:
             with torch._C.DisableTorchFunction():
                 self.flow.see(call.name, call.args, call.kwargs, call.result, call.overwritten)
         except Exception as error:
-            if why_unreadable(*tensors_in((call.args, call.kwargs.values(), call.result))) is None:
+            if why_unreadable(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
                 self.listener.on_failure(error)
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
