@@ -42,6 +42,7 @@ def removed_heads(
     first = runnables[0]
     from attnviz.effects.ablation import ablate
 
+    said = metric
     if metric is not None and metric.startswith(LOGIT):
         metric = f"{LOGIT}{first.find_token(metric.removeprefix(LOGIT))}"
     effects = ablate(
@@ -57,7 +58,7 @@ def removed_heads(
         positions=_positions(first, selection),
     )
     title = first.title if len(runnables) == 1 else f"{len(runnables)} texts"
-    return replace(effects, model=first.name, title=title, remarks=first.remarks)
+    return replace(effects, metric=said or effects.metric, model=first.name, title=title, remarks=first.remarks)
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[str | None]:

@@ -5,7 +5,7 @@ and several sets of heads are run together, as texts of one batch; the first set
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -44,6 +44,7 @@ class TextRun:
         positions: at which tokens that is measured.
         by: what replaces a head's output: ``zero``, ``mean``, or what it gives on another text.
         goes_on: whether modules before the first head of a set are left out of a run.
+        known: the metric without sets of heads that were run already.
     """
 
     model: nn.Module
@@ -54,6 +55,7 @@ class TextRun:
     positions: slice
     by: "str | CleanRun"
     goes_on: bool = True
+    known: dict[HeadSet, float] = field(default_factory=dict)
 
     @property
     def texts(self) -> int:
@@ -68,10 +70,10 @@ class TextRun:
 
     def values(self, sets: Sequence[HeadSet]) -> list[float]:
         """The metric without each of these sets of heads."""
-        found: dict[HeadSet, float] = {}
+        found = self.known
         runs = [
             (site, group[at : at + self.together])
-            for site, group in self._by_first_site(sets)
+            for site, group in self._by_first_site([heads for heads in sets if heads not in found])
             for at in range(0, len(group), self.together)
         ]
         for site, some in track(runs, "removing heads"):
@@ -96,6 +98,7 @@ class TextRun:
         """Whether a run that goes on gives what a whole run gives, without these heads."""
         [(first, _)] = self._by_first_site([heads])
         [whole] = self._whole().outputs(first, [heads])
+        self.known[heads] = self._measured(whole)
         try:
             [*gone_on] = self.outputs(first, [heads] * min(self.together, 2))
         except AttnvizError:

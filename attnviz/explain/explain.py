@@ -11,6 +11,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, known_names, nearest, option, overflow
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
+from attnviz.explain.moved import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
 from attnviz.explain.outputs import explain_join, explain_output, explain_sum
 from attnviz.explain.pair import PAIR, explain_pair
 from attnviz.explain.tables import Explanation, Step
@@ -61,6 +62,8 @@ def explain(
     if step == COMPOSITION and not computation.parts:
         works = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(f"{option('step', COMPOSITION)} needs heads before this one; {works} has them")
+    if step in (CONTRIBUTIONS, ABLATION) and computation.moved is None:
+        raise AttnvizError(f"{option('step', step)} is told of what has learned; {option('model', 'trained')} works")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
     if step is not None and pair is not None:
@@ -72,7 +75,7 @@ def explain(
         else [
             replace(explain_step(view), name=name)
             for name, explain_step in STEPS.items()
-            if step in (None, name) and (name != COMPOSITION or computation.parts)
+            if name == step or (step is None and _is_usual(name, computation))
         ]
     )
     words = start_of(computation.tokens.text, MAX_TITLE_CHARACTERS)
@@ -84,6 +87,13 @@ def explain(
         remarks=(TRAINED if computation.seed is None else UNTRAINED.format(computation.seed),),
         look=look,
     )
+
+
+def _is_usual(name: str, computation: Computation) -> bool:
+    """Whether a step is told where none is asked for: an ablation runs the model anew, and takes its time."""
+    if name == COMPOSITION:
+        return bool(computation.parts)
+    return name != ABLATION and (name != CONTRIBUTIONS or computation.moved is not None)
 
 
 STEPS: dict[str, Callable[[HeadView], Step]] = {
@@ -100,4 +110,6 @@ STEPS: dict[str, Callable[[HeadView], Step]] = {
     "sum": explain_sum,
     "join": explain_join,
     "output": explain_output,
+    CONTRIBUTIONS: explain_contributions,
+    ABLATION: explain_ablation,
 }

@@ -37,6 +37,7 @@ class Computation:
         parts: what each part of the features gives to the keys, ``(heads, keys, width)`` by name; they add up to
             ``keys``. Empty where they are not told apart.
         earlier: the weights of those parts that are heads, ``(queries, keys)`` by name.
+        moved: ``(heads, keys)``, the norm of each value after the output projection; ``None`` where not known.
     """
 
     layer: int
@@ -64,3 +65,4 @@ class Computation:
     positions: bool = False
     parts: dict[str, FloatArray] = field(default_factory=dict)
     earlier: dict[str, FloatArray] = field(default_factory=dict)
+    moved: FloatArray | None = None

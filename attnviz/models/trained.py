@@ -242,8 +242,28 @@ def computation_of(model: "torch.nn.ModuleDict", layer: int, tokens: "Tokens") -
             for before, call in enumerate(calls[:layer])
             for head in range(NUM_HEADS)
         },
+        moved=norms_of_values(module, calls[layer]),
         **steps,
     )
+
+
+def norms_of_values(module: "MultiHeadAttention", call: "Attended") -> "FloatArray":
+    """‖v W_O‖ of each head and key, ``(heads, keys)``."""
+    import torch
+
+    weight = module.output.get_parameter("weight")  # (features, heads * value features)
+    by_head = zip(call.values[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
+    return array_of(torch.stack([(values @ part.T).norm(dim=-1) for values, part in by_head])[None])
+
+
+def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
+    """The accuracy of the model on repeats that it has not seen: with all heads, and without each of these sets."""
+    from attnviz.effects.ablation import ablate
+    from attnviz.models.trained_module import held_out_repeats
+
+    ids, positions = held_out_repeats(START_TOKEN)
+    effects = ablate(as_module(), ids, "accuracy", sets=sets, positions=positions)
+    return effects.baseline, [effects.baseline + row.mean for row in effects.rows]
 
 
 def attention_of(model: "torch.nn.ModuleDict", layer: int) -> "MultiHeadAttention":

@@ -224,7 +224,9 @@ def test_a_single_head_is_not_split(second: Explanation) -> None:
 
 def test_one_step_may_be_asked_for(causal: Computation) -> None:
     assert [step.name for step in explain(causal, step="scores").steps] == ["scores"]
-    assert [step.name for step in explain(causal).steps] == [name for name in STEPS if name != "composition"]
+    assert [step.name for step in explain(causal).steps] == [
+        name for name in STEPS if name not in ("composition", "contributions", "ablation")
+    ]
 
 
 def test_long_tables_are_cut_in_the_middle_and_say_so() -> None:
@@ -400,6 +402,7 @@ def test_trained_model_is_explained_and_only_it_composes(capsys: pytest.CaptureF
     assert "explain works with the seeded model and with --model trained" in capsys.readouterr().err
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize("model", ["seeded", "trained"])
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_screen_that_cannot_hold_every_step_holds_a_line_of_each_and_the_way_of_one_query(
@@ -431,3 +434,30 @@ def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
         file = io.BytesIO()
         write(explain(computation, look=Look(height=height)), ".txt", file)
         assert "Each row of scores becomes weights" in file.getvalue().decode()
+=======
+def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trained: Computation) -> None:
+    from attnviz import api
+    from attnviz.models.settings import ModelSettings
+    from attnviz.models.sources import open_source
+    from attnviz.text.selection import Selection
+
+    step = next(each for each in explain(trained, head=1).steps if each.name == "contributions")
+    recording = open_source(ModelSettings(model="trained")).record(trained.tokens.text, Selection(), values=True)
+    expected = api.contributions(recording).maps[1].window((1,), slice(0, None), slice(0, None)).weights[0]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(trained.weights[1] * trained.moved[1], expected, rtol=1e-4, atol=1e-5)
+    assert f"= {expected[-1].max():.4f}" in step.examples[0]
+
+
+def test_without_heads_ends_with_what_ablation_measures_and_why_head_0_0_is_needed(trained: Computation) -> None:
+    [step] = explain(trained, head=1, step="ablation").steps
+    assert [round(row[0], 4) for row in step.tables[0].values] == [0.9998, 0.0092, 0.9998, 0.9990, 0.9965, 0.0020]
+    needed = next(line for line in step.examples if "without what head 0.0" in line)
+    before, after = (float(number) for number in re.findall(r"\d\.\d{4}", needed))
+    assert before > 0.9
+    assert after < 0.5
+
+
+def test_what_is_moved_is_told_of_the_trained_model_alone(causal: Computation) -> None:
+    with pytest.raises(AttnvizError, match="what has learned; model='trained' works"):
+        explain(causal, step="ablation")
+>>>>>>> f1fdc1f (Tell what a head moves and what is lost without it, step by step and with the numbers of two heads)
