@@ -194,7 +194,7 @@ def compare(
     of: Of = "weights",
 ) -> None:
     """Draw what changes with --causal, another text, model or recording."""
-    from attnviz.cli.input import read_beside, read_input
+    from attnviz.cli.input import read_beside, read_input, read_surveys
     from attnviz.cli.recordings import record_both, record_models, refuse_unchanged
 
     refuse_output(output)
@@ -202,13 +202,18 @@ def compare(
     if input == Input() and beside is None and with_model is None:
         refuse_unchanged(settings)
     text = read_input(input, settings.tokenizer)
+    options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
+    if with_model is None and beside is not None and (surveys := read_surveys(text, beside)) is not None:
+        from attnviz.report.survey_comparison import survey_comparison_report
+
+        deliver(survey_comparison_report(*surveys, drawn_on(options, output)), output)
+        return
     if with_model is None:
         before, after, change = record_both(text, beside, settings, selection, reads_all(output), of == CONTRIBUTIONS)
     else:
         before, after, change = record_models(text, beside, settings, with_model, selection, of == CONTRIBUTIONS)
     from attnviz.report.comparison import comparison_report
 
-    options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
     deliver(comparison_report(before, after, change, drawn_on(options, output, input == Input())), output)
 
 

@@ -74,6 +74,20 @@ def refuse_survey(given: Given) -> None:
         )
 
 
+def read_surveys(one: Given, other: Given) -> "tuple[Survey, Survey] | None":
+    """Two surveys to compare; ``None`` for texts and recordings.
+
+    Raises:
+        AttnvizError: if one of both is a survey.
+    """
+    first, second = read_survey([one]), read_survey([other])
+    if first is not None and second is not None:
+        return first, second
+    if first is not None or second is not None:
+        raise AttnvizError("one of both is a survey; attnviz compare takes two surveys, or two recordings or texts")
+    return None
+
+
 def is_survey(path: Path) -> bool:
     """Whether a file begins as a survey does, which takes no library to see."""
     try:

@@ -11,6 +11,7 @@ from attnviz.report.panels import Panel
 if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, FloatArray, IntArray
     from attnviz.battery.head_types import HeadTypes
+    from attnviz.corpus.changes import SurveyChanges
     from attnviz.effects.effect_table import Effects
     from attnviz.effects.logit_parts import LogitParts
     from attnviz.metrics.head_table import HeadTable
@@ -139,7 +140,7 @@ class ResultList(_Described):
         summary: those of them that are shown, written out.
     """
 
-    results: "Effects | LogitParts | HeadTypes"
+    results: "Effects | LogitParts | HeadTypes | SurveyChanges"
     summary: Summary
 
 

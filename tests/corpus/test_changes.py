@@ -1,0 +1,62 @@
+"""Changes between two surveys: differences of means, their intervals, and what is said of models and corpora."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.changes import survey_changes
+from attnviz.render.formats import draw, format_of
+from attnviz.report.look import Look
+from attnviz.report.options import ReportOptions
+from attnviz.report.report import Heatmaps, ResultList
+from attnviz.report.survey_comparison import survey_comparison_report
+from tests.corpus.surveys import METRICS, numbers_of, survey_of
+
+BEFORE, AFTER = survey_of(numbers_of(40, 1), 0), survey_of(numbers_of(30, 2), 0)
+SINK = [metric.name for metric in METRICS].index("sink")
+
+
+def test_a_change_is_the_difference_of_means_and_its_variance_the_sum_of_theirs() -> None:
+    changes = survey_changes(BEFORE, AFTER, range(3), "sink").changes
+    assert sorted(each.name for each in changes) == ["0.0", "0.1", "1.0"]
+    one = next(each for each in changes if each.name == "0.1")
+    assert one.difference == AFTER.means[1, SINK] - BEFORE.means[1, SINK]
+    errors = [survey.spreads[1, SINK] / np.sqrt(survey.tallies.count[1, SINK]) for survey in (BEFORE, AFTER)]
+    assert one.margin == pytest.approx(1.96 * np.hypot(*errors), rel=1e-4)
+    assert one.clearness == pytest.approx(abs(one.difference) / np.hypot(*errors))
+
+
+def test_the_clearest_change_comes_first_and_a_survey_does_not_change_from_itself() -> None:
+    found = [each.clearness for each in survey_changes(BEFORE, AFTER, range(3)).changes]
+    assert found == sorted(found, reverse=True)
+    assert {each.clearness for each in survey_changes(BEFORE, BEFORE, range(3)).changes} == {0.0}
+
+
+def test_other_models_corpora_and_heads_are_said() -> None:
+    other = replace(AFTER, model="another", corpus=("b.txt",))
+    said = " ".join(survey_changes(BEFORE, other, range(3)).remarks)
+    assert "The models differ" in said
+    assert "The corpora differ" in said
+    assert "differ" not in " ".join(survey_changes(BEFORE, BEFORE, range(3)).remarks)
+    with pytest.raises(AttnvizError, match="no head with a number in common"):
+        survey_changes(BEFORE, AFTER, [])
+
+
+def test_list_numbers_and_picture_say_the_same() -> None:
+    listed = survey_comparison_report(BEFORE, AFTER, ReportOptions(medium=format_of(".json").medium(Look())))
+    assert isinstance(listed, ResultList)
+    content = json.loads(draw(listed, ".json"))
+    first = content["changes"][0]
+    assert listed.summary.rows[0][:2] == (first["head"], first["metric"])
+    assert len(draw(listed, ".csv").decode().splitlines()) == 1 + len(content["changes"])
+    options = ReportOptions(sort="sink", medium=format_of(".png").medium(Look()))
+    picture = survey_comparison_report(BEFORE, AFTER, options)
+    assert isinstance(picture, Heatmaps)
+    expected = np.float32(AFTER.means[1, SINK] - BEFORE.means[1, SINK])
+    assert picture.panels[0].values[0, 1] == expected
+    assert np.isnan(picture.panels[0].values[1, 1])
+    with pytest.raises(AttnvizError, match=r"-o change\.png"):
+        survey_comparison_report(BEFORE, AFTER, ReportOptions(medium=format_of(".html").medium(Look())))
