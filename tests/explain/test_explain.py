@@ -402,7 +402,6 @@ def test_trained_model_is_explained_and_only_it_composes(capsys: pytest.CaptureF
     assert "explain works with the seeded model and with --model trained" in capsys.readouterr().err
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("model", ["seeded", "trained"])
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_screen_that_cannot_hold_every_step_holds_a_line_of_each_and_the_way_of_one_query(
@@ -434,7 +433,8 @@ def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
         file = io.BytesIO()
         write(explain(computation, look=Look(height=height)), ".txt", file)
         assert "Each row of scores becomes weights" in file.getvalue().decode()
-=======
+
+
 def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trained: Computation) -> None:
     from attnviz import api
     from attnviz.models.settings import ModelSettings
@@ -461,4 +461,3 @@ def test_without_heads_ends_with_what_ablation_measures_and_why_head_0_0_is_need
 def test_what_is_moved_is_told_of_the_trained_model_alone(causal: Computation) -> None:
     with pytest.raises(AttnvizError, match="what has learned; model='trained' works"):
         explain(causal, step="ablation")
->>>>>>> f1fdc1f (Tell what a head moves and what is lost without it, step by step and with the numbers of two heads)
