@@ -24,7 +24,7 @@ def clicked(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[
         again: whether it is the second click of two.
     """
     if state.help:
-        return "", replace(state, help=False)
+        return "", replace(state, help=0)
     if y == screen.size.height - 1 and state.prompt in (None, "copy"):
         column = x - (len(" copy:") if state.prompt else 0)
         hint = hint_at(hints(state, screen.size.width), column)

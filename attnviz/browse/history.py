@@ -36,4 +36,4 @@ def _place(state: State) -> tuple[object, ...]:
 
 
 def _alone(state: State) -> State:
-    return replace(state, past=(), future=(), prompt=None, typed="", message="", help=False)
+    return replace(state, past=(), future=(), prompt=None, typed="", message="", help=0)

@@ -7,7 +7,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.browse.cursor import Screen, first_ranked, open_head, settle, sort_by, strongest_keys
 from attnviz.browse.finding import find
 from attnviz.browse.history import go_back, go_forward, remembered
-from attnviz.browse.layout import ANSI_COLORS, Tiles, levels, map_of, tiles
+from attnviz.browse.layout import ANSI_COLORS, Tiles, help_pages, levels, map_of, tiles
 from attnviz.browse.lens import on_other
 from attnviz.browse.lens_layout import lens_axis, lens_heads, lens_lines
 from attnviz.browse.session import Together
@@ -40,7 +40,8 @@ class Binding:
 def press(screen: Screen, state: State, key: str) -> State:
     """The state after a key; the same one where the key means nothing."""
     if state.help:
-        return replace(state, help=False)
+        more = key in MORE_HELP and state.help < help_pages(screen.size, len(BINDINGS))
+        return replace(state, help=state.help + 1 if more else 0)
     binding = BY_KEY.get(key)
     if binding is None or not screen.size.enough:
         return state
@@ -331,7 +332,7 @@ def _again(screen: Screen, state: State, key: str) -> State:
 
 
 def _help(screen: Screen, state: State, key: str) -> State:
-    return replace(state, help=True)
+    return replace(state, help=1)
 
 
 def _quit(screen: Screen, state: State, key: str) -> State:
@@ -339,42 +340,44 @@ def _quit(screen: Screen, state: State, key: str) -> State:
 
 
 TOGETHER: dict[str, Together] = {"d": "difference", "m": "mean", "M": "max", "R": "rollout"}
+MORE_HELP = ("question_mark", "down", "pagedown", "space")
 MAX_SIDE_BY_SIDE = 6  # heads
 ARROWS = ("up", "down", "left", "right")
 BINDINGS = (
-    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; with Shift ten at a time", _move),
+    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; with Shift by ten", _move),
     Binding(("pageup", "pagedown"), "PgUp PgDn", "a screenful up or down", _page),
     Binding(("home", "end"), "Home End", "the first or the last", _end),
-    Binding(("enter",), "Enter", "open the head; in a head, zoom in", _enter),
-    Binding(("escape", "backspace"), "Esc", "zoom out, then back to all heads", _back),
-    Binding(("b", "B", "ctrl+o"), "b B", "the place before; forward again", _history),
+    Binding(("enter",), "Enter", "open the head; zoom in", _enter),
+    Binding(("escape", "backspace"), "Esc", "zoom out, then back", _back),
+    Binding(("b", "B", "ctrl+o"), "b B", "place before; forward again", _history),
     Binding(
         ("tab", "shift+tab", "right_square_bracket", "left_square_bracket"),
         "Tab ] [",
         "next head, previous head",
         _next_head,
     ),
-    Binding(("a",), "a", "one token in all heads: the cursor's query", _lens),
+    Binding(("a",), "a", "the query in all heads", _lens),
     Binding(("space",), "Space", "mark the head", _mark),
-    Binding(("m", "M", "R"), "m M R", "mean, maximum, rollout of the marked heads, else of all", _together),
-    Binding(("plus", "equals_sign", "minus", "0"), "+ - 0", "zoom in, out, all; with marks = is side by side", _zoom),
-    Binding(("g",), "g", "go to the query's next strongest key", _strongest),
+    Binding(("m", "M", "R"), "m M R", "marked: mean, max, rollout", _together),
+    Binding(("plus", "minus", "0"), "+ - 0", "zoom in, out, all", _zoom),
+    Binding(("equals_sign",), "=", "marked heads side by side", _zoom),
+    Binding(("g",), "g", "the next strongest key", _strongest),
     Binding(("v",), "v", "scores or weights", _toggle),
-    Binding(("l",), "l", "steps of the colours: square root, linear, log", _toggle),
-    Binding(("c",), "c", "one colour scale, or one a head", _toggle),
-    Binding(("h",), "h", "colours: the terminal's own, light, dark", _theme),
-    Binding(("p",), "p", "pooled cells: maximum or mean", _toggle),
+    Binding(("l",), "l", "colours: sqrt, linear, log", _toggle),
+    Binding(("c",), "c", "colour scale: shared, own", _toggle),
+    Binding(("h",), "h", "theme: own, light, dark", _theme),
+    Binding(("p",), "p", "pooled: maximum or mean", _toggle),
     Binding(("w",), "w", "join tokens into words", _toggle_tokens),
     Binding(("t",), "t", "hide special tokens", _toggle_tokens),
-    Binding(("d",), "d", "difference of two marked heads, or to the other recording", _difference),
-    Binding(("o", "O", "r"), "o O r", "sort by next, previous metric; reverse; one token: sort by, turn", _sort),
-    Binding(("slash",), "/", "find a query; among heads also 4.11, or sort by sink, layer", _ask),
+    Binding(("d",), "d", "difference: marked, or runs", _difference),
+    Binding(("o", "O", "r"), "o O r", "sort by metrics; reverse", _sort),
+    Binding(("slash",), "/", "find a query, head, order", _ask),
     Binding(("backslash",), "\\", "find a key", _ask),
-    Binding(("f",), "f", "filter heads: previous>0.5 layer:3-5", _ask),
-    Binding(("x",), "x", "why this weight: q, k and q·k by feature", _why),
-    Binding(("y",), "y", "copy the cell, row, table, command or place", _ask),
+    Binding(("f",), "f", "filter: previous>0.5", _ask),
+    Binding(("x",), "x", "why this weight: q·k", _why),
+    Binding(("y",), "y", "copy cells, command, place", _ask),
     Binding(("n", "N"), "n N", "find the next, the previous", _again),
-    Binding(("s",), "s", "save what is seen: SVG, PNG, PDF", _ask),
+    Binding(("s",), "s", "save: SVG, PNG, PDF", _ask),
     Binding(("colon", "ctrl+p"), ":", "all actions by their names", _help),
     Binding(("question_mark", "f1"), "?", "these keys", _help),
     Binding(("q",), "q", "quit", _quit),

@@ -12,6 +12,7 @@ MAX_TILE_WIDTH = 42
 TILE_STEP = 4
 SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 34
 TWO_PANES_WIDTH = 120  # columns from which on the heads stay on the screen beside the open one
+HELP_WIDTH = 40  # columns of a key and what it does
 LISTED_SHARE = 0.4  # of the lines beside the map, which are the heads'
 MAX_LABEL_WIDTH = 12
 NUMBER_CELL = 4  # columns of a cell with its number, or more where labels take them and there is room
@@ -272,6 +273,16 @@ def side_column(size: Size) -> int:
 def listed_lines(size: Size) -> int:
     """Lines of the list of heads, above what is said of the cursor."""
     return int(map_lines(size) * LISTED_SHARE) if two_panes(size) else 0
+
+
+def help_columns(size: Size) -> int:
+    """How many columns of keys are legible side by side."""
+    return max(1, size.width // HELP_WIDTH)
+
+
+def help_pages(size: Size, keys: int) -> int:
+    """How many screens the help takes."""
+    return -(-keys // (help_columns(size) * max(1, size.height - 2)))
 
 
 def text_lines(size: Size) -> int:

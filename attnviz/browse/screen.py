@@ -14,7 +14,7 @@ from attnviz.base.printable import printable
 from attnviz.browse.blocks import CellBlock, RefinedBlock
 from attnviz.browse.cursor import Screen
 from attnviz.browse.hints import COPY_HINTS, Hint, hints
-from attnviz.browse.layout import ANSI_COLORS, FIXED_LINES, Tiles, tiles
+from attnviz.browse.layout import ANSI_COLORS, FIXED_LINES, Tiles, help_columns, help_pages, tiles
 from attnviz.browse.pixels import legend, pixel_lines
 from attnviz.browse.session import Session
 from attnviz.browse.state import MIN_SCREEN_SIZE, State
@@ -38,7 +38,7 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
     if not size.enough:
         lines = [[Span(f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]}; q quits")]]
     elif state.help:
-        lines = _help_lines(screen)
+        lines = _help_lines(screen, state.help)
     elif state.opened:
         lines = _with_head(screen, state)
     elif state.lens:
@@ -289,21 +289,25 @@ def _offered(screen: Screen, state: State) -> str:
     return fit(text, max(0, min(cell_len(text), room))) if text else ""
 
 
-def _help_lines(screen: Screen) -> list[Line]:
-    """All keys, in two columns where they do not fit in one."""
+def _help_lines(screen: Screen, page: int) -> list[Line]:
+    """The keys, in as many columns as are legible, a screen of them."""
     from attnviz.browse.keys import BINDINGS
 
-    entries = [(binding.shown, binding.does) for binding in BINDINGS]
-    room = screen.size.height - 2
-    columns = [entries[start : start + room] for start in range(0, len(entries), room)]
-    width = screen.size.width // len(columns)
-    lines: list[Line] = [[Span(" keys; any key returns", style="dim")], []]
-    for row in range(min(room, len(entries))):
+    room, across = max(1, screen.size.height - 2), help_columns(screen.size)
+    pages = help_pages(screen.size, len(BINDINGS))
+    first = (min(page, pages) - 1) * room * across
+    shown = [(binding.shown, binding.does) for binding in BINDINGS][first : first + room * across]
+    columns = [shown[start : start + room] for start in range(0, len(shown), room)]
+    more = "? shows more, " if page < pages else ""
+    lines: list[Line] = [
+        [Span(f" keys; {more}any other key returns" if more else " keys; any key returns", style="dim")],
+        [],
+    ]
+    width = screen.size.width // across
+    for row in range(max(map(len, columns))):
         line: Line = []
-        for column in columns:
-            if row < len(column):
-                shown, does = column[row]
-                line += [Span(f" {shown:>10} ", style="bold"), Span(fit(f" {does}", width - 12))]
+        for shown_key, does in (column[row] for column in columns if row < len(column)):
+            line += [Span(f" {shown_key:>9} ", style="bold"), Span(fit(f" {does}", width - 11))]
         lines.append(line)
     return lines
 

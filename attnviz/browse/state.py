@@ -82,7 +82,7 @@ class State:
         sought: the last token found.
         sought_axis: what it was looked for among.
         message: a line that answers the last key.
-        help: whether the keys are listed.
+        help: which screen of the keys is listed, from 1; 0 for none.
         theme: the colours: the terminal's own, light or dark.
         past: the places before, the last of them first.
         future: the places that were gone back from.
@@ -111,7 +111,7 @@ class State:
     sought: str = ""
     sought_axis: Prompt = "query"
     message: str = ""
-    help: bool = False
+    help: int = 0
     theme: Theme = "terminal"
     past: "tuple[State, ...]" = field(default=(), repr=False)
     future: "tuple[State, ...]" = field(default=(), repr=False)

@@ -8,6 +8,7 @@ from attnviz.browse.cursor import Screen, first_state, settle, strongest_keys
 from attnviz.browse.finding import filter_heads, find, metrics_meant
 from attnviz.browse.keys import BINDINGS, press
 from attnviz.browse.layout import levels, map_of, tiles
+from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording
@@ -203,6 +204,19 @@ def test_help_is_left_by_any_key(recording: Recording) -> None:
     screen = screen_of(recording)
     assert after(screen, "question_mark").help
     assert after(screen, "question_mark", "right") == State()
+    small = screen_of(recording, width=40, height=12)
+    shown = [after(small, *["question_mark"] * count).help for count in range(1, 6)]
+    assert shown == [1, 2, 3, 4, 0]
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 12), (80, 24), (120, 40), (200, 60)])
+def test_help_says_every_key_whole(recording: Recording, width: int, height: int) -> None:
+    screen = screen_of(recording, width=width, height=height)
+    state, shown = after(screen, "question_mark"), ""
+    while state.help:
+        shown += "".join(span.text for line in draw_screen(screen, state) for span in line)
+        state = after(screen, "question_mark", state=state)
+    assert all(f"{binding.shown}  {binding.does} " in shown for binding in BINDINGS)
 
 
 def test_documentation_lists_every_key_as_the_help_does() -> None:
