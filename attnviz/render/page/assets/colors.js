@@ -53,7 +53,7 @@ export function cssOf(level, scale) {
 }
 
 /**
- * A canvas of a pixel a cell; masked cells are transparent.
+ * An image of a pixel a cell; masked cells are transparent.
  *
  * @param {Float32Array} values
  * @param {number} rows
@@ -61,11 +61,10 @@ export function cssOf(level, scale) {
  * @param {Scale} scale
  * @param {Seen} seen
  */
-export function paintCells(values, rows, columns, scale, seen) {
-  const canvas = newCanvas(columns, rows);
+export function imageOf(values, rows, columns, scale, seen) {
   const image = new ImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
-  const table = Uint32Array.from({ length: SHADES }, (_, shade) => pixelOf(shadeOf(scale.palette, shade)));
+  const table = pixelsOf(scale.palette);
   const nan = pixelOf(page.nanColor);
   const lifted = scale.steps === "lift" && !scale.change;
   for (let place = 0; place < pixels.length; place++) {
@@ -74,8 +73,25 @@ export function paintCells(values, rows, columns, scale, seen) {
     const level = lifted ? value * seen(Math.floor(place / columns), place % columns) : value;
     pixels[place] = Number.isNaN(value) ? nan : table[Math.round((SHADES - 1) * fractionOf(level, scale))];
   }
+  return image;
+}
+
+/** The same as a canvas. @type {(...given: Parameters<typeof imageOf>) => HTMLCanvasElement} */
+export function paintCells(...given) {
+  const image = imageOf(...given);
+  const canvas = newCanvas(image.width, image.height);
   contextOf(canvas).putImageData(image, 0, 0);
   return canvas;
+}
+
+/** @type {Map<string, Uint32Array>} */
+const pixelTables = new Map();
+
+/** The pixels of all shades. @param {string} palette */
+function pixelsOf(palette) {
+  const table = pixelTables.get(palette) ?? Uint32Array.from({ length: SHADES }, (_, shade) => pixelOf(shadeOf(palette, shade)));
+  pixelTables.set(palette, table);
+  return table;
 }
 
 /** The colours of a scale from one end to the other, a pixel each. @param {Scale} scale */
@@ -116,7 +132,8 @@ export function theme() {
   return themeColors;
 }
 
-/** Lets the theme be read again. */
+/** Lets the theme, and the colours that follow from it, be read again. */
 export function forgetTheme() {
   delete themeColors.paper;
+  pixelTables.clear();
 }

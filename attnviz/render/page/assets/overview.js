@@ -1,7 +1,7 @@
 /** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. */
 
 import { openHead } from "./actions.js";
-import { contextOf, paintCells } from "./colors.js";
+import { contextOf, imageOf } from "./colors.js";
 import { comparing, headTitle, itemName, page, shapeOf, textOf } from "./data.js";
 import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
@@ -187,10 +187,8 @@ function drawThumbnails() {
     const canvas = canvasOf(thumb);
     const scale = shared ?? thumbnailScale(number);
     const counts = pooledCounts(seenBy(number, sideNumber()), canvas.height);
-    const painted = paintCells(thumbnailValues(number), canvas.height, canvas.width, scale, (row) => counts[row]);
-    const context = contextOf(canvas);
-    context.clearRect(0, 0, canvas.width, canvas.height);
-    context.drawImage(painted, 0, 0);
+    const image = imageOf(thumbnailValues(number), canvas.height, canvas.width, scale, (row) => counts[row]);
+    contextOf(canvas).putImageData(image, 0, 0);
   }
 }
 

@@ -7,21 +7,45 @@ import { changeOf } from "./values.js";
 
 /** @import { Pooled } from "./types.js" */
 
+/** One head's, as codes until they are shown. */
+class Thumbnail {
+  /** @param {Uint8Array} codes of means, then of maxima @param {[number, number]} highs */
+  constructor(codes, highs) {
+    this.codes = codes;
+    this.highs = highs;
+    /** @type {(Float32Array | undefined)[]} */
+    this.read = [];
+  }
+
+  get mean() {
+    return this.part(0);
+  }
+
+  get largest() {
+    return this.part(1);
+  }
+
+  /** @param {number} which */
+  part(which) {
+    const half = this.codes.length / 2;
+    const codes = this.codes.subarray(which * half, (which + 1) * half);
+    const values = this.read[which] ?? decode(codes, weightsOfCodes(page.thumbnailLargest, this.highs[which]));
+    this.read[which] = values;
+    return values;
+  }
+}
+
 const thumbnails = readThumbnails();
 
-/** Means and maxima by head and side. @returns {Pooled[][]} */
+/** Means and maxima by head and side, each read when it is shown. @returns {Pooled[][]} */
 function readThumbnails() {
   const codes = bytesOf(page.thumbnails);
   let place = 0;
   return page.heads.map((head) => {
     const cells = head.thumbnail[0] * head.thumbnail[1];
     return head.thumbnailHighs.map((highs) => {
-      const [mean, largest] = highs.map((high) => {
-        const start = place;
-        place += cells;
-        return decode(codes.subarray(start, place), weightsOfCodes(page.thumbnailLargest, high));
-      });
-      return { mean, largest };
+      place += 2 * cells;
+      return new Thumbnail(codes.subarray(place - 2 * cells, place), highs);
     });
   });
 }
