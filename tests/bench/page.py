@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
-LAYERS, HEADS, TOKENS, LONG = 12, 12, 512, 4096
+LAYERS, HEADS, TOKENS, LONG, LONG_HEADS = 12, 12, 512, 32_000, 2
+VIEWS = ("matrix", "arcs", "text", "table")
 PEAK = 6.0  # standard deviation of the scores: most of a row's weight is on a few keys
 LIMITS = {
     "bytes": 50e6,
@@ -31,6 +34,9 @@ LIMITS = {
     "faster": 40,
     "first view": 0.35,
     "hover": 16,
+    "long hover": 20,
+    "opening": 200,
+    "lens": 100,
     "factors": 1.2,
     "frame": 100,
 }
@@ -73,11 +79,13 @@ def say(what: str, value: float, limit: float) -> None:
     print(f"{what:58} {value:8.2f} ({bound}, {'holds' if holds else 'MISSED'})", flush=True)
 
 
-def show_in_browser(path: Path) -> None:
-    """Loads the page in Chromium, and points at tokens of a head in every view."""
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The page in Chromium; nothing where it or playwright is not installed."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None or not _installed("playwright"):
         print("Chromium or playwright is not installed")
+        yield None
         return
     from playwright.sync_api import sync_playwright
 
@@ -85,35 +93,68 @@ def show_in_browser(path: Path) -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
         page.goto(path.as_uri())
+        yield page
+        browser.close()
+
+
+def show_in_browser(path: Path) -> None:
+    """Loads the page in Chromium, and points at tokens of a head in every view."""
+    with opened(path) as page:
+        if page is None:
+            return
         first = page.evaluate("performance.getEntriesByName('first view drawn')[0].startTime")
         say("first view drawn: s", first / 1000, LIMITS["first view"])
-        for view in ("matrix", "arcs", "text"):
-            slowest = page.evaluate(HOVER, view)
+        for view in VIEWS:
+            slowest = page.evaluate(HOVER, [view, 5])
             say(f"slowest pointing at a token, {view}: ms", slowest, LIMITS["hover"])
-        browser.close()
+        say("one token, 144 heads: ms a head", page.evaluate(LENS) / (LAYERS * HEADS), LIMITS["lens"])
 
 
 def show_long_text(path: Path) -> None:
-    """Writes the page of heads that are kept as queries and keys, and times parts of one that Chromium computes."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    """Writes the page of heads that are kept as queries and keys, and times what Chromium computes of them."""
     from attnviz.api import draw
 
-    maps = _long_maps(LONG, HEADS)
+    maps = _long_maps(LONG, LONG_HEADS)
     path.write_bytes(draw(Recording(maps=(maps,), model="random factors"), ".html"))
     factors = 2 * (np.prod(maps.factors.queries.shape) + np.prod(maps.factors.keys.shape))
     say(f"page of {LONG} tokens to its factors in float16", path.stat().st_size / factors, LIMITS["factors"])
-    if chromium is None or not _installed("playwright"):
-        return
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page()
-        page.goto(path.as_uri())
+    with opened(path) as page:
+        if page is None:
+            return
+        say(f"one token of {LONG}, cold: ms a head", page.evaluate(LENS) / LONG_HEADS, LIMITS["lens"])
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        for view in VIEWS:
+            before = _busy(session)
+            page.evaluate(OPENED, view)
+            say(f"opening {view} of {LONG} tokens, main thread: ms", _busy(session) - before, LIMITS["opening"])
+            slowest = page.evaluate(HOVER, [view, 1])
+            say(f"slowest pointing at a token of {LONG}, {view}: ms", slowest, LIMITS["long hover"])
         times = sorted(page.evaluate(FRAMES))
         say("512 x 512 cells computed from factors, median: ms", times[len(times) // 2], LIMITS["frame"])
-        browser.close()
 
+
+def _busy(session: Any) -> float:
+    """Milliseconds of processor time that the main thread has taken."""
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return 1000 * float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+
+LENS = """async () => {
+    const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+    const start = performance.now();
+    [state.pin, state.mark] = [{query: state.strip.texts[0].labels.length - 10, key: null}, null];
+    openLens();
+    while (!state.shown?.whole) await wait(1);
+    return performance.now() - start;
+}"""
+
+OPENED = """async (view) => {
+    const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+    location.hash = `number=1&view=${view}`;
+    while (!(state.current && state.view === view && state.shown?.number === 1)) await wait(20);
+    await wait(100);
+}"""
 
 FRAMES = """async () => {
     location.hash = "number=1&view=matrix";
@@ -131,10 +172,10 @@ FRAMES = """async () => {
     return times;
 }"""
 
-HOVER = """async (view) => {
-    location.hash = `number=5&view=${view}`;
+HOVER = """async ([view, number]) => {
+    location.hash = `number=${number}&view=${view}`;
     const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-    while (!(state.current && state.view === view && state.shown.number === 5)) await wait(5);
+    while (!(state.current && state.view === view && state.shown?.number === number)) await wait(5);
     pointTo({query: 0, key: 0}, 1, 1);
     let slowest = 0;
     for (let place = 3; place < 500; place += 7) {
