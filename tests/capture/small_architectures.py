@@ -154,11 +154,18 @@ def build(kind: str, style: str) -> Any:
         raise ValueError(f"{size:,} parameters")
     torch.manual_seed(0)
     model = getattr(transformers, name)(config).eval()
-    with torch.no_grad():
-        for weight_name, weight in model.named_parameters():
-            if weight.dim() > 1 and weight.is_floating_point() and "norm" not in weight_name.lower():
-                weight.normal_(0, 1.5 / max(weight.shape[-1], 1) ** 0.5)
+    _draw_weights(model)
     return model
+
+
+@torch.no_grad()
+def _draw_weights(model: Any) -> None:
+    """Draws weights that keep the size of what goes through them, so that scores differ and stay finite."""
+    kernels = {id(each.weight) for each in model.modules() if isinstance(each, torch.nn.modules.conv._ConvNd)}
+    for name, weight in model.named_parameters():
+        if weight.dim() > 1 and weight.is_floating_point() and "norm" not in name.lower():
+            summed = weight[0].numel() if id(weight) in kernels else weight.shape[-1]
+            weight.normal_(0, 1.5 / max(summed, 1) ** 0.5)
 
 
 def candidates(model: Any, kind: str) -> Iterator[dict[str, Any]]:
