@@ -4,14 +4,13 @@ import numpy as np
 
 from attnviz.browse.bars import bar
 from attnviz.browse.opened import OpenHead
-from attnviz.render.terminal.lines import Line, Span
+from attnviz.render.terminal.lines import Line, Span, wrap
 
 BAR_WIDTH = 4  # columns
 NO_FACTORS = (
-    "holds weights, no queries and",
-    "keys: those of long texts do,",
-    "and what --factored records",
+    "The recording holds weights, no queries and keys: those of long texts do, and of others what --factored records."
 )
+MADE = "This is made of several heads; Esc goes back to one."
 
 
 def why_lines(head: OpenHead, room: int) -> list[Line]:
@@ -22,9 +21,8 @@ def why_lines(head: OpenHead, room: int) -> list[Line]:
     lines: list[Line] = [[Span(" why “{}” → “{}”".format(*names), style="bold")]]
     factors = maps.cell_factors()
     if factors is None:
-        made = state.head >= session.recorded
-        told = ("is made of several heads",) if made else NO_FACTORS
-        return [*lines, [Span(f" {'this' if made else 'the recording'}")], *([Span(f" {line}")] for line in told)]
+        told = MADE if state.head >= session.recorded else NO_FACTORS
+        return [*lines, *([Span(f" {line}")] for line in wrap(told, head.side_width - 2))]
     place = maps.positions((number,))[0]
     query, key = (int(units.starts[at]) for units, at in ((head.queries, state.query), (head.keys, state.key)))
     q = np.asarray(factors.queries[place, slice(query, query + 1)], dtype=np.float64)[0]
