@@ -16,6 +16,7 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
+from tests.corpus.examples import MODELS, RandomTexts
 
 TEXTS = ("the cat sat. the cat sat", "a b a b a c a b", "one two three", "so it goes so it goes so it")
 SETTINGS = ModelSettings(model="trained")
@@ -55,3 +56,15 @@ def test_a_model_that_is_not_here_or_gives_other_numbers_is_refused(survey: Surv
     other = replace(survey, examples=replace(survey.examples, sample=survey.examples.sample + np.float32(0.01)))
     with pytest.raises(AttnvizError, match="gives other numbers than when it was surveyed"):
         example_weights(other, wanted)
+
+
+def test_the_last_layer_of_a_transformer_is_there_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, options = RandomTexts(MODELS["bert"]), SurveyOptions(settings={"model": "random"})
+    [batch] = batches_of([CorpusText("texts.txt", 1, "the cat sat")], model, options, 0, None).batches
+    survey = survey_of_batch(model, batch, options)
+    monkeypatch.setattr("attnviz.corpus.example_weights._open", lambda _: model)
+    wanted = [WantedWeights(0, place, (0, 3), (0, 3)) for place in range(len(survey.heads))]
+    found = example_weights(survey, wanted)
+    assert len(found) == len(survey.heads) == 6
+    for weights in found.values():
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
