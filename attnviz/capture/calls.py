@@ -253,13 +253,24 @@ class FactoredCall(AttentionCall):
         return visible[None, None]
 
     def _softmax(self, scores: Tensor, visible: Tensor | None, heads: Sequence[int]) -> Tensor:
-        """Weights over the visible keys; what goes to a sink is left out of the rows."""
-        seen = scores if visible is None else scores.masked_fill(~visible, float("-inf"))
-        if self.sinks is not None:
-            sinks = self.sinks[list(heads)].to(scores.dtype)[None, :, None, None].expand(*scores.shape[:-1], 1)
-            return torch.cat([seen, sinks], dim=-1).softmax(-1)[..., :-1]
-        weights = seen.softmax(-1)
-        return weights if visible is None else weights.masked_fill_(~visible, 0)
+        """Weights over the visible keys; what goes to a sink is left out of the rows.
+
+        The mask is added, as kernels do: filling the scores by a mask that is broadcast takes longer than the softmax.
+        """
+        if visible is None:
+            return self._normalized(scores, heads)
+        hidden = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
+        weights = self._normalized(scores + hidden, heads)
+        if weights.isnan().any():  # a query sees nothing, or what is hidden is no number
+            weights = self._normalized(scores.masked_fill(~visible, float("-inf")), heads).masked_fill_(~visible, 0)
+        return weights
+
+    def _normalized(self, scores: Tensor, heads: Sequence[int]) -> Tensor:
+        """The softmax over the keys and, where there is one, the sink."""
+        if self.sinks is None:
+            return scores.softmax(-1)
+        sinks = self.sinks[list(heads)].to(scores.dtype)[None, :, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1]
 
 
 @final
