@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
     from attnviz.base.errors import AttnvizError as AttnvizError
     from attnviz.capture.record import record as record
+    from attnviz.corpus.survey_model import survey as survey
     from attnviz.effects.ablation import ablate as ablate
     from attnviz.effects.logit_attribution import logit_attribution as logit_attribution
     from attnviz.maps.recording import Recording as Recording
@@ -36,6 +37,7 @@ EXPORTS = {
     "load": "attnviz.maps.saved",
     "logit_attribution": "attnviz.effects.logit_attribution",
     "record": "attnviz.capture.record",
+    "survey": "attnviz.corpus.survey_model",
 }
 
 

@@ -2,10 +2,11 @@
 
 import re
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.cli.options import Output
 from attnviz.cli.output import remark
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from attnviz.models.settings import ModelSettings
     from attnviz.text.selection import Selection
 
-SUFFIX = ".safetensors"
+SUFFIX, PARQUET = ".safetensors", ".parquet"
+TABLES = (PARQUET, ".csv", ".json")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 
 
@@ -44,8 +46,12 @@ def survey_path(output: Output, resume: bool) -> Path:
     """
     from attnviz.base.files import refuse_target
 
-    if output.file is None or output.suffix != SUFFIX:
-        raise AttnvizError(f"a survey is written to a file; -o survey{SUFFIX} works")
+    if output.file is None or output.suffix not in (SUFFIX, *TABLES):
+        raise AttnvizError(
+            f"a survey is written to a file; -o survey{SUFFIX} works, or {known_names(TABLES)} for tables"
+        )
+    if output.suffix == PARQUET and find_spec("pyarrow") is None:
+        raise AttnvizError(f"{PARQUET} needs pyarrow; pip install 'attnviz[corpus]' works, or .csv")
     if resume and output.file.is_file() and not output.force:
         raise AttnvizError(f"{str(output.file)!r} is finished; attnviz heads {output.file} lists its heads")
     refuse_target(output.file, output.force)
@@ -88,6 +94,7 @@ def write_survey(
     from attnviz.corpus.processes import device_of_process, open_processes
     from attnviz.corpus.saved import save_survey
     from attnviz.corpus.survey_corpus import SurveyRun
+    from attnviz.corpus.tables import save_tables
     from attnviz.corpus.text_models import open_texts
 
     kept = {name: value for name, value in vars(asked).items() if name in ("column", "window")}
@@ -103,7 +110,8 @@ def write_survey(
         survey = SurveyRun(model, options, processes, checkpoint).run(reader, resume)
         if survey is None:
             return False
-        save_survey(survey, path, force)
+        save = save_survey if path.suffix.lower() == SUFFIX else save_tables
+        save(survey, path, force)
         checkpoint.unlink(missing_ok=True)
     if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
         remark(f"left out of the corpus: {skipped}")

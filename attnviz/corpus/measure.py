@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls import AttentionCall, AttentionMaps, FactoredCall
-from attnviz.corpus.text_batch import BY_CELL, BY_KEY, TextBatch, wide_of
+from attnviz.corpus.text_batch import BY_CELL, BY_KEY, wide_of
+from attnviz.corpus.visible_cells import OF_ROWS, HeldCells, VisibleCells, diagonal_room, diagonal_sums
 from attnviz.metrics.metrics import STRIPES
 
 BLOCK_CELLS = 2**18  # heads x queries x keys that are in memory at once: few enough for a processor's cache
 MIN_ROWS = 16
-OF_ROWS = ("entropy", "relative-entropy", "peak", "hidden", "spread", "distance")
 OF_COLUMNS = ("sink", "stripe")
 TINY = 1e-30  # a weight whose share of the entropy is none
 UNSEEN = -1.0  # below any number of a row
@@ -52,10 +52,10 @@ def measured_names(own: Sequence[str]) -> tuple[str, ...]:
     return (*OF_ROWS, *BY_KEY, *own, *BY_CELL, *OF_COLUMNS)
 
 
-def measure_call(call: AttentionCall, heads: Sequence[int], batch: TextBatch) -> CallNumbers:
-    """The numbers of these heads of a self-attention call over a batch."""
-    parts = [_measure_texts(call.of_texts(texts), heads, batch, texts) for texts in _text_blocks(call, heads)]
-    return CallNumbers(*(torch.cat(each) for each in zip(*parts, strict=True)))
+def measure_call(call: AttentionCall, heads: Sequence[int], held: HeldCells) -> CallNumbers:
+    """The numbers of these heads of a self-attention call over a batch, whose visible cells are held."""
+    parts = [_measure_texts(call.of_texts(texts), heads, held, texts) for texts in _text_blocks(call, heads)]
+    return _numbers(parts[0] if len(parts) == 1 else _Band(*(torch.cat(each) for each in zip(*parts, strict=True))))
 
 
 def _text_blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[slice]:
@@ -63,19 +63,6 @@ def _text_blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[slice]:
     texts, _, queries, keys = call.shape
     together = max(1, BLOCK_CELLS // (len(heads) * queries * keys))
     return (slice(start, min(start + together, texts)) for start in range(0, texts, together))
-
-
-def _measure_texts(call: AttentionCall, heads: Sequence[int], batch: TextBatch, texts: slice) -> CallNumbers:
-    """The numbers of some texts, a band of queries at a time."""
-    count, width = texts.stop - texts.start, batch.width
-    height = width if count > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * width))
-    totals: _Band | None = None
-    for start in range(0, width, height):
-        rows = slice(start, min(start + height, width))
-        band = _measure_band(call.maps(heads, rows), batch, texts, rows, isinstance(call, FactoredCall))
-        totals = band if totals is None else totals.joined(band)
-    assert totals is not None
-    return totals.numbers()
 
 
 class _Band(NamedTuple):
@@ -97,120 +84,97 @@ class _Band(NamedTuple):
     def joined(self, other: "_Band") -> "_Band":
         """These rows and later ones."""
         added = {name: getattr(self, name) + getattr(other, name) for name in self._fields}
-        later = other.best > self.best
+        later = (other.best > self.best) | (self.places < 0)
         return _Band(**added)._replace(
             best=torch.maximum(self.best, other.best),
             places=torch.where(later, other.places, self.places),
             seen=self.seen | other.seen,
         )
 
-    def numbers(self) -> CallNumbers:
-        """What all rows of some texts give."""
-        values = (self.sums / self.counts[:, None]).masked_fill_((self.counts == 0)[:, None], math.nan)
-        received = self.received / self.chosen[:, None, None]
-        sink, stripe = received.amax(-1), received.topk(min(STRIPES, received.shape[-1]), dim=-1).values.sum(-1)
-        stripe = stripe.masked_fill((self.seen.sum(-1) <= STRIPES)[:, None], math.nan)
-        columns = torch.stack([sink, stripe], dim=-1).masked_fill((self.chosen == 0)[:, None, None], math.nan)
-        places = self.places.masked_fill(self.best == UNSEEN, -1)
-        return CallNumbers(
-            values=torch.cat([values, columns], dim=-1),
-            places=torch.cat([places, torch.full_like(columns, -1, dtype=places.dtype)], dim=-1),
-            sinks=received.argmax(-1),
-            weights=self.weights,
-            scores=self.scores,
-            pairs=self.pairs,
-            entropies=self.entropies,
-            rows=self.rows,
-        )
 
-
-def _measure_band(maps: AttentionMaps, batch: TextBatch, texts: slice, rows: slice, all_scores: bool) -> _Band:
-    """What the rows of some texts add.
-
-    Args:
-        maps: of these rows, ``(texts, heads, queries, keys)``.
-        batch: the texts.
-        texts: which of them.
-        rows: which queries.
-        all_scores: whether scores of hidden cells are known.
-    """
-    weights, scores = maps.weights.float(), maps.scores.float()
-    visible = maps.visible.to(weights.device)
-    if batch.is_padded:
-        real = batch.real[texts]
-        visible = visible & real[:, rows, None] & real[:, None]
-        weights *= visible[:, None]
-    seen, choices = visible.any(1), visible.sum(-1)
-    has_choice, cells = choices > 1, visible.float()
-    of_rows, present = _row_numbers(weights, cells, batch, texts, rows)
-    hidden, has_later = _hidden(scores, batch, texts, rows, visible) if all_scores else (0.0, False)
-    of_rows[..., OF_ROWS.index("hidden")] = hidden
-    present[..., OF_ROWS.index("hidden")] = has_later
-    present = present & has_choice[..., None]
-    known = present.float()
-    best, places = of_rows.masked_fill(~present[:, None], UNSEEN).max(2)
-    scores = scores.mul_(cells[:, None]) if all_scores else scores.masked_fill(~visible[:, None], 0)
-    bins = batch.offset_bins[batch.width - rows.stop : 2 * batch.width - 1 - rows.start]
-    return _Band(
-        sums=torch.einsum("bhrm,brm->bhm", of_rows, known),
-        counts=known.sum(1),
-        best=best,
-        places=places + rows.start,
-        received=(has_choice[:, None, None].float() @ weights)[:, :, 0],
-        seen=seen,
-        chosen=has_choice.sum(1).float(),
-        weights=diagonal_sums(weights) @ bins,
-        scores=diagonal_sums(scores) @ bins,
-        pairs=(diagonal_sums(cells[:, None]) @ bins)[:, 0],
-        entropies=(of_rows[..., 0] * has_choice[:, None]) @ batch.position_bins[rows],
-        rows=has_choice.float() @ batch.position_bins[rows],
+def _numbers(band: _Band) -> CallNumbers:
+    """What all rows of some texts give."""
+    values = (band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan)
+    received = band.received / band.chosen[:, None, None]
+    sink, stripe = received.amax(-1), received.topk(min(STRIPES, received.shape[-1]), dim=-1).values.sum(-1)
+    stripe = stripe.masked_fill((band.seen.sum(-1) <= STRIPES)[:, None], math.nan)
+    columns = torch.stack([sink, stripe], dim=-1).masked_fill((band.chosen == 0)[:, None, None], math.nan)
+    return CallNumbers(
+        values=torch.cat([values, columns], dim=-1),
+        places=torch.cat([band.places, torch.full_like(columns, -1, dtype=band.places.dtype)], dim=-1),
+        sinks=received.argmax(-1),
+        weights=band.weights,
+        scores=band.scores,
+        pairs=band.pairs,
+        entropies=band.entropies,
+        rows=band.rows,
     )
 
 
-def _row_numbers(weights: Tensor, cells: Tensor, batch: TextBatch, texts: slice, rows: slice) -> tuple[Tensor, Tensor]:
-    """The number of each row, ``(texts, heads, queries, metrics)``, and whether a query has it, without the heads."""
-    counted, classes = batch.counted(texts, rows), batch.key_classes[texts]
+def _measure_texts(call: AttentionCall, heads: Sequence[int], held: HeldCells, texts: slice) -> _Band:
+    """The numbers of some texts, a band of queries at a time."""
+    count, width = texts.stop - texts.start, held.batch.width
+    height = width if count > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * width))
+    totals: _Band | None = None
+    for start in range(0, width, height):
+        rows = slice(start, min(start + height, width))
+        maps, all_scores = call.maps(heads, rows), isinstance(call, FactoredCall)
+        band = _measure_band(maps, held.of(maps.visible.to(maps.weights.device), texts, rows, all_scores))
+        totals = band if totals is None else totals.joined(band)
+    assert totals is not None
+    return totals
+
+
+def _measure_band(maps: AttentionMaps, visible: VisibleCells) -> _Band:
+    """What the rows of some texts add, whose maps are ``(texts, heads, queries, keys)``."""
+    weights, scores = maps.weights.float(), maps.scores.float()
+    if visible.batch.is_padded:
+        weights *= visible.cells[:, None]
+    of_rows = _row_numbers(weights, scores, visible)
+    best, places = of_rows.max(2)
+    places = torch.where(best > 0, places + visible.rows.start, visible.first_rows[:, None])
+    cells, room = visible.cells[:, None], diagonal_room(weights)
+    scores = scores.mul_(cells) if visible.all_scores else scores.masked_fill(cells == 0, 0)
+    return _Band(
+        sums=of_rows.sum(2),
+        counts=visible.counts,
+        best=best.masked_fill_((visible.counts == 0)[:, None], UNSEEN),
+        places=places,
+        received=(visible.has_choice[:, None, None] @ weights)[:, :, 0],
+        seen=visible.seen,
+        chosen=visible.has_choice.sum(1),
+        weights=diagonal_sums(weights, room) @ visible.offset_bins,
+        scores=diagonal_sums(scores, room) @ visible.offset_bins,
+        pairs=visible.pairs,
+        entropies=of_rows[..., 0] @ visible.position_bins,
+        rows=visible.has_choice @ visible.position_bins,
+    )
+
+
+def _row_numbers(weights: Tensor, scores: Tensor, visible: VisibleCells) -> Tensor:
+    """The number of each row, ``(texts, heads, queries, metrics)``; 0 where a query does not have it."""
     count, heads, height, width = weights.shape
-    by_cell = torch.bmm(weights.transpose(1, 2).reshape(-1, heads, width), counted.flatten(0, 1).mT)
-    by_cell = by_cell.view(count, height, heads, -1).transpose(1, 2)
-    by_key = (weights.view(count, heads * height, width) @ classes).view(count, heads, height, -1)
+    counted, classes = visible.counted, visible.key_classes
+    out = weights.new_empty(count, heads, height, len(OF_ROWS) + classes.shape[-1] + len(BY_CELL))
     entropy = -weights.clamp(min=TINY).log_().mul_(weights).sum(-1) / math.log(2)
-    choices = cells.sum(-1)
-    most = choices.clamp(min=2).log2()[:, None]
-    by_query = weights.to(wide_of(weights.device)).permute(2, 0, 1, 3).reshape(height, count * heads, width)
-    moments = torch.bmm(by_query, batch.distances(rows)).view(height, count, heads, 2).permute(1, 2, 0, 3)
-    distance, spread = moments[..., 0], (moments[..., 1] - moments[..., 0] ** 2).clamp(min=0).sqrt()
-    alone = torch.stack([entropy, entropy / most, weights.amax(-1), torch.zeros_like(entropy)], -1)
-    alone = torch.cat([alone, torch.stack([spread, distance], -1).float()], -1)
-    sees_cell = torch.bmm(cells.reshape(-1, 1, width), counted.flatten(0, 1).mT).view(count, height, -1) > 0
-    sees_key = cells @ classes > 0
-    always = (choices > 0)[..., None].expand(-1, -1, len(OF_ROWS))
-    present = torch.cat([always, sees_key, sees_cell], dim=-1)
-    return torch.cat([alone, by_key, by_cell], dim=-1), present
+    exact = weights.to(wide_of(weights.device)).permute(2, 0, 1, 3).reshape(height, count * heads, width)
+    moments = torch.bmm(exact, visible.distances).view(height, count, heads, 2).permute(3, 1, 2, 0)
+    spread = (moments[1] - moments[0] ** 2).clamp_(min=0).sqrt_()
+    hidden = _hidden(scores, visible)
+    alone = (entropy, entropy / visible.most_bits, weights.amax(-1), hidden, spread, moments[0])
+    for place, numbers in enumerate(alone):
+        out[..., place] = numbers
+    by_key = weights.view(count, heads * height, width) @ classes
+    out[..., len(OF_ROWS) : -len(BY_CELL)] = by_key.view(count, heads, height, -1)
+    by_cell = torch.bmm(weights.transpose(1, 2).reshape(-1, heads, width), counted.flatten(0, 1).mT)
+    out[..., -len(BY_CELL) :] = by_cell.view(count, height, heads, -1).transpose(1, 2)
+    return out.mul_(visible.has_choice[:, None, :, None])
 
 
-def _hidden(
-    scores: Tensor, batch: TextBatch, texts: slice, rows: slice, visible: Tensor
-) -> tuple[Tensor | float, Tensor | bool]:
-    """The share of the softmax that a causal mask hid, ``(texts, heads, queries)``, and which queries have it."""
-    places = torch.arange(batch.width, device=visible.device)
-    later = (places > places[rows, None]) & ~visible & batch.real[texts][:, None]
-    if not later.any():
-        return 0.0, False
-    inner = scores.masked_fill(~visible[:, None], -math.inf).logsumexp(-1)
-    beyond = scores.masked_fill(~later[:, None], -math.inf).logsumexp(-1)
-    return torch.sigmoid((beyond - inner).nan_to_num(nan=0.0)), later.any(-1) & visible.any(-1)
-
-
-def diagonal_sums(cells: Tensor) -> Tensor:
-    """The sums over cells of the same key - query, ``(..., queries, keys)`` to ``(..., queries + keys - 1)``.
-
-    The last query with the first key comes first. Each row is written one place further to the left than the row
-    before it, so that what was a diagonal stands in one column.
-    """
-    *outer, queries, keys = cells.shape
-    width = queries + keys - 1
-    room = cells.new_zeros(*outer, queries * width + queries - 1)
-    room[..., : queries * width].view(*outer, queries, width)[..., queries - 1 :] = cells
-    strides = (*room.stride()[:-1], width + 1, 1)
-    return room.as_strided((*outer, queries, width), strides).sum(-2)
+def _hidden(scores: Tensor, visible: VisibleCells) -> Tensor | float:
+    """The share of the softmax that a causal mask hid, ``(texts, heads, queries)``."""
+    if not visible.has_later:
+        return 0.0
+    inner = scores.masked_fill(~visible.shown[:, None], -math.inf).logsumexp(-1)
+    beyond = scores.masked_fill(~visible.later[:, None], -math.inf).logsumexp(-1)
+    return torch.sigmoid((beyond - inner).nan_to_num(nan=0.0)) * visible.sees_later[:, None]

@@ -16,7 +16,7 @@ STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
 MAX_ROW_BYTES = 64 * 10**6
 PARQUET_ROWS = 1024  # read at once
-EMPTY, NOT_UTF8, NOT_JSON = "empty", "not UTF-8", "not JSON"
+EMPTY, NOT_UTF8, NOT_JSON, NO_TEXT = "empty", "not UTF-8", "not JSON", "no text"
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,30 @@ class CorpusReader:
             yield from READERS[path.suffix.lower()](path, self.column)
         except OSError as error:
             raise AttnvizError(f"cannot read {file!r}: {error.strerror or error}") from error
+
+
+@dataclass(eq=False)
+class GivenTexts:
+    """Texts that a caller gives one by one, read as those of files are.
+
+    Attributes:
+        texts: the texts.
+        skipped: how many were none, by the reason.
+    """
+
+    texts: Iterable[Any]
+    skipped: Counter[str] = field(default_factory=Counter)
+    share: float | None = None
+
+    def __iter__(self) -> Iterator[CorpusText]:
+        for row, value in enumerate(self.texts, 1):
+            text = _text_of(value, DEFAULT_COLUMN) if isinstance(value, str) else Skipped(NO_TEXT)
+            if isinstance(text, Skipped):
+                self.skipped[text.reason] += 1
+            elif not text.strip():
+                self.skipped[EMPTY] += 1
+            else:
+                yield CorpusText("texts", row, text)
 
 
 @dataclass(frozen=True)

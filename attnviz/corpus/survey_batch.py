@@ -20,6 +20,7 @@ from attnviz.corpus.survey import Survey, SurveyedHead
 from attnviz.corpus.tallies import Tallies, TextNumbers
 from attnviz.corpus.text_batch import TextBatch
 from attnviz.corpus.text_models import TextModel
+from attnviz.corpus.visible_cells import HeldCells
 from attnviz.text.selection import Selection, refuse_missing
 from attnviz.version import __version__
 
@@ -39,6 +40,7 @@ def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Mea
         AttnvizError: if the model has no such layer or head, or attends over something else than these texts.
     """
     texts = TextBatch([window.tokens for window in batch.windows], batch.masks, model.device)
+    cells = HeldCells(texts)
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
@@ -50,7 +52,7 @@ def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Mea
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
                 "a survey takes models that attend over whole texts"
             )
-        calls.append((site, heads, measure_call(call, [head - first for head in heads], texts)))
+        calls.append((site, heads, measure_call(call, [head - first for head in heads], cells)))
 
     listening = Listening(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
     with listening, torch.inference_mode():

@@ -16,7 +16,7 @@ from attnviz.base.progress import Reached, track_open_end
 from attnviz.corpus.batches import Batch, SurveyOptions, batches_of, chunks_of
 from attnviz.corpus.checkpoints import Progress, from_bytes, read_checkpoint, to_bytes, write_checkpoint
 from attnviz.corpus.processes import Processes
-from attnviz.corpus.read import CorpusReader, CorpusText
+from attnviz.corpus.read import CorpusReader, CorpusText, GivenTexts
 from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
 from attnviz.corpus.text_models import TextModel
@@ -34,7 +34,7 @@ class SurveyRun:
         options: what is surveyed.
         processes: that share the work.
         checkpoint: where what was done is kept meanwhile; ``None`` for nowhere.
-        seconds: how long it takes from one checkpoint to the next.
+        seconds: how long it takes from one checkpoint to the next; ``None`` for half a minute.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class SurveyRun:
         options: SurveyOptions,
         processes: Processes | None = None,
         checkpoint: Path | None = None,
-        seconds: float = CHECKPOINT_SECONDS,
+        seconds: float | None = None,
     ) -> None:
         self.model, self.options, self.processes = model, options, processes or Processes()
-        self.checkpoint, self.seconds = checkpoint, seconds
+        self.checkpoint, self.seconds = checkpoint, CHECKPOINT_SECONDS if seconds is None else seconds
         self.fingerprint = fingerprint(model.module)
         self.survey: Survey | None = None
         self.written = time.monotonic()
         self.rounds = self.rounds_left = 1
         self.skipped: Counter[str] = Counter()
 
-    def run(self, reader: CorpusReader, resume: bool = False) -> Survey | None:
+    def run(self, reader: CorpusReader | GivenTexts, resume: bool = False) -> Survey | None:
         """The survey of a corpus; nothing but in the first of several processes.
 
         Args:
@@ -88,7 +88,7 @@ class SurveyRun:
         found = self.processes.agree(found)
         return Progress(**json.loads(found)) if found else Progress()
 
-    def _rounds(self, reader: CorpusReader, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
+    def _rounds(self, reader: CorpusReader | GivenTexts, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
         """Each batch of this process, and how far all are when each has done its own; chunks that are done are passed.
 
         Raises:
@@ -161,7 +161,7 @@ class SurveyRun:
         if not self.processes.is_first:
             self.survey = None
 
-    def _reached(self, progress: Progress, reader: CorpusReader) -> Reached:
+    def _reached(self, progress: Progress, reader: CorpusReader | GivenTexts) -> Reached:
         """What the bar says."""
         texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
         share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens

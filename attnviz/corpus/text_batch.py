@@ -18,7 +18,6 @@ from attnviz.text.tokens import Tokens
 
 BY_KEY = ("first", "special", *(metric.name for metric in CLASSES))  # and the user's own classes after them
 BY_CELL = ("self", "previous", "next", "duplicate", "induction", "locality", "block", "same-token", "same-word")
-MAX_HELD_CELLS = 2**21  # cells for which what counts is held for the next layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +33,6 @@ class TextBatch:
     texts: Sequence[Tokens]
     own: Sequence[BoolArray]
     device: torch.device
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_held", {})
 
     @property
     def width(self) -> int:
@@ -78,15 +74,6 @@ class TextBatch:
 
     def counted(self, texts: slice, rows: slice) -> Tensor:
         """Which cells count for each of `BY_CELL`, 1 or 0, ``(texts, queries, these, keys)``."""
-        held: dict[tuple[int, int], Tensor] = vars(self)["_held"]
-        found = held.get((texts.start, rows.start))
-        if found is None:
-            found = self._counted(texts, rows)
-            if len(self.texts) * self.width**2 <= MAX_HELD_CELLS:
-                held[texts.start, rows.start] = found
-        return found
-
-    def _counted(self, texts: slice, rows: slice) -> Tensor:
         places = torch.arange(self.width, device=self.device)
         offsets = (places - places[rows, None])[None]
         ids, words, sentences = self.ids[texts], self.words[texts], self.sentences[texts]

@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 import torch
@@ -64,26 +64,30 @@ class TextModel(ABC):
 class HuggingFaceTexts(TextModel):
     """A transformer of Hugging Face; of an encoder-decoder its encoder."""
 
-    def __init__(self, settings: ModelSettings, selection: Selection, window: int | None) -> None:
+    def __init__(self, model: Any, tokenizer: Any, name: str, window: int | None) -> None:
+        inner: Any = text_part(model)
+        if inner.main_input_name != "input_ids":
+            raise AttnvizError(f"{name} reads {inner.main_input_name}, not text")
+        self.module = inner.get_encoder() if inner.config.is_encoder_decoder else inner
+        self.tokenizer, self.name, self.window = tokenizer, name, window
+        self.limit = position_limit(inner)
+        if window is not None and self.limit is not None and window > self.limit:
+            raise AttnvizError(
+                f"{option('window', window)} is longer than {name} reads; {option('window', self.limit)} works"
+            )
+        self.accepted = inspect.signature(self.module.forward).parameters
+        self.padding = self.tokenizer.pad_token_id or 0
+
+    @classmethod
+    def opened(cls, settings: ModelSettings, selection: Selection, window: int | None) -> Self:
+        """The model of a folder or of the cache that the settings name."""
         folder = find_model(settings.model, [row.name for row in BUILT_IN])
         if settings.device_map is not None:
             refuse_missing_library("accelerate")
         refuse_absent(folder, selection)
         with quiet_library(folder), refusals(settings.model):
-            model, self.tokenizer = load_model(folder, settings), load_tokenizer(folder)
-        inner: Any = text_part(model)
-        if inner.main_input_name != "input_ids":
-            raise AttnvizError(f"{settings.model} reads {inner.main_input_name}, not text")
-        self.module = inner.get_encoder() if inner.config.is_encoder_decoder else inner
-        self.name, self.window = describe_name(settings.model), window
-        self.limit = position_limit(inner)
-        if window is not None and self.limit is not None and window > self.limit:
-            raise AttnvizError(
-                f"{option('window', window)} is longer than {settings.model} reads; "
-                f"{option('window', self.limit)} works"
-            )
-        self.accepted = inspect.signature(self.module.forward).parameters
-        self.padding = self.tokenizer.pad_token_id or 0
+            model, tokenizer = load_model(folder, settings), load_tokenizer(folder)
+        return cls(model, tokenizer, describe_name(settings.model), window)
 
     def read(self, texts: Sequence[str]) -> list[Windows]:
         """The tokens of each text, in windows."""
@@ -172,7 +176,7 @@ def open_texts(settings: ModelSettings, selection: Selection, window: int | None
         )
     if settings.model == "trained":
         return TrainedTexts(settings, window)
-    return HuggingFaceTexts(settings, selection, window)
+    return HuggingFaceTexts.opened(settings, selection, window)
 
 
 def part_of(tokens: Tokens) -> Tokens:

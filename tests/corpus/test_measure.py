@@ -9,10 +9,10 @@ from torch import nn
 from attnviz.capture.record import record
 from attnviz.corpus import bins, measure
 from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow
-from attnviz.corpus.measure import diagonal_sums
 from attnviz.corpus.own_classes import own_masks
 from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey_batch import Measured, measure_batch
+from attnviz.corpus.visible_cells import diagonal_sums
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.metrics import measure as measure_maps

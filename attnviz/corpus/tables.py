@@ -1,0 +1,166 @@
+"""Tables of a survey for other programs: a row for each number, bin of offsets or bin of positions."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attnviz.base.files import output_file
+from attnviz.corpus.bins import offset_spans, position_spans
+from attnviz.corpus.examples import NO_TEXT
+from attnviz.corpus.survey import DECILES, Survey
+
+SCHEMA_VERSION = 1
+DECILE_COLUMNS = tuple(f"decile_{tenth}" for tenth in DECILES)
+TOP_ARRAYS = ("ids", "values", "places")
+COLUMNS: dict[str, type] = {
+    "kind": str,
+    "layer": int,
+    "head": int,
+    "module": str,
+    "name": str,
+    "first": int,
+    "last": int,
+    "unit": str,
+    "count": int,
+    "mean": float,
+    "mean_score": float,
+    "spread": float,
+    "margin_95": float,
+    **dict.fromkeys(DECILE_COLUMNS, float),
+}
+Row = dict[str, Any]
+
+
+def save_tables(survey: Survey, path: Path, force: bool = False) -> None:
+    """Writes the tables of a survey in the format of the path's suffix.
+
+    Raises:
+        AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+        ImportError: for Parquet without pyarrow.
+    """
+    content = WRITERS[path.suffix.lower()](survey)
+    with output_file(path, force) as file:
+        file.write(content)
+
+
+def table_rows(survey: Survey) -> Iterator[Row]:
+    """The rows of the table: `COLUMNS`, without those that mean nothing to a row.
+
+    ``kind`` says what a row is: ``metric`` (of ``count`` texts), ``offset`` (of ``count`` pairs of query and key whose
+    ``key - query`` is from ``first`` to ``last``) or ``position`` (the entropy of ``count`` queries there).
+    """
+    for place, head in enumerate(survey.heads):
+        named = {"layer": head.layer, "head": head.head, "module": head.module}
+        for row in (*_metric_rows(survey, place), *_offset_rows(survey, place), *_position_rows(survey, place)):
+            yield row | named
+
+
+def _metric_rows(survey: Survey, place: int) -> Iterator[Row]:
+    for number, metric in enumerate(survey.metrics):
+        if count := int(survey.tallies.count[place, number]):
+            deciles = dict(zip(DECILE_COLUMNS, survey.deciles(place, number), strict=True))
+            yield {
+                "kind": "metric",
+                "name": metric.name,
+                "unit": metric.unit,
+                "count": count,
+                "mean": float(survey.means[place, number]),
+                "spread": _known(survey.spreads[place, number]),
+                "margin_95": _known(survey.margins[place, number]),
+                **deciles,
+            }
+
+
+def _offset_rows(survey: Survey, place: int) -> Iterator[Row]:
+    tallies = survey.tallies
+    weights, scores = tallies.weights.total[place], tallies.scores.total[place]
+    for (first, last), weight, score, count in zip(
+        offset_spans(), weights, scores, tallies.pairs[place].tolist(), strict=True
+    ):
+        if count:
+            means = {"mean": float(weight / count), "mean_score": float(score / count)}
+            yield {
+                "kind": "offset",
+                "name": "weight",
+                "unit": "share",
+                "first": first,
+                "last": last,
+                "count": count,
+            } | means
+
+
+def _position_rows(survey: Survey, place: int) -> Iterator[Row]:
+    entropies, counts = survey.tallies.entropies.total[place], survey.tallies.rows[place].tolist()
+    for (first, last), entropy, count in zip(position_spans(), entropies, counts, strict=True):
+        if count:
+            mean = {"count": count, "mean": float(entropy / count)}
+            yield {"kind": "position", "name": "entropy", "unit": "bits", "first": first, "last": last} | mean
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else float(number)
+
+
+def _about(survey: Survey) -> dict[str, Any]:
+    """What the table is of."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "attnviz": survey.version,
+        "model": survey.model,
+        "settings": dict(survey.settings),
+        "corpus": list(survey.corpus),
+        "texts": survey.texts,
+        "tokens": survey.tokens,
+        "skipped": dict(survey.skipped),
+    }
+
+
+def _csv(survey: Survey) -> bytes:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, tuple(COLUMNS), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table_rows(survey))
+    return file.getvalue().encode("utf-8", "surrogatepass")
+
+
+def _json(survey: Survey) -> bytes:
+    """The rows, and of each head and number the texts where it is largest."""
+    value = _about(survey) | {"rows": list(table_rows(survey)), "examples": list(_examples(survey))}
+    return json.dumps(value).encode() + b"\n"
+
+
+def _examples(survey: Survey) -> Iterator[Row]:
+    examples = survey.examples
+    for place, head in enumerate(survey.heads):
+        for number, metric in enumerate(survey.metrics):
+            found = zip(*(getattr(examples, name)[place, number].tolist() for name in TOP_ARRAYS), strict=True)
+            for rank, (text, value, query) in enumerate(found, 1):
+                if text != NO_TEXT:
+                    shown = examples.texts[text]
+                    where = {
+                        "text": shown.tokens.text,
+                        "source": shown.source,
+                        "row": shown.row,
+                        "window": shown.window,
+                    }
+                    of = {"layer": head.layer, "head": head.head, "metric": metric.name, "rank": rank}
+                    yield of | {"value": value, "query": query} | where
+
+
+def _parquet(survey: Survey) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    schema = schema.with_metadata({"attnviz.survey": json.dumps(_about(survey))})
+    with io.BytesIO() as file:
+        parquet.write_table(pyarrow.Table.from_pylist(list(table_rows(survey)), schema=schema), file)
+        return file.getvalue()
+
+
+WRITERS = {".csv": _csv, ".json": _json, ".parquet": _parquet}

@@ -1,0 +1,183 @@
+"""VisibleCells: which cells of a block of texts an attention call lets be seen, and all that follows from that alone.
+
+It is the same for all heads, and for most models in all layers: a batch holds it from one layer to the next.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attnviz.corpus.text_batch import TextBatch
+
+MAX_HELD_CELLS = 2**21  # of a batch whose visible cells are held for the next layer
+OF_ROWS = ("entropy", "relative-entropy", "peak", "hidden", "spread", "distance")
+
+
+@dataclass(frozen=True, eq=False)
+class VisibleCells:
+    """The visible cells of some queries of some texts of a batch.
+
+    Attributes:
+        batch: the texts.
+        texts: which of them.
+        rows: which queries.
+        given: what the call lets be seen, padding or not, ``(texts, queries, keys)``.
+        all_scores: whether scores of hidden cells are known.
+    """
+
+    batch: TextBatch
+    texts: slice
+    rows: slice
+    given: Tensor
+    all_scores: bool
+
+    def is_of(self, given: Tensor, all_scores: bool) -> bool:
+        """Whether another call lets the same be seen."""
+        return self.all_scores == all_scores and torch.equal(self.given, given)
+
+    @cached_property
+    def shown(self) -> Tensor:
+        """Which cells are visible, of real queries and keys, ``(texts, queries, keys)``."""
+        if not self.batch.is_padded:
+            return self.given
+        real = self.batch.real[self.texts]
+        return self.given & real[:, self.rows, None] & real[:, None]
+
+    @cached_property
+    def cells(self) -> Tensor:
+        """The same, 1 or 0."""
+        return self.shown.float()
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """Which keys any query sees, ``(texts, keys)``."""
+        return self.shown.any(1)
+
+    @cached_property
+    def choices(self) -> Tensor:
+        """How many keys each query sees, ``(texts, queries)``."""
+        return self.cells.sum(-1)
+
+    @cached_property
+    def has_choice(self) -> Tensor:
+        """Which queries see two keys or more, 1 or 0, ``(texts, queries)``: only these are measured."""
+        return (self.choices > 1).float()
+
+    @cached_property
+    def most_bits(self) -> Tensor:
+        """The largest entropy that each query can have, ``(texts, 1, queries)``."""
+        return self.choices.clamp(min=2).log2()[:, None]
+
+    @cached_property
+    def later(self) -> Tensor:
+        """Which later keys are hidden, ``(texts, queries, keys)``."""
+        places = torch.arange(self.batch.width, device=self.given.device)
+        return (places > places[self.rows, None]) & ~self.shown & self.batch.real[self.texts][:, None]
+
+    @cached_property
+    def sees_later(self) -> Tensor:
+        """Which queries have a later key hidden from them, and see others, ``(texts, queries)``."""
+        return self.later.any(-1) & (self.choices > 0)
+
+    @cached_property
+    def has_later(self) -> bool:
+        """Whether scores of hidden later keys are known."""
+        return self.all_scores and bool(self.sees_later.any())
+
+    @cached_property
+    def counted(self) -> Tensor:
+        """Which cells count for each of `BY_CELL`, 1 or 0, ``(texts, queries, these, keys)``."""
+        return self.batch.counted(self.texts, self.rows)
+
+    @cached_property
+    def key_classes(self) -> Tensor:
+        """Which keys are of each class, 1 or 0, ``(texts, keys, classes)``."""
+        return self.batch.key_classes[self.texts]
+
+    @cached_property
+    def known(self) -> Tensor:
+        """Which numbers a query has, 1 or 0, ``(texts, queries, metrics)``."""
+        texts, rows, keys = self.cells.shape
+        sees_cell = torch.bmm(self.cells.reshape(-1, 1, keys), self.counted.flatten(0, 1).mT).view(texts, rows, -1) > 0
+        sees_key = self.cells @ self.key_classes > 0
+        always = (self.choices > 0)[..., None].repeat(1, 1, len(OF_ROWS))
+        always[..., OF_ROWS.index("hidden")] = self.sees_later if self.has_later else False
+        return torch.cat([always, sees_key, sees_cell], dim=-1).float() * self.has_choice[..., None]
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How many queries have each number, ``(texts, metrics)``."""
+        return self.known.sum(1)
+
+    @cached_property
+    def first_rows(self) -> Tensor:
+        """The first query that has each number, ``(texts, metrics)``; -1 for none."""
+        return torch.where(self.counts > 0, self.known.argmax(1) + self.rows.start, -1)
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """The distance of each key from these queries and its square, ``(queries, keys, 2)``."""
+        return self.batch.distances(self.rows)
+
+    @cached_property
+    def offset_bins(self) -> Tensor:
+        """Which bin each offset ``key - query`` of these queries is in, 1 or 0, ``(offsets, bins)``."""
+        width = self.batch.width
+        return self.batch.offset_bins[width - self.rows.stop : 2 * width - 1 - self.rows.start]
+
+    @cached_property
+    def position_bins(self) -> Tensor:
+        """Which bin the position of each query is in, 1 or 0, ``(queries, bins)``."""
+        return self.batch.position_bins[self.rows]
+
+    @cached_property
+    def pairs(self) -> Tensor:
+        """How many visible pairs are in each bin of offsets, ``(texts, bins)``."""
+        return diagonal_sums(self.cells) @ self.offset_bins
+
+
+class HeldCells:
+    """The visible cells of a batch, held from one layer to the next.
+
+    Args:
+        batch: the texts.
+    """
+
+    def __init__(self, batch: TextBatch) -> None:
+        self.batch = batch
+        self.found: dict[tuple[int, int], VisibleCells] = {}
+
+    def of(self, given: Tensor, texts: slice, rows: slice, all_scores: bool) -> VisibleCells:
+        """The visible cells of a call: those of the layer before, where they are the same."""
+        found = self.found.get((texts.start, rows.start))
+        if found is None or not found.is_of(given, all_scores):
+            found = VisibleCells(self.batch, texts, rows, given, all_scores)
+            if len(self.batch.texts) * self.batch.width**2 <= MAX_HELD_CELLS:
+                self.found[texts.start, rows.start] = found
+        return found
+
+
+def diagonal_sums(cells: Tensor, room: Tensor | None = None) -> Tensor:
+    """The sums over cells of the same key - query, ``(..., queries, keys)`` to ``(..., queries + keys - 1)``.
+
+    The last query with the first key comes first. Each row is written one place further to the left than the row
+    before it, so that what was a diagonal stands in one column.
+
+    Args:
+        cells: what is summed.
+        room: what `diagonal_room` made for cells of this shape, to be written to again.
+    """
+    *outer, queries, keys = cells.shape
+    width = queries + keys - 1
+    room = diagonal_room(cells) if room is None else room
+    room[..., : queries * width].view(*outer, queries, width)[..., queries - 1 :] = cells
+    strides = (*room.stride()[:-1], width + 1, 1)
+    return room.as_strided((*outer, queries, width), strides).sum(-2)
+
+
+def diagonal_room(cells: Tensor) -> Tensor:
+    """Zeros around cells of such a shape, which `diagonal_sums` leaves as they are."""
+    *outer, queries, keys = cells.shape
+    return cells.new_zeros(*outer, queries * (queries + keys - 1) + queries - 1)

@@ -1,0 +1,91 @@
+"""`attnviz.survey`: the same numbers as of files, and of one's own module."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.corpus.survey import Survey
+from tests.corpus.examples import MODELS, TEXTS, RandomTexts
+
+WORDS = sorted({word for text in TEXTS for word in text.split()})
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
+    inner = Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    build: Any = PreTrainedTokenizerFast
+    return build(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]")
+
+
+def values(survey: Survey, name: str) -> Any:
+    return survey.means[:, [metric.name for metric in survey.metrics].index(name)]
+
+
+def test_a_model_and_its_tokenizer_give_what_batches_of_the_same_ids_give(tokenizer: Any) -> None:
+    model = MODELS["bert"].train()
+    of_texts = attnviz.survey(model, tokenizer, [*TEXTS, "", "  "])
+    encoded = tokenizer(list(TEXTS), padding=True, padding_side="right", return_tensors="pt")
+    halves = [{name: value[part] for name, value in encoded.items()} for part in (slice(0, 2), slice(2, 5))]
+    of_batches = attnviz.survey(model, tokenizer, batches=halves)
+    assert all(module.training for module in model.modules())
+    assert dict(of_texts.skipped) == {"empty": 2}
+    assert (of_texts.texts, of_texts.tokens) == (of_batches.texts, of_batches.tokens)
+    for name in ("entropy", "previous", "punctuation", "duplicate", "distance"):
+        np.testing.assert_allclose(values(of_texts, name), values(of_batches, name), atol=1e-6)
+
+
+class OwnModel(nn.Module):
+    """One head of ones own, that looks at the token before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.embedding = nn.Embedding(50, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden = self.embedding(ids)
+        mask = torch.full((ids.shape[1],) * 2, float("-inf"))
+        mask = mask.where(torch.eye(ids.shape[1]).roll(-1, 1) == 0, 0.0)
+        mixed: Tensor = self.attention(hidden, hidden, hidden, attn_mask=mask.T, need_weights=False)[0]
+        return mixed
+
+
+def test_a_module_of_ones_own_is_surveyed_over_what_a_loader_gives() -> None:
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.arange(1, 31).reshape(5, 6)), batch_size=2
+    )
+    found = attnviz.survey(OwnModel().eval(), batches=loader, heads=[1])
+    assert (found.texts, found.tokens) == (5, 30)
+    assert [head.name for head in found.heads] == ["0.1"]
+    assert found.examples.texts[4].tokens.labels[0] == "#25"
+    assert found.examples.texts[4].place == "batch 3:1"
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({}, "takes a tokenizer and texts, or batches"),
+        ({"texts": ["one"]}, "takes a tokenizer and texts, or batches"),
+        ({"batches": []}, "no batch to survey"),
+        ({"batches": [torch.zeros(2, 3, 4)]}, "a batch holds no ids"),
+        ({"batches": [{"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.tensor([[0, 1, 1]])}]},
+         "padding that is not at the ends"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text_is_refused_in_one_line(given: dict[str, Any], match: str) -> None:
+    with pytest.raises(AttnvizError, match=match):
+        attnviz.survey(RandomTexts(MODELS["bert"]).module, **given)
+
+
+def test_no_text_at_all_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(AttnvizError, match=r"no text to survey in texts \(2 no text\)"):
+        attnviz.survey(MODELS["bert"], tokenizer, [None, 5])  # type: ignore[list-item]
