@@ -164,7 +164,8 @@ def test_signal_while_writing_leaves_nothing_and_ends_the_process(tmp_path: Path
     code = (
         "import os, resource, signal, sys; from pathlib import Path; from attnviz.base.files import atomic_file\n"
         "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); signal.signal(signal.SIGQUIT, signal.SIG_DFL)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "try:\n"
         "    with atomic_file(Path('x.csv')) as file:\n"
         "        file.write(b'half'); assert len(os.listdir()) == 1\n"
