@@ -80,5 +80,5 @@ def test_the_list_the_atlas_and_the_numbers_say_the_same(trained: HeadTypes) -> 
     assert panel.values[1, 1] == np.float32(row["score"])
     with pytest.raises(AttnvizError, match=r"-o atlas\.png"):
         battery_report(trained, ReportOptions(medium=format_of(".html").medium(Look())))
-    with pytest.raises(AttnvizError, match="works, or trained"):
+    with pytest.raises(AttnvizError, match=r"model=.* or trained works"):
         open_probed(ModelSettings())

@@ -271,7 +271,7 @@ def test_nan_has_a_colour_of_its_own() -> None:
 
 def test_caption_and_remarks_are_in_the_metadata() -> None:
     report = report_of(recorded(1, words(3), words(4), causal=True), dpi=40, title="A & B")
-    said = " ".join((report.caption, *report.remarks))
+    said = " ".join((report.caption, *report.remarks)).replace("Absent cells", "Hatched cells")
     assert Image.open(io.BytesIO(draw(report, ".png"))).info["Description"] == said
     assert report.caption in draw(report, ".svg").decode()
     assert b"/Subject" in draw(report, ".pdf")
