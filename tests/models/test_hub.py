@@ -14,7 +14,8 @@ import pytest
 from tests.models.hub_server import Hub, served
 
 CODE = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have had this process ignore
 import huggingface_hub.constants
 huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = 1000
 from attnviz.models import huggingface_folder
