@@ -12,26 +12,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.effects.ablation import TextRun
 from attnviz.models.trained import START_TOKEN, as_module
 from attnviz.models.trained_module import held_out_repeats
+from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
 
-WIDTH, HEADS, LAYERS, TOKENS = 24, 4, 2, 9
-SIZE = WIDTH // HEADS
-SMALL: dict[str, Any] = {
-    "vocab_size": 50,
-    "hidden_size": WIDTH,
-    "intermediate_size": 32,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": SIZE}
-GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "bos_token_id": 1, "eos_token_id": 2}
-OPT = SMALL | {"ffn_dim": 32, "word_embed_proj_dim": WIDTH}
 BLOOM = {"vocab_size": 50, "hidden_size": WIDTH, "n_layer": LAYERS, "n_head": HEADS}
 DISTILBERT = {"vocab_size": 50, "dim": WIDTH, "hidden_dim": 32, "n_layers": LAYERS, "n_heads": HEADS}
-MIXTRAL = GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2}
 PROJECTIONS: dict[str, tuple[dict[str, Any], str]] = {  # what makes a model small, and each layer's output projection
     "GPT2LMHeadModel": (GPT2, "transformer.h.{}.attn.c_proj"),
     "BertModel": (SMALL, "encoder.layer.{}.attention.output.dense"),

@@ -13,23 +13,10 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.models.trained import START_TOKEN, as_module
 from attnviz.models.trained_module import held_out_repeats
+from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
 
-WIDTH, HEADS, LAYERS, TOKENS, TOKEN, POSITION = 24, 4, 2, 9, 7, 5
-SIZE = WIDTH // HEADS
+TOKEN, POSITION = 7, 5
 IDS = torch.arange(TOKENS)[None] * 7 % 47 + 3
-SMALL: dict[str, Any] = {
-    "vocab_size": 50,
-    "hidden_size": WIDTH,
-    "intermediate_size": 32,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": SIZE}
-GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "bos_token_id": 1, "eos_token_id": 2}
 MODELS: dict[str, dict[str, Any]] = {
     "GPT2LMHeadModel": GPT2,
     "LlamaForCausalLM": GROUPED,
@@ -37,8 +24,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "GemmaForCausalLM": GROUPED,
     "Gemma2ForCausalLM": GROUPED,  # norms after attention, and a soft cap of the logits
     "GPTNeoXForCausalLM": SMALL,
-    "OPTForCausalLM": SMALL | {"ffn_dim": 32, "word_embed_proj_dim": WIDTH},
-    "MixtralForCausalLM": GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "OPTForCausalLM": OPT,
+    "MixtralForCausalLM": MIXTRAL,
     "CohereForCausalLM": GROUPED,  # attention and feed-forward side by side, logits scaled
 }
 
