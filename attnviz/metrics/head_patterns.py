@@ -1,9 +1,10 @@
 """What the heads of a recording do, where that is found out in a moment: for headings, and for the clearest of many."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from attnviz.maps.heads import ChosenHead, can_be_measured, heads_with_cells, measurable_heads
+from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.metrics import measure_heads
 from attnviz.metrics.patterns import MEASURED, MIXED, Pattern, find_patterns
 
@@ -39,10 +40,15 @@ def patterns_of(heads: Sequence[ChosenHead]) -> tuple[list[HeadPattern], int]:
 
     Nothing where single cells are not known and were not measured, or all of them are too many to look at.
     """
-    cells = sum(len(one.query_tokens) * len(one.key_tokens) for one, _ in heads_with_cells(heads))
-    every = max(1, -(-cells // MAX_MEASURED_CELLS))
+    every = blocks_apart(heads_with_cells(heads), MAX_MEASURED_CELLS)
     known = all(can_be_measured(head.maps) for head in heads)
     if not known or every > MAX_LEFT_OUT:
         return [], every
     measured = measure_heads(measurable_heads(heads), MEASURED, every)
     return [HeadPattern(head, find_patterns(numbers)) for head, numbers in zip(heads, measured, strict=True)], every
+
+
+def blocks_apart(heads: Iterable[tuple[LayerMaps, int]], most: int) -> int:
+    """Of how many blocks of queries one is measured, so that at most so many cells of all heads are looked at."""
+    cells = sum(len(maps.query_tokens) * len(maps.key_tokens) for maps, _ in heads)
+    return max(1, -(-cells // most))

@@ -6,6 +6,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.heads import heads_with_cells
+from attnviz.metrics.head_patterns import blocks_apart
 from attnviz.metrics.metrics import METRICS, measure_heads
 from attnviz.metrics.patterns import Pattern, find_patterns
 from attnviz.report.numbers import HeadCells, Numbers
@@ -49,8 +50,7 @@ def measure_shown(numbers: Numbers) -> HeadsMeasured | None:
     maps = heads_with_cells(numbers.heads)
     if len(maps) < len(heads):
         return None
-    cells = sum(len(one.query_tokens) * len(one.key_tokens) for one, _ in maps)
-    every = max(1, -(-cells // MAX_MEASURED_CELLS))
+    every = blocks_apart(maps, MAX_MEASURED_CELLS)
     measured = measure_heads(maps, every=every)
     values = np.array([[one.values[name] for name in METRICS] for one in measured], dtype=np.float64)
     present = [place for place, column in enumerate(values.T) if not np.isnan(column).all()]

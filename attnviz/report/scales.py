@@ -77,13 +77,9 @@ def shared_scale(
 def _steps(quantity: Quantity, look: Look) -> Steps:
     """The steps that are asked for; else square roots for weights, of which few are large and most are small."""
     if look.color_scale is None:
-        return (
-            "log"
-            if quantity == LIFT
-            else "sqrt"
-            if quantity.is_weight or quantity in ROOTS or quantity.centred
-            else "linear"
-        )
+        if quantity == LIFT:
+            return "log"
+        return "sqrt" if quantity.is_weight or quantity in ROOTS or quantity.centred else "linear"
     if quantity is SCORE and look.color_scale != "linear":
         raise AttnvizError(
             f"{option('color_scale', look.color_scale)} takes no scores, which may be negative; "
