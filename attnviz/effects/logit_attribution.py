@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls import AttentionCall, pick_heads
+from attnviz.capture.functions import tensors_in
 from attnviz.capture.listening import refuse_opaque
 from attnviz.capture.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.run_model import arguments_of
@@ -135,7 +136,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         finder = _PathFinder(model, None)
         path = LinearPath(count, position % count, _parameter_names(model), partial(_running, finder))
         finder.start_path(path)
-        for each in _tensors((args, tuple(kwargs.values()))):
+        for each in tensors_in((args, tuple(kwargs.values()))):
             path.reads(each)
         output = observed(finder, args, kwargs)
         logits = _logits(output, name)
@@ -275,7 +276,7 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """How many tokens the model reads, whose predictions it gives."""
     given = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
-    tensors = [given] if isinstance(given, Tensor) else [*_tensors((args, tuple(kwargs.values())))]
+    tensors = [given] if isinstance(given, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:
         raise AttnvizError("the model is given no tokens of a text; ids (1, tokens) work")
     if tensors[0].shape[0] != 1:
@@ -292,11 +293,3 @@ def _logits(output: Any, name: str) -> Tensor:
             f"no unembedding was found: the output of {name} has no logits of tokens; a language model works"
         )
     return logits
-
-
-def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
