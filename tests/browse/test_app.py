@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -140,7 +141,9 @@ def test_q_ends_with_0(recording: Recording) -> None:
 
 
 def test_no_key_takes_long_at_12_by_12_heads_of_512_tokens() -> None:
-    times = key_times(wide_recording(12, 12, 512), KEYS)
+    recording = wide_recording(12, 12, 512)
+    first, second = (key_times(recording, KEYS, clock=time.thread_time) for _ in range(2))
+    times = {key: min(first[key], second[key]) for key in first}  # a collection of garbage belongs to no key
     assert {key: seconds for key, seconds in times.items() if seconds > SLOWEST} == {}
 
 
