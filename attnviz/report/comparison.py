@@ -233,7 +233,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
 
 
 def _summary(comparison: _Comparison) -> Summary:
-    header = ("head", "variation", "largest", "divergence", "largest", "entropy before", "after")
+    header = ("head", "variation", "max variation", "divergence", "max divergence", "entropy before", "after")
     rows = [
         (
             one.head,

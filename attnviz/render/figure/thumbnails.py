@@ -164,23 +164,34 @@ def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
 
 def _fitted(picture: Picture) -> SheetPlan:
     """The thumbnails as large as the room between the title and the remarks allows, from its upper left corner."""
-    groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
     page = page_size(picture.look)
     width, height = _pixels(page, picture.look.dpi)
     unit = (
         min(width / 2000, height / 1500) if page.fixed else page.scale * picture.look.dpi / 200 if page.column else 1.0
     )
     margin, said = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
-    left = margin + round(max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups) + 20 * unit)
     right = margin + round(LEGEND_PIXELS * unit)
     below = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
     top = margin + round((TITLE_PIXELS * 1.6 + below) * unit) if picture.title or below else margin
     foot = _foot(said, width, margin, unit)
-    room = (height if page.grows else height - top - foot, width - left - right)
-    groups = _banded(groups, room)
-    frame = _frame(groups, room, unit, fixed=not page.grows)
-    plan = SheetPlan(groups, frame, said, (left, top), right, room, (width, height))
-    return plan if frame.number else _unnumbered(plan, fixed=not page.grows)
+    groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
+
+    def planned(left: int) -> SheetPlan:
+        room = (height if page.grows else height - top - foot, width - left - right)
+        banded = _banded(groups, room)
+        frame = _frame(banded, room, unit, fixed=not page.grows)
+        return SheetPlan(banded, frame, said, (left, top), right, room, (width, height))
+
+    if all(map(_numbers_say_layer, groups)) and (plan := planned(margin)).frame.number:
+        return plan
+    widest = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
+    plan = planned(margin + round(widest + 20 * unit))
+    return plan if plan.frame.number else _unnumbered(plan, fixed=not page.grows)
+
+
+def _numbers_say_layer(panels: list[Panel]) -> bool:
+    """Whether the name of a row is no more than the layer that its heads' numbers, such as 3.11, begin with."""
+    return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
 def _unnumbered(plan: SheetPlan, fixed: bool) -> SheetPlan:
@@ -293,8 +304,9 @@ def _place(pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int
     strip = round(frame.number * 1.35)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + strip
-        size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
-        yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
+        if not (frame.number and _numbers_say_layer(panels)):
+            size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
+            yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
         for column, panel in enumerate(panels):
             x = left + column * frame.step[1]
             if frame.number:
@@ -332,7 +344,7 @@ def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: f
     words = wrap_text(panel.level.name, LEGEND_PIXELS * unit - size, size)
     for number, word in enumerate(words):
         yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
-    upper = round(top + (len(words) + 0.6) * size * 1.2)
+    upper = round(top + (len(words) + 1.1) * size * 1.2)
     high = min(round(700 * unit), max(top + height - upper, round(200 * unit)))
     levels = np.linspace(COLOR_LEVELS - 1, 0, high).round().astype(np.uint8)
     pixels[upper : upper + high, x : x + round(BAR_PIXELS * unit)] = levels[: pixels.shape[0] - upper, None]

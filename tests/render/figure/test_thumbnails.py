@@ -92,7 +92,14 @@ def test_layers_run_down_and_heads_across() -> None:
     at = {mark.text: (mark.x, mark.y) for mark in sheet.marks}
     assert at["0.0"][1] == at["0.6"][1] < at["1.0"][1] < at["2.0"][1]
     assert at["0.0"][0] == at["2.0"][0] < at["0.1"][0] < at["0.6"][0]
-    assert {"layer 0", "layer 1", "layer 2"} <= set(at)
+
+
+def test_rows_are_named_only_where_the_heads_numbers_do_not_name_the_layer() -> None:
+    report = report_of(recorded(5, 7, 4, 6))
+    assert not {"layer 0", "layer 1", "layer 2"} & {mark.text for mark in sheet_of(report).marks}
+    named = replace(report, panels=tuple(replace(panel, group=f"{panel.group}, cross") for panel in report.panels))
+    marks = {mark.text: mark for mark in sheet_of(named).marks}
+    assert marks["layer 0, cross"].x < marks["0.0"].x
 
 
 @pytest.mark.parametrize("size", [None, "16:9", "1:1", "4x3", "column"])
@@ -147,7 +154,7 @@ def test_vector_overview_keeps_its_text_and_one_picture() -> None:
     svg = draw(report_of(recorded(5, 7, 4, 6)), ".svg").decode()
     assert svg.count("<image") == 1
     assert ">2.6</text>" in svg
-    assert ">layer 1</text>" in svg
+    assert ">1.6</text>" in svg
 
 
 def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() -> None:
