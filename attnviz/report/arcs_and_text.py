@@ -37,6 +37,7 @@ from attnviz.text.tokens import Tokens, is_padding
 
 MAX_HEADS, MAX_ARC_TOKENS = 16, 120
 MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # of one text: on a page that grows and elsewhere
+MIN_PREFERENCE = 1.5  # of the largest weight to that without preference, from which on lines begin at the latter
 LEFT_TO_RIGHT = "\u200e"
 PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
 
@@ -49,12 +50,13 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     """
     _refuse_undrawable(heads, options)
     panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
+    scaled = _from_uniform(share_scales(panels, _evenly(options.look)), options.look)
     return Arcs(
         title=report_title(recording, options.look),
-        panels=share_scales(panels, _evenly(options.look)),
+        panels=scaled,
         caption=heads_caption(recording, heads, panels, ARC_SIDES),
         remarks=(
-            _arcs_remark(panels, options.look),
+            _arcs_remark(scaled, options.look),
             *scale_remarks(options.look),
             *recording_remarks(recording),
         ),
@@ -116,14 +118,26 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
     return panel
 
 
-def _arcs_remark(panels: list[Panel], look: Look) -> str:
+def _from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
+    """The panels with lines only for weights above that of a query that prefers no key, where there are such."""
+    seen = [panel.seen.max() for panel in panels if panel.seen is not None and panel.quantity.is_weight]
+    if look.limits != "shared" or len(seen) < len(panels):
+        return panels
+    low, high = 1 / float(max(seen)), panels[0].scale.high
+    if high < MIN_PREFERENCE * low:
+        return panels
+    return tuple(replace(panel, scale=replace(panel.scale, low=low)) for panel in panels)
+
+
+def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     """How a line shows a weight."""
     strongest = panels[0].quantity.text(max(panel.peak for panel in panels))
     what = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
     most = f", the strongest {strongest}" if look.limits == "shared" else ""
     masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
-    low = 0.0 if isinstance(look.color_limits, str) else look.color_limits[0]
-    least = f" A {what} of {panels[0].quantity.text(low)} or less has none." if low > 0 else ""
+    low = 0.0 if look.limits == "head" else panels[0].scale.low
+    uniform = ", which is no preference," if low > 0 and look.limits == "shared" else ""
+    least = f" A {what} of {panels[0].quantity.text(low)} or less{uniform} has none." if low > 0 else ""
     return f"A line joins a query (left) to a key (right), the stronger the larger the {what}{most}.{least}{masked}"
 
 

@@ -179,7 +179,18 @@ def test_arcs_say_below_which_weight_there_is_no_line(recording: Recording) -> N
     look = Look(style="arcs", limits="0.2:1")
     said = build_report(recording, fit(ReportOptions(look=look), ".svg")).remarks[0]
     assert "A weight of 20% or less has none." in said
-    assert "has none" not in build_report(recording, fit(ReportOptions(look=Look(style="arcs")), ".svg")).remarks[0]
+    usual = drawn(build_report(recording, fit(ReportOptions(look=Look(style="arcs")), ".svg")))
+    assert "A weight of 14% or less, which is no preference, has none." in usual.remarks[0]
+    assert {panel.scale.low for panel in usual.panels} == {1 / 7}
+
+
+def test_arcs_of_a_head_without_preference_have_all_lines() -> None:
+    maps = random_maps(Tokens.numbered(4, "t"), heads=1)
+    even = replace(maps, scores=np.zeros_like(maps.scores), weights=np.full_like(maps.weights, 0.25))
+    options = fit(ReportOptions(look=Look(style="arcs")), ".svg")
+    said = drawn(build_report(Recording(maps=(even,), model="a test"), options))
+    assert said.panels[0].scale.low == 0
+    assert "has none" not in said.remarks[0]
 
 
 def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out() -> None:

@@ -42,6 +42,8 @@ WORD_SPACE, WORD_PADDING = 0.25, 0.18  # between words and around them, of their
 LEGEND_LINES, MIN_LEGEND_STRENGTH = 4, 0.05  # weights whose lines are shown, and how strong they are at least
 MIN_STRENGTH = 0.01  # of the scale; fainter lines would be invisible
 MAX_TEXT_BAR_HEIGHT = 3.0  # inches
+FLAT_BAR = (3.0, 0.75)  # inches that a bar below a text takes: its width, and its height with its numbers
+LOW_TEXT = 2.0  # inches of a text below which its bar lies flat under it
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,13 @@ def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> St
     head = head_block(picture, wide - 2 * margin, scale, ruler)
     foot = foot_block(picture, wide - 2 * margin, scale, ruler, 0.25 * high if page.fixed else high)
     spare = high - 2 * margin - head.height - foot.height if page.fixed else math.inf
-    room = (wide - 2 * margin - beside, spare)
-    points, content = _fitting(picture, fill, room, scale, ruler)
+    below = FLAT_BAR[1] * scale if bars else 0.0
+    points, content = _fitting(picture, fill, (wide - 2 * margin, spare - below), scale, ruler)
+    if bars and content.height < LOW_TEXT * scale:
+        beside = 0.0
+        content = replace(content, height=content.height + below, width=max(content.width, 1.6 * FLAT_BAR[0] * scale))
+    elif bars:
+        points, content = _fitting(picture, fill, (wide - 2 * margin - beside, spare), scale, ruler)
     if page.grows:
         wide = max(content.width + beside, 5.0) + 2 * margin
     if not page.fixed:
@@ -142,11 +149,15 @@ def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> St
             head_block(picture, wide - 2 * margin, scale, ruler),
             foot_block(picture, wide - 2 * margin, scale, ruler, high),
         )
-        high = max(content.height, 2.5 * scale if bars else 0.0) + head.height + foot.height + 2 * margin
+        high = max(content.height, 2.5 * scale if beside else 0.0) + head.height + foot.height + 2 * margin
     left = margin + max(wide - 2 * margin - content.width - beside, 0) / 2
     spare = high - 2 * margin - head.height - foot.height - content.height
     top = high - margin - head.height - (max(spare, 0) / 2 if page.fixed else 0)
-    return _placed(content, (wide, high), (left, top), margin, (head, foot), bars, points, scale)
+    placed = _placed(content, (wide, high), (left, top), margin, (head, foot), bars, points, scale)
+    if not bars or beside:
+        return placed
+    flat = Box(left + 0.15 * scale, top - content.height + below - 0.3 * scale, FLAT_BAR[0] * scale, BAR_WIDTH * scale)
+    return replace(placed, bars=(replace(bars[0], box=flat, name=(" ".join(bars[0].name),)),))
 
 
 def _placed(

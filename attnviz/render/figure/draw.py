@@ -308,24 +308,23 @@ def _label_axis(axes: "Axes", which: Literal["x", "y"], labels: Labels | None, l
 
 
 def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | Styled", theme: Theme) -> None:
-    axes = _add_axes(drawn, bar.box, layout, theme)
-    colors = colormap(bar.scale.colormap)[::-1, None]
-    axes.imshow(colors, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
-    points = AXIS_NAME_POINTS * layout.scale
-    axes.set_xticks([])
+    axes, flat = _add_axes(drawn, bar.box, layout, theme), bar.box.width > bar.box.height
+    colors = colormap(bar.scale.colormap)
+    shown = colors[None] if flat else colors[::-1, None]
+    axes.imshow(shown, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
+    points, pad = AXIS_NAME_POINTS * layout.scale, LABEL_PADDING * layout.scale
+    along, across = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
+    across.set_ticks([])
     axes.yaxis.tick_right()
-    axes.tick_params(axis="y", length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
-    axes.set_yticks(
-        [float(bar.scale.fraction(value)) for value, _ in bar.ticks], [text for _, text in bar.ticks], fontsize=points
-    )
-    axes.tick_params(axis="y", labelcolor=theme["ink"])
+    places = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
+    along.set_ticks(places, [text for _, text in bar.ticks], fontsize=points)
+    along.set_tick_params(length=0, pad=pad * POINTS_PER_INCH, labelcolor=theme["ink"])
+    if flat:
+        middle = bar.box.y + bar.box.height / 2
+        _text(drawn, bar.box.x + bar.box.width + 4 * pad, middle, bar.name[0], points, theme["faint"], va="center")
+        return
     for number, text in enumerate(reversed(bar.name)):
-        y = (
-            bar.box.y
-            + bar.box.height
-            + LABEL_PADDING * layout.scale * 2
-            + number * points * LINE_HEIGHT / POINTS_PER_INCH
-        )
+        y = bar.box.y + bar.box.height + pad * 2 + number * points * LINE_HEIGHT / POINTS_PER_INCH
         _text(drawn, bar.box.x, y, text, points, theme["faint"], va="bottom")
 
 

@@ -91,6 +91,16 @@ def test_text_is_shaded_by_the_weights_of_its_query_and_masked_tokens_have_no_co
     assert [fill[-1] for fill in fills] == [1, 1, 1, 0, 0]
 
 
+@pytest.mark.parametrize(("words_of_text", "flat"), [(8, True), (200, False)])
+def test_the_bar_of_a_low_text_lies_below_it(words_of_text: int, flat: bool) -> None:
+    drawn = figure(report_of(recorded(1, words(words_of_text), words(words_of_text)), style="text"))
+    bar = next(axes for axes in drawn.axes if axes.images).get_position()
+    place = bar.width * drawn.get_figwidth(), bar.height * drawn.get_figheight()
+    lowest = min(text.get_position()[1] for text in drawn.texts if text.get_text() in words(words_of_text))
+    assert (place[0] > place[1]) == flat
+    assert (bar.y1 * drawn.get_figheight() < lowest) == flat
+
+
 def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
     recording = recorded(1, ["it", "was", "it"], ["a", "b"])
     assert "“it” (2)" in report_of(recording, style="text").panels[0].title
