@@ -1,5 +1,7 @@
 """Lines of a terminal: styled runs of text, cut to columns and written with as many colours as the look allows."""
 
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,6 +17,9 @@ from attnviz.report.look import Look
 ASCII_FOR = str.maketrans(
     {"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-", "≥": ">", "×": "x"}
 )
+DISPUTED = {"Mc", "Me", "Mn", "Cf", "Sk"}  # categories of characters whose columns each terminal counts otherwise
+WIDEST = {"Mc": 1, "Sk": 2}  # columns that some give them
+WORDS = re.compile(r"( *[^ ]*)( *)")
 CUBE = np.array([0, 95, 135, 175, 215, 255])
 
 
@@ -36,7 +41,8 @@ def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
     if look.ascii:
         texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:
-        texts = (_encoded(line, look.colors).encode() for line in lines)
+        shown = (_in_columns(line) for line in lines) if look.height is not None and look.colors else lines
+        texts = (_encoded(line, look.colors).encode() for line in shown)
     file.write(b"".join(text + b"\n" for text in texts))
 
 
@@ -61,12 +67,17 @@ def wrap(text: str, width: int) -> list[str]:
 
 def right(text: str, width: int) -> str:
     """The text at the right of ``width`` columns, cut where it is longer."""
-    return " " * (width - cell_len(text)) + text if cell_len(text) <= width else fit(text, width)
+    return fit(" " * (width - cell_len(text) - _spare(text)) + text, width)
 
 
 def widest(labels: Iterable[str]) -> int:
     """Columns of the widest label; 1 where there is none."""
-    return max((cell_len(label) for label in labels), default=1)
+    return max((cell_len(label) + _spare(label) for label in labels), default=1)
+
+
+def _spare(text: str) -> int:
+    """Columns more that a text takes where a terminal gives every vowel sign and every shade of skin its own."""
+    return 0 if text.isascii() else sum(WIDEST.get(unicodedata.category(one), 0) for one in text)
 
 
 def cut(line: Line, width: int) -> Line:
@@ -105,6 +116,29 @@ def _chopped(word: str, width: int) -> Iterator[str]:
 
 def _plain(line: Line) -> str:
     return "".join(span.text for span in line).rstrip()
+
+
+def _in_columns(line: Line) -> Line:
+    """The line with an escape to the next column behind each gap that holds what terminals may have gone too far."""
+    placed: Line = []
+    column, too_far, disputed = 1, 0, False
+    for span in line:
+        text = ""
+        for word, gap in [(span.text, "")] if span.text.isascii() else WORDS.findall(span.text):
+            column, too_far, disputed = (
+                column + cell_len(word + gap),
+                too_far + _spare(word),
+                disputed or _disputed(word),
+            )
+            text += word + gap
+            if disputed and too_far < len(gap):
+                text, too_far, disputed = f"{text}\x1b[{column}G", 0, False
+        placed.append(replace(span, text=text))
+    return placed
+
+
+def _disputed(word: str) -> bool:
+    return not word.isascii() and any(unicodedata.category(one) in DISPUTED for one in word)
 
 
 def _encoded(line: Line, colors: int) -> str:
