@@ -210,7 +210,14 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
         *_lift_remarks(panels),
         *_beyond_remarks(look, panels),
         *_below_remarks(look, panels),
+        *_pool_remarks(look, panels),
     )
+
+
+def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """That a way to pool was chosen where every cell is one pair of tokens."""
+    unused = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
+    return (f"Every cell is one pair of tokens: --pool {look.pool} changes none.",) if unused else ()
 
 
 def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
