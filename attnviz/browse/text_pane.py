@@ -67,7 +67,7 @@ def wrapped(tokens: ShadedTokens, columns: int, most: int) -> list[list[Piece]]:
             used = 0
         if place == cursor:
             cursor_line = len(lines) - 1
-        gap = " " if units.spaced[place] else ""
+        gap = " " if units.is_spaced(place) else ""
         lines[-1] += [(place, piece), *([(None, gap)] if gap else [])]
         used += length + len(gap)
     first = min(max(0, cursor_line - most // 2), max(0, len(lines) - most))

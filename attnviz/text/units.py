@@ -45,18 +45,25 @@ class Units:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """What each is called, safe to print."""
+        if self.plain:
+            return self.tokens.labels
         ends = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         return tuple(_unit_label(self.tokens, start, stop) for start, stop in ends)
 
-    @cached_property
-    def spaced(self) -> tuple[bool, ...]:
-        """Whether a space follows each in the text."""
-        return _spaced(self.tokens, self.stops.tolist())
+    def is_spaced(self, place: int) -> bool:
+        """Whether a space follows a unit in the text, or the text is not known."""
+        tokens, stop = self.tokens, int(self.stops[place])
+        if stop >= len(tokens):
+            return False
+        if not tokens.text or tokens.special[stop - 1] or tokens.special[stop]:
+            return True
+        return tokens.text[tokens.offsets[stop - 1, 1] : tokens.offsets[stop, 0]].isspace()
 
     @cached_property
     def widest(self) -> int:
         """Columns of the widest label."""
-        return max((len(label) if label.isascii() else cell_len(label) for label in self.labels), default=1)
+        columns = len if "".join(self.labels).isascii() else cell_len
+        return max(map(columns, self.labels), default=1)
 
     @property
     def plain(self) -> bool:
@@ -127,16 +134,3 @@ def _unit_label(tokens: Tokens, start: int, stop: int) -> str:
         return tokens.labels[start]
     text = tokens.text[tokens.offsets[start, 0] : tokens.offsets[stop - 1, 1]]
     return readable_label(visible_label(text.strip()[:MAX_WORD_CHARACTERS]) or "".join(tokens.labels[start:stop]))
-
-
-def _spaced(tokens: Tokens, stops: list[int]) -> tuple[bool, ...]:
-    """Whether the text has a space between the token before each of ``stops`` and the next, or has no text at all."""
-    text, special, offsets = tokens.text, tokens.special.tolist(), tokens.offsets.tolist()
-
-    def is_spaced(stop: int) -> bool:
-        if stop >= len(special):
-            return False
-        no_text = special[stop - 1] or special[stop] or not text
-        return no_text or text[offsets[stop - 1][1] : offsets[stop][0]].isspace()
-
-    return tuple(is_spaced(stop) for stop in stops)

@@ -56,7 +56,8 @@ def test_label_that_would_command_the_terminal_is_written_out(hostile: str) -> N
 
 
 def test_spaces_are_those_of_the_text() -> None:
-    assert Units.of(made_tokens()).spaced == (True, False, True, True, False)
+    units = Units.of(made_tokens())
+    assert [units.is_spaced(place) for place in range(len(units))] == [True, False, True, True, False]
 
 
 def test_reduction_skips_what_is_left_out() -> None:
