@@ -5,6 +5,7 @@ from torch import Tensor
 
 RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of what dropout multiplies weights by
 EXACT_DTYPES = (torch.float32, torch.float64)
+MIXED = "softmaxes are added up before they multiply the values; the maps are those of one of them"
 CHANGED = "the weights are changed between the softmax and the values; the maps are those of the softmax"
 
 

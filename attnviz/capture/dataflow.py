@@ -27,7 +27,7 @@ from attnviz.capture.axes import (
 )
 from attnviz.capture.functions import REDUCING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
 from attnviz.capture.lineage import NOTHING, Lineage, merged
-from attnviz.capture.nodes import Candidate, Node, Normaliser, Use, is_of, key_axis
+from attnviz.capture.nodes import Candidate, Node, Normaliser, Use, is_of, key_axis, note_mixing
 from attnviz.capture.product_nodes import has_own_axes, product_node, uses_of
 from attnviz.capture.products import PRODUCTS, Contraction, contraction, elementwise_sum
 from attnviz.capture.sites import CallingModule
@@ -72,12 +72,17 @@ class DataFlow:
         model: whose parameters and buffers are constants.
         running: gives the module that runs now.
         on_use: receives what turns out to be attention, or to look like it.
+        on_unused: receives what was normalised and multiplies nothing that was seen.
     """
 
     def __init__(
-        self, model: nn.Module, running: Callable[[], CallingModule | None], on_use: Callable[[Use], None]
+        self,
+        model: nn.Module,
+        running: Callable[[], CallingModule | None],
+        on_use: Callable[[Use], None],
+        on_unused: Callable[[Candidate], None],
     ) -> None:
-        self.running, self.on_use = running, on_use
+        self.running, self.on_use, self.on_unused = running, on_use, on_unused
         self.constants = {id(each) for module in model.modules() for each in _constants_of(module)}
         self.known: dict[int, _Known] = {}
         self.open: list[Candidate] = []
@@ -222,7 +227,18 @@ class DataFlow:
         result.weights = (candidate,)
         self.open = [*(each for each in self.open if not each.used), candidate]
         if len(self.open) > MAX_OPEN:
-            self._close(self.open.pop(0))
+            self._give_up(self.open.pop(0))
+
+    def flush(self) -> None:
+        """Gives up all that was normalised and multiplied nothing."""
+        for candidate in self.unused():
+            self._give_up(candidate)
+        self.open.clear()
+
+    def _give_up(self, candidate: Candidate) -> None:
+        if not candidate.absorbed:
+            self.on_unused(candidate)
+        self._close(candidate)
 
     def _close(self, candidate: Candidate) -> None:
         candidate.before = candidate.after = candidate.scores = None
@@ -263,6 +279,7 @@ class DataFlow:
         nodes = [self.node(each) for each in inputs]
         node = node_after(name, inputs, nodes, result, args, kwargs)
         self._keep(result, node)
+        note_mixing(name, nodes, node)
         node.steps = steps = steps_after(name, inputs, nodes, result, args, kwargs)
         if steps is not None and steps.stage == "softmax":
             self._found(steps.before, result, steps.axis or 0, self.node(steps.before), "softmax", literal=False)

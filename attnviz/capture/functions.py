@@ -22,7 +22,7 @@ from attnviz.capture.axes import (
     unknown_axes,
 )
 from attnviz.capture.lineage import Lineage, cut_axis, merged, piece_along
-from attnviz.capture.nodes import Node, is_alive, weights_of
+from attnviz.capture.nodes import Node, is_alive, scored_first, weights_of
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
@@ -166,7 +166,7 @@ def _axes_after(
     if found is None and name in REDUCING and len(shape) == source.dim() - 1:
         found = _reduced(axes, shape, axis_of_call(args, kwargs))
     if found is None and _fits(shape, inputs):
-        found = broadcast(tuple(node.axes for node in nodes), shape)
+        found = broadcast(tuple(node.axes for node in scored_first(nodes)), shape)
     if found is None and len(shape) == source.dim():
         found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
     return unknown_axes(shape) if found is None else found

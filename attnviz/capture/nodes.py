@@ -82,6 +82,8 @@ class Candidate:
         normaliser: what normalised them.
         literal: whether a function of torch did, or several that must be checked to be one.
         used: whether it has been reported.
+        mixed: whether others were added to it.
+        absorbed: whether it was added to another one.
     """
 
     caller: CallingModule
@@ -98,6 +100,8 @@ class Candidate:
     normaliser: Normaliser = "softmax"
     literal: bool = True
     used: bool = False
+    mixed: bool = False
+    absorbed: bool = False
 
     @property
     def key_marks(self) -> set[int]:
@@ -205,6 +209,24 @@ def weights_of(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> 
         return ()
     labels = labels_in(axes)
     return tuple(each for each in held if each.is_in(labels) or each.is_first_key(name, result))
+
+
+def scored_first(nodes: Sequence[Node]) -> Sequence[Node]:
+    """The nodes, of which those come first that hold softmaxes of scores, where several hold softmaxes."""
+    if sum(bool(node.weights) for node in nodes) < 2:
+        return nodes
+    return sorted(nodes, key=lambda node: all(each.scores is None for each in node.weights))
+
+
+def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
+    """Notes of softmaxes that a function adds up which of them its result still is."""
+    if not result.weights or not any(each in name for each in ("add", "sub", "lerp")):
+        return
+    lost = {each for node in nodes for each in node.weights} - set(result.weights)
+    for each in lost:
+        each.absorbed = True
+    for each in result.weights if lost else ():
+        each.mixed = True
 
 
 def key_axis(node: Node) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.capture.after_softmax import CHANGED, dropout_factor
+from attnviz.capture.after_softmax import CHANGED, MIXED, dropout_factor
 from attnviz.capture.axes import FEATURES, Axes, Part, label_of
 from attnviz.capture.calls import Dropout, FactoredCall, Product, SoftmaxCall
 from attnviz.capture.dataflow import DataFlow
@@ -115,7 +115,7 @@ def use_call(use: Use, layout: UseLayout) -> SoftmaxCall | None:
         output=output if output is not None and output.shape[:3] == after.shape[:3] else None,
         product=None if candidate.scores is None else _factors(candidate.scores, layout.scores, before.shape),
         dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
-        note=note or ("" if is_same or dropout is not None else CHANGED),
+        note=note or ("" if is_same or dropout is not None else MIXED if candidate.mixed else CHANGED),
     )
 
 

@@ -139,7 +139,7 @@ class Observer:
     def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
         self.modules = modules
         self.listener = listener
-        self.flow = DataFlow(modules.modules[""], self._running, self._on_use)
+        self.flow = DataFlow(modules.modules[""], self._running, self._on_use, self._on_unused)
         self.cross: bool | None = None
         self.places = TokenPlaces()
         self.windows: Windows | None = None
@@ -190,13 +190,14 @@ class Observer:
 
     def flush(self) -> None:
         """Reports what was normalised and multiplied nothing that was seen."""
-        for candidate in self.flow.unused():
-            if self._is_unreadable(candidate.caller, candidate.before, candidate.after):
-                continue
-            if not candidate.is_over_features and candidate.normaliser == "softmax":
-                reason = f"a {candidate.normaliser} whose result multiplies no values that were seen"
-                self.listener.on_other(candidate.caller, candidate.shape, reason, True)
-        self.flow.open.clear()
+        self.flow.flush()
+
+    def _on_unused(self, candidate: Candidate) -> None:
+        if self._is_unreadable(candidate.caller, candidate.before, candidate.after):
+            return
+        if not candidate.is_over_features and candidate.normaliser == "softmax":
+            reason = f"a {candidate.normaliser} whose result multiplies no values that were seen"
+            self.listener.on_other(candidate.caller, candidate.shape, reason, True)
 
     def _running(self) -> CallingModule | None:
         return self.modules.running(self.cross)

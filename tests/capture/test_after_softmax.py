@@ -85,6 +85,47 @@ def test_what_changes_the_weights_after_the_softmax_is_said(name: str) -> None:
     assert fidelity is None or fidelity > 1e-3
 
 
+GATE, BIAS = 0.25, torch.randn(HEADS, TOKENS, TOKENS)
+MIXTURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "after": lambda weights: (1 - GATE) * weights + GATE * BIAS.softmax(-1),
+    "before": lambda weights: GATE * BIAS.softmax(-1) + (1 - GATE) * weights,
+    "interpolated": lambda weights: torch.lerp(weights, BIAS.softmax(-1)[None], GATE),
+    "renormalised": lambda weights: renormalised(weights - GATE * BIAS.softmax(-1)),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_softmax_that_another_is_added_to_is_recorded_and_said(name: str) -> None:
+    recording = record(MIXTURES[name])
+    assert recording.remarks == (
+        "In layer 0 softmaxes are added up before they multiply the values; the maps are those of one of them.",
+    )
+    assert recording.maps[0].fidelity is not None
+    assert recording.maps[0].fidelity > 1e-3
+
+
+class Unread(nn.Module):
+    """A softmax of scores that multiplies nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys = self.project(x).chunk(2, dim=-1)
+        (queries @ keys.transpose(-1, -2)).softmax(-1)
+        return x
+
+
+def test_softmaxes_that_multiply_nothing_are_left_out_however_many_there_are() -> None:
+    model = nn.Sequential(Attention(lambda weights: weights), *(Unread() for _ in range(12)))
+    model[0].register_forward_hook(lambda module, args, output: output.transpose(1, 2).flatten(-2))
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    assert [maps.layer for maps in recording.maps] == [0]
+    assert recording.remarks[0].startswith("Left out: 12 modules compute no softmax over queries x keys, such as 1 ")
+
+
 def test_dropout_is_told_from_masks_and_scales() -> None:
     weights = torch.randn(1, HEADS, TOKENS, 7).softmax(-1)
     dropped = functional.dropout(weights, 0.25, True)
