@@ -100,6 +100,9 @@ def part_title(report: DrawnReport) -> str:
         return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
     if len(titles) > 1 and all(title.startswith("head ") for title in titles):
         titles = [f"heads {titles[0][5:]}", *(title[5:] for title in titles[1:])]
+    elif len(titles) > 1 and len({title.partition(" ")[0] for title in titles}) == 1:
+        head, _, first = titles[0].partition(" ")
+        titles = [f"head {head}: {first}", *(title.removeprefix(f"{head} ") for title in titles[1:])]
     text = ", ".join(titles)
     return text[:1].upper() + text[1:]
 

@@ -61,6 +61,7 @@ RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships
 IMAGE_RELATION = f"{RELATIONS}/image"
 SVG_DRAWING = "http://schemas.microsoft.com/office/drawing/2016/SVG/main"
 SVG_EXTENSION = "{96DAC541-7B7A-43D3-8B79-37D633B846F1}"
+PLAIN_TABLE = "{2D5ABB26-0587-4C30-8999-92F81FD0307C}"  # the format's table style without lines and colours
 TITLE_ONLY = 5  # of the layouts in python-pptx's own template
 
 
@@ -176,7 +177,8 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
-    slide = _add_slide(deck, part, part_title(part), SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    slide = _add_slide(deck, part, _heading(part), SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    foot = _whole_remarks(foot, inner)
     remarks = _fitted(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
@@ -192,6 +194,23 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     _add_notes(slide, [said, part.caption, *part.remarks])
 
 
+def _heading(part: DrawnReport) -> str:
+    """The heads of a slide; of one head with what is known of it."""
+    [title, *others] = (panel.title for panel in part.panels)
+    return part_title(part) if others else title[:1].upper() + title[1:]
+
+
+def _whole_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
+    """The remarks without the longest where not all fit: the title slide and the notes have them all."""
+    points = REMARK_POINTS[-1]
+    columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
+    most = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
+    while len(foot) > 1 and len(wrap(" ".join(foot), columns)) > most:
+        longest = max(foot, key=len)
+        foot = tuple(remark for remark in foot if remark is not longest)
+    return foot
+
+
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
     """The summary as a table, as many rows of it as can be read."""
     from pptx.util import Inches
@@ -205,20 +224,28 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
         len(summary.header),
         *map(Inches, (MARGIN, TITLE_BAND + MARGIN / 2, width - 2 * MARGIN, TABLE_ROW_HEIGHT * len(rows))),
     )
+    _leave_plain(shape)
     for row, texts in enumerate(rows):
         for column, text in enumerate(texts):
-            _fill_cell(shape.table.cell(row, column), text)
+            _fill_cell(shape.table.cell(row, column), text, _color(report, "ink" if row else "faint"))
     if len(summary.rows) > most:
         left_out = [f"{len(summary.rows) - most} more heads are left out; -o change.csv writes them all."]
         _add_text(slide, report, left_out, SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
 
-def _fill_cell(cell: Any, text: str) -> None:
+def _leave_plain(shape: Any) -> None:
+    """Takes the format's own colours from a table: its cells lie on the slide."""
+    shape.table.first_row = shape.table.horz_banding = False
+    shape._element.graphic.graphicData.tbl.tblPr.find(f"{{{DRAWING}}}tableStyleId").text = PLAIN_TABLE
+
+
+def _fill_cell(cell: Any, text: str, color: "RGBColor") -> None:
     from pptx.util import Pt
 
     cell.text = printable_line(text)
-    cell.text_frame.paragraphs[0].font.size = Pt(TABLE_POINTS)
+    font = cell.text_frame.paragraphs[0].font
+    font.size, font.color.rgb = Pt(TABLE_POINTS), color
 
 
 def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:

@@ -16,6 +16,9 @@ from pptx.util import Inches
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import open_source
+from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.comparison import comparison_report
 from attnviz.report.look import Look
@@ -135,11 +138,29 @@ def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
     report = comparison_report(recording, causal_recording, "--causal", options)
     [_, *heads, last] = slides(draw(report, ".pptx"))
     assert [slide.shapes.title.text for slide in heads] == [
-        f"0.{head} without --causal, 0.{head} with --causal, 0.{head} change" for head in (0, 1)
+        f"Head 0.{head}: without --causal, with --causal, change" for head in (0, 1)
     ]
     [table] = [shape.table for shape in last.shapes if shape.has_table]
     assert report.summary is not None
     assert tuple(cell.text for cell in table.rows[2].cells) == report.summary.rows[1]
+    inks = [str(table.cell(row, 0).text_frame.paragraphs[0].font.color.rgb) for row in (0, 1)]
+    assert inks == [THEME_COLORS["light"][name][1:].upper() for name in ("faint", "ink")]
+
+
+def test_remarks_are_left_out_whole_where_not_all_fit(causal_recording: Recording) -> None:
+    long = replace(causal_recording, remarks=("A remark that goes on. " * 40, "A short one."))
+    [title, slide] = slides(deck(long, heads="0.0"))
+    assert "A remark that goes on." in texts(title)
+    assert "A remark that goes on." not in texts(slide)
+    assert "A short one." in texts(slide)
+    assert "Absent cells are masked" in texts(slide)
+    assert "…" not in texts(slide)
+
+
+def test_a_slide_of_one_head_says_what_is_known_of_it() -> None:
+    recording = open_source(ModelSettings(model="trained")).record("one two one two", Selection())
+    [_, first, *_] = slides(deck(recording))
+    assert first.shapes.title.text == "Head 0.0 · previous token 1.00"
 
 
 def test_theme_is_the_slides_background(recording: Recording) -> None:
