@@ -1,16 +1,12 @@
-"""What single architectures need so that a small one of them is built and runs: settings, and inputs.
+"""Settings that single architectures need so that a small one of them is built and runs.
 
 ``GIVEN`` settings are there when the configuration is made, ``CHANGED`` ones after its sizes were made small; a dot
-leads into a nested configuration. ``INPUTS`` are tried before the inputs that fit most models.
+leads into a nested configuration.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-
-TEXTS, TOKENS, STEPS, FUTURE = 2, 9, 15, 4
+STEPS, FUTURE = 15, 4
 RESNET = {
     "model_type": "resnet",
     "embedding_size": 8,
@@ -19,11 +15,37 @@ RESNET = {
     "layer_type": "basic",
     "out_features": ["stage4"],
 }
+STAGES = ["stage1", "stage2", "stage3", "stage4"]
 LEVELS = RESNET | {"out_features": ["stage2", "stage3", "stage4"]}
 SERIES = {"prediction_length": FUTURE, "context_length": STEPS - 7, "num_time_features": 2, "lags_sequence": [1, 2, 7]}
 IMAGE_TOKEN, QUERIES = 90, 5
 SPEECH = {"conv_dim": (32, 32, 32), "conv_stride": (5, 2, 2), "conv_kernel": (10, 3, 3), "num_conv_pos_embeddings": 8}
 GEMMA = {"head_dim": 8, "global_head_dim": 8, "num_hidden_layers": 2, "vocab_size_per_layer_input": 99}
+INDEXED: dict[str, Any] = {
+    "indexer_n_heads": 2,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 8,
+    "indexer_budget": 8,
+    "indexer_compress_ratio": 2,
+}
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+ROTATED = {
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_parameters": {"sliding_attention": ROPE, "full_attention": ROPE},
+}
+INDEXED |= {"rope_parameters": ROPE | {"partial_rotary_factor": 1.0}, "head_dim": 8}
+SECTIONS = {"rope_parameters": ROPE | {"mrope_section": [32, 32]}}
+PATCHES = {"model_type": "timm_wrapper", "architecture": "vit_tiny_patch16_224"}
+GEMMA_3N = {
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 0,
+    "intermediate_size": 48,
+    "activation_sparsity_pattern": [0.0, 0.0],
+    "vocab_size_per_layer_input": 99,
+}
+KEY_HEADS = {"num_key_value_heads": 2, "num_global_key_value_heads": 2}
 HYBRID = {"layer_types": ["mamba", "attention"], "num_hidden_layers": 2}
 
 GIVEN: dict[str, dict[str, Any]] = {
@@ -36,21 +58,18 @@ GIVEN: dict[str, dict[str, Any]] = {
     "emu3": {"vocabulary_map": {"<image>": IMAGE_TOKEN, "<|extra_200|>": 91}},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2, "num_dense_layers": 1},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "moe_intermediate_size": 16, "num_experts_per_tok": 2},
-    "gemma3n_text": {
-        "num_hidden_layers": 2,
-        "layer_types": ["sliding_attention", "full_attention"],
-        "num_kv_shared_layers": 0,
-        "intermediate_size": 48,
-        "activation_sparsity_pattern": [0.0, 0.0],
-        "vocab_size_per_layer_input": 99,
+    "gemma3n_text": GEMMA_3N,
+    "gemma3n": {
+        "text_config": GEMMA_3N,
+        "vision_config": {"model_type": "gemma3n_vision", "architecture": "vit_tiny_patch16_224"},
     },
     "gemma4_text": GEMMA,
     "gemma4_unified_text": GEMMA,
     "gemma4": {"text_config": GEMMA},
     "gemma4_unified": {"text_config": GEMMA},
-    "embedding_gemma2_text": GEMMA,
-    "embedding_gemma2": {"text_config": GEMMA},
-    "diffusion_gemma": {"text_config": GEMMA},
+    "embedding_gemma2_text": GEMMA | KEY_HEADS,
+    "embedding_gemma2": {"text_config": GEMMA | KEY_HEADS},
+    "diffusion_gemma": {"text_config": GEMMA | {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16}},
     "bamba": {"attn_layer_indices": [1], "num_hidden_layers": 2},
     "granitemoehybrid": HYBRID,
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
@@ -72,14 +91,59 @@ GIVEN: dict[str, dict[str, Any]] = {
         "num_cross_attention_heads": 4,
     },
     "esm": {"pad_token_id": 1, "mask_token_id": 32},
-    "qwen4_exp_text": {"indexer_budget": 8, "indexer_compress_ratio": 2},
+    "pp_ocrv6_small_det": {"backbone_config": {"model_type": "pp_lcnet_v4", "out_features": STAGES[1:]}},
+    "uvdoc": {"backbone_config": {"model_type": "uvdoc_backbone", "out_features": [*STAGES, "stage5", "stage6"]}},
+    "qwen4_exp_text": INDEXED,
+    "qwen4_exp": {"text_config": INDEXED},
+    "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"], "num_hidden_layers": 2}},
+    "cohere_compass_text": ROTATED,
+    "cohere_compass": {"text_config": ROTATED},
+    "hunyuan_vl_text": SECTIONS,
+    "hunyuan_vl": {"text_config": SECTIONS},
+    "moonshine_streaming": {"encoder_config": {"num_hidden_layers": 2}},
+    "granite4_vision": {"downsample_rate": "1/2"},
+    "t5gemma2_encoder": {"text_config": {"dropout_rate": 0.0}},
+    "pe_video": {"video_config": {"vision_config": PATCHES}},
+    "pe_audio_video": {"audio_video_config": {"video_config": {"vision_config": PATCHES}}},
+    "pe_audio_video_encoder": {"video_config": {"vision_config": PATCHES}},
+    "gemma3n_vision": {"architecture": "vit_tiny_patch16_224"},
+    "timm_wrapper": {"architecture": "vit_tiny_patch16_224"},
+    "timm_backbone": {"backbone": "resnet18"},
+    "perception_lm": {"vision_config": PATCHES | {"model_args": {"embed_dim": 192}}},
+    "pe_video_encoder": {"vision_config": PATCHES},
+    "fast_vlm": {"vision_config": {"model_type": "timm_wrapper", "architecture": "fastvit_t8", "hidden_size": 768}},
+    "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0}},
 }
 CHANGED: dict[str, dict[str, Any]] = {
+    "tvp": {"max_img_size": 128, "visual_prompt_size": 8, "num_frames": 2},
+    "vibevoice_acoustic_tokenizer": {"num_filters": 4},
+    "vibevoice": {"audio_config.num_filters": 4, "semantic_model_config.num_filters": 4},
+    "vibevoice_asr": {
+        "acoustic_tokenizer_encoder_config.num_filters": 4,
+        "semantic_tokenizer_encoder_config.num_filters": 4,
+    },
+    "vibevoice_acoustic_tokenizer_encoder": {"num_filters": 4},
+    "vibevoice_acoustic_tokenizer_decoder": {"num_filters": 4},
+    "emu3": {"vq_config.base_channels": 32},
+    "granite_speech5_ctc": {"encoder_config.context_size": 16, "encoder_config.num_key_value_heads": 4},
+    "granite_speech5_encoder": {"context_size": 16, "num_key_value_heads": 4},
+    "muse_spark_audio": {"hidden_sizes": [32, 32, 32, 32], "out_hidden_size": 32},
+    "instructblipvideo": {"video_token_id": IMAGE_TOKEN, "num_query_tokens": QUERIES},
+    "step3p7": {"text_config.sliding_window": 4},
+    "deepseek_ocr2": {"text_config.num_experts_per_tok": 2, "text_config.n_group": 1, "text_config.topk_group": 1},
+    "moonshine_streaming": {"num_key_value_heads": 4},
+    "granite4_vision": {"deepstack_layer_map": [[0, 0]], "spatial_target_layers": [1]},
+    "depth_pro": {"intermediate_hook_ids": [1, 0]},
+    "zamba": {
+        "attention_hidden_size": 64,
+        "num_hidden_layers": 4,
+        "layers_block_type": ["linear_attention", "hybrid"] * 2,
+    },
     "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
     "falcon_h1": {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_ssm": 64},
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16},
     "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16},
-    "zamba2": {"mamba_headdim": 8, "attention_head_dim": 16},
+    "zamba2": {"mamba_headdim": 8, "attention_head_dim": 16, "attention_hidden_size": 64},
     "mamba2": {"num_heads": 4, "head_dim": 16},
     "esmc": {"num_key_value_heads": 4},
     "moonshine": {"encoder_num_key_value_heads": 4, "decoder_num_key_value_heads": 4},
@@ -98,107 +162,4 @@ CHANGED: dict[str, dict[str, Any]] = {
     "seggpt": {"image_size": [64, 32], "pretrain_image_size": 32, "patch_size": 8},
     "udop": {"image_size": 32, "patch_size": 8},
 }
-
-
-def _ids(count: int = TOKENS) -> Tensor:
-    return torch.randint(5, 30, (TEXTS, count))
-
-
-def _ids_with_image(count: int) -> Tensor:
-    return torch.cat((torch.full((TEXTS, count), IMAGE_TOKEN), _ids()), dim=1)
-
-
-def _image(size: int = 32, *more: int) -> Tensor:
-    return torch.randn(TEXTS, *more, 3, size, size)
-
-
-def _series() -> dict[str, Tensor]:
-    return {
-        "past_values": torch.rand(TEXTS, STEPS),
-        "past_time_features": torch.rand(TEXTS, STEPS, 2),
-        "past_observed_mask": torch.ones(TEXTS, STEPS),
-        "future_values": torch.rand(TEXTS, FUTURE),
-        "future_time_features": torch.rand(TEXTS, FUTURE, 2),
-    }
-
-
-def _decisions() -> dict[str, Tensor]:
-    return {
-        "states": torch.randn(TEXTS, 5, 17),
-        "actions": torch.randn(TEXTS, 5, 4),
-        "rewards": torch.randn(TEXTS, 5, 1),
-        "returns_to_go": torch.randn(TEXTS, 5, 1),
-        "timesteps": torch.arange(5)[None].expand(TEXTS, -1),
-        "attention_mask": torch.ones(TEXTS, 5, dtype=torch.long),
-    }
-
-
-def _patches() -> dict[str, Tensor]:
-    return {
-        "input_ids": _ids(),
-        "pixel_values": torch.randn(TEXTS, 16, 192),
-        "pixel_attention_mask": torch.ones(TEXTS, 16, dtype=torch.long),
-        "spatial_shapes": torch.tensor([[4, 4], [4, 4]]),
-    }
-
-
-INPUTS: dict[str, Callable[[], dict[str, Tensor]]] = {
-    "informer": _series,
-    "autoformer": _series,
-    "time_series_transformer": _series,
-    "decision_transformer": _decisions,
-    "siglip2": _patches,
-    "detr": lambda: {"pixel_values": _image(64)},
-    "speecht5": lambda: {"input_values": torch.randn(TEXTS, TOKENS, 32), "decoder_input_values": torch.randn(2, 6, 32)},
-    "audio-spectrogram-transformer": lambda: {"input_values": torch.randn(TEXTS, 64, 16)},
-    "mgp-str": lambda: {"pixel_values": torch.randn(TEXTS, 3, 32, 64)},
-    "sew": lambda: {"input_values": torch.randn(TEXTS, 1600)},
-    "sew-d": lambda: {"input_values": torch.randn(TEXTS, 1600)},
-    "perceiver": lambda: {"inputs": torch.randn(TEXTS, TOKENS, 32)},
-    "xclip": lambda: {"input_ids": _ids(), "pixel_values": _image(32, 2)},
-    "blip-2": lambda: {"input_ids": _ids_with_image(QUERIES), "pixel_values": _image()},
-    "instructblip": lambda: {
-        "input_ids": _ids_with_image(QUERIES),
-        "qformer_input_ids": _ids(),
-        "pixel_values": _image(),
-    },
-    "blip_2_qformer": lambda: {
-        "query_embeds": torch.randn(TEXTS, 5, 32),
-        "encoder_hidden_states": torch.randn(2, 7, 32),
-    },
-    "udop": lambda: {"input_ids": _ids(), "bbox": torch.zeros(TEXTS, TOKENS, 4), "decoder_input_ids": _ids(6)},
-    "clvp": lambda: {"input_ids": _ids(), "input_features": torch.randn(TEXTS, 80, 40)},
-    "clap": lambda: {
-        "input_ids": _ids(),
-        "input_features": torch.randn(TEXTS, 1, 256, 64),
-        "is_longer": torch.zeros(2, 1, dtype=torch.bool),
-    },
-    "kosmos-2": lambda: {
-        "input_ids": _ids(12),
-        "pixel_values": _image(),
-        "image_embeds_position_mask": torch.tensor([[False] * 2 + [True] * QUERIES + [False] * 5] * TEXTS),
-    },
-    "timesfm": lambda: {
-        "past_values": torch.randn(TEXTS, 64),
-        "past_values_padding": torch.zeros(TEXTS, 64, dtype=torch.long),
-        "freq": torch.zeros(TEXTS, 1, dtype=torch.long),
-    },
-    "video_llama_3_vision": lambda: {
-        "pixel_values": torch.randn(32, 192),
-        "grid_thw": torch.tensor([[1, 4, 4], [1, 4, 4]]),
-        "merge_sizes": torch.tensor([1, 1]),
-    },
-    "idefics": lambda: {
-        "input_ids": _ids(),
-        "pixel_values": _image(32, 1),
-        "image_attention_mask": torch.ones(TEXTS, TOKENS, 1, dtype=torch.long),
-    },
-    "qwen3_asr_encoder": lambda: {
-        "input_features": torch.randn(TEXTS, 16, 200),
-        "input_features_mask": torch.ones(TEXTS, 200, dtype=torch.long),
-    },
-    "timesfm2_5": lambda: {"past_values": torch.randn(TEXTS, 64)},
-    "moonshine": lambda: {"input_values": torch.randn(TEXTS, 3200), "decoder_input_ids": _ids(6)},
-    "seggpt": lambda: {"pixel_values": _image(), "prompt_pixel_values": _image(), "prompt_masks": _image()},
-    "oneformer": lambda: {"pixel_values": _image(64), "task_inputs": _ids(12)},
-}
+PARTS = {"musicgen": "decoder", "musicgen_melody": "decoder"}  # the configuration that the model is made of

@@ -1,5 +1,6 @@
 """Small models of random weights of any architecture of transformers, and inputs that they take."""
 
+import copy
 import inspect
 import re
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from tests.capture.architecture_settings import CHANGED, GIVEN, INPUTS
+from tests.capture.architecture_inputs import INPUTS
+from tests.capture.architecture_settings import CHANGED, GIVEN, PARTS
 
 TOKENS, PADDED, IMAGE = 9, 6, 32
 MAX_PARAMETERS = 100_000_000
@@ -140,7 +142,8 @@ def _fit_heads(config: Any, heads: int, width: int) -> None:
 
 def build(kind: str, style: str) -> Any:
     """A small model of this type with random weights, or an error."""
-    config = transformers.AutoConfig.for_model(kind, **GIVEN.get(kind, {}))
+    config = transformers.AutoConfig.for_model(kind, **copy.deepcopy(GIVEN.get(kind, {})))
+    config = getattr(config, PARTS[kind]) if kind in PARTS else config
     small(config, STYLES[style])
     fit(config)
     for name, value in CHANGED.get(kind, {}).items():
