@@ -7,6 +7,7 @@ A call is known either by its factors (queries, keys and a mask, as a kernel is 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
@@ -31,6 +32,18 @@ class AttentionMaps(NamedTuple):
     weights: Tensor
     visible: Tensor
     uneven: bool = False
+
+
+class CheckedRows(NamedTuple):
+    """What some queries of a call take from their keys, computed again to be compared with the model's own.
+
+    Attributes:
+        mixed: ``(batch, heads, rows, features)``, the values, summed by their weights.
+        seen: ``(batch, heads, rows, 1)``, whether a query sees any key.
+    """
+
+    mixed: Tensor
+    seen: Tensor
 
 
 class Product(NamedTuple):
@@ -128,20 +141,38 @@ class AttentionCall(ABC):
         batch, count, queries, _ = self.shape
         if self.values is None or self.output is None:
             return [None] * batch
-        step = -(-queries // MAX_CHECKED_QUERIES)
-        rows = slice(None, None, step)
+        rows = checked_rows(queries)
         if self.carried_on is not None:
             weights = self.weights(range(count), rows)
             mixed = self.carried_on((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
             unseen = (weights.sum(-1) == 0).all(1)[..., None]
             difference = (mixed - self.output[:, rows]).abs().masked_fill(unseen, 0)
             return [float(worst) for worst in difference.flatten(1).amax(1)]
-        weights = self.multiplied(heads, rows)
-        values = pick_heads(self.values, heads, count)
-        real = self.output[:, list(heads), ::step].to(weights.dtype)
-        difference = (weights @ values.to(weights.dtype) - real).abs()
-        difference = difference.masked_fill(weights.sum(-1, keepdim=True) == 0, 0)
+        mixed, seen = self.checked(heads)
+        real = pick_heads(self.output, heads, count)[:, :, rows].to(mixed.dtype)
+        difference = (mixed - real).abs().masked_fill(~seen, 0)
         return [float(worst) for worst in difference.flatten(1).amax(1)]
+
+    def checked(self, heads: Sequence[int]) -> CheckedRows:
+        """What these heads mix of the values in the queries that are checked, computed once."""
+        known = self._checked.get(tuple(heads))
+        if known is None:
+            assert self.values is not None
+            weights = self._computed.get(tuple(heads))
+            if weights is None:
+                weights = self.multiplied(heads, checked_rows(self.shape[2]))
+            values = pick_heads(self.values, heads, self.shape[1]).to(weights.dtype)
+            known = self._checked[tuple(heads)] = CheckedRows(weights @ values, weights.sum(-1, keepdim=True) != 0)
+        return known
+
+    @cached_property
+    def _checked(self) -> dict[tuple[int, ...], CheckedRows]:
+        return {}
+
+    @cached_property
+    def _computed(self) -> dict[tuple[int, ...], Tensor]:
+        """The rows of weights that are checked, of heads whose maps were computed."""
+        return {}
 
 
 @final
@@ -194,6 +225,8 @@ class FactoredCall(AttentionCall):
         """The maps of these heads, computed as the kernel does."""
         scores, visible = self._scores(heads, queries)
         weights = self._softmax(scores, visible, heads)
+        if queries == slice(None):
+            self._computed[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
         shape = len(scores), *scores.shape[2:]
         if visible is None:
             return AttentionMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(shape))
@@ -324,6 +357,11 @@ class SoftmaxCall(AttentionCall):
         if self.dropout is None:
             return weights
         return weights * (self.dropout.weights[:, list(heads), queries] != 0) * self.dropout.factor
+
+
+def checked_rows(queries: int) -> slice:
+    """The queries on which fidelity is measured, evenly spread."""
+    return slice(None, None, -(-queries // MAX_CHECKED_QUERIES))
 
 
 def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:

@@ -27,7 +27,7 @@ from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
 MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the factors of a longer one are smaller
-MIN_CHECKED_BYTES = 2**20
+MIN_CHECKED_BYTES = 2**24  # asking for free memory takes longer than maps of this size
 ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
@@ -110,7 +110,7 @@ def capture_call(
         heads=heads,
         shape=(batch, len(heads), queries, keys),
         scale=getattr(known, "scale", None),
-        fidelity=call.fidelity(held),
+        fidelity=[],
         held_as=held_as,
         fields=[],
         marks=key_marks(call),
@@ -122,7 +122,7 @@ def capture_call(
         fields = _pooled(call, held, site, partial(tokens_of or _numbered, captured))
     else:
         fields = _whole(call, held, site)
-    return replace(captured, fields=fields)
+    return replace(captured, fields=fields, fidelity=call.fidelity(held))
 
 
 def _numbered(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
@@ -315,7 +315,7 @@ def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site
         cells = (queries + keys) * call.queries.shape[-1]
     heads = 1 if held_as is PooledMaps else heads
     needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
-    free = available_memory() if needed > MIN_CHECKED_BYTES else None  # which takes as long as a small layer
+    free = available_memory() if needed > MIN_CHECKED_BYTES else None
     if free is not None and needed > free:
         raise AttnvizError(
             f"{heads} heads of layer {site.layer} over {queries} tokens would take {needed / 1e9:.1f} GB of memory and "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray
-from attnviz.capture.calls import MAX_CHECKED_QUERIES, AttentionCall, pick_heads
+from attnviz.capture.calls import AttentionCall, checked_rows, pick_heads
 from attnviz.capture.captured_call import CapturedCall
 from attnviz.capture.output_projection import OperandPlace, OutputProjection, ProjectionSearch
 
@@ -43,21 +43,35 @@ def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequen
     assert call.values is not None
     values = pick_heads(call.values, heads, call.shape[1]).float()
     weight = projection.weight.float()
-    norms = [norms_after(values[:, at], weight[projection.columns[head]]) for at, head in enumerate(heads)]
-    found: FloatArray = torch.stack(norms, dim=1).cpu().numpy()
+    found: FloatArray = norms_after(values, [rows_of(weight, projection.columns[head]) for head in heads]).cpu().numpy()
     return found
 
 
-def norms_after(values: Tensor, weight: Tensor) -> Tensor:
-    """The norms of values ``(batch, keys, features of a head)`` after a map ``(features of a head, features)``.
+def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a matrix, as a view where they follow each other."""
+    first, last = int(rows[0]), int(rows[-1])
+    follow = last - first == len(rows) - 1 and bool((rows.diff() == 1).all())
+    return weight[first : last + 1] if follow else weight[rows]
+
+
+def norms_after(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """The norms of values ``(batch, heads, keys, features of a head)`` after a map of each head, without gradients.
 
     Many keys are multiplied by R of Wᵀ = QR instead, which is small: ‖v W‖ = ‖v Rᵀ‖, since the columns of Q are
-    orthonormal.
+    orthonormal. All heads are mapped to one place, since new memory takes longer than the product.
+
+    Args:
+        values: of the heads.
+        weights: one a head, ``(features of a head, features)``.
     """
-    batch, keys, features = values.shape
-    if batch * keys > MIN_FACTORED_KEYS * features and weight.shape[1] > features:
-        weight = torch.linalg.qr(weight.T, mode="r").R.T
-    norms: Tensor = torch.linalg.vector_norm(values @ weight, dim=-1)
+    batch, heads, keys, features = values.shape
+    place = values.new_empty(0)
+    norms = values.new_empty(batch, heads, keys)
+    for at, weight in enumerate(weights):
+        if batch * keys > MIN_FACTORED_KEYS * features and weight.shape[1] > features:
+            weight = torch.linalg.qr(weight.T, mode="r").R.T
+        torch.mm(values[:, at].reshape(-1, features), weight, out=place.resize_(0))
+        norms[:, at] = torch.linalg.vector_norm(place, dim=-1).view(batch, keys)
     return norms
 
 
@@ -67,11 +81,9 @@ def difference(call: AttentionCall, projection: OutputProjection, heads: Sequenc
     The sum over heads and keys of α f(x) is computed for at most 32 queries that see any key; where some heads alone
     are recorded, the others are taken as the model computed them.
     """
-    assert call.values is not None
-    batch, count, queries, _ = call.shape
-    rows = slice(None, None, -(-queries // MAX_CHECKED_QUERIES))
-    weights = call.multiplied(heads, rows)
-    mixed = weights @ pick_heads(call.values, heads, count).to(weights.dtype)  # (batch, heads, rows, features)
+    batch, _, queries, _ = call.shape
+    mixed, seen = call.checked(heads)
+    rows = checked_rows(queries)
     given, gave = (
         _by_text(each, batch, rows, projection.queries_first) for each in (projection.matrix, projection.result)
     )
@@ -80,8 +92,7 @@ def difference(call: AttentionCall, projection: OutputProjection, heads: Sequenc
     total = given @ projection.weight.to(given)
     if projection.bias is not None:
         total = total + projection.bias.to(given)
-    unseen = (weights.sum(-1) == 0).any(1)[..., None]
-    apart = (total - gave).abs().masked_fill(unseen, 0)
+    apart = (total - gave).abs().masked_fill(~seen.all(1), 0)
     return [float(worst) for worst in apart.flatten(1).amax(1)]
 
 

@@ -50,6 +50,6 @@ def norms_of(module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequen
     with torch.no_grad():
         weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
         parts = weight.chunk(module.num_heads, dim=1)
-        norms = [norms_after(values[item : item + 1, head].float(), parts[head].T)[0] for head in heads]
-        found: FloatArray = torch.stack(norms).cpu().numpy()
+        chosen = values[item : item + 1, list(heads)].float()
+        found: FloatArray = norms_after(chosen, [parts[head].T for head in heads])[0].cpu().numpy()
     return found

@@ -148,8 +148,17 @@ def test_one_layer_ends_the_pass_after_its_projection() -> None:
 def test_many_keys_are_reduced_to_a_triangle_and_few_are_not() -> None:
     from attnviz.capture.contributions import MIN_FACTORED_KEYS, norms_after
 
-    values, weight = torch.randn(1, 6 * MIN_FACTORED_KEYS + 1, 6), torch.randn(6, WIDTH)
-    np.testing.assert_allclose(norms_after(values, weight), (values @ weight).norm(dim=-1), rtol=1e-5)
+    for keys in (5, 6 * MIN_FACTORED_KEYS + 1):
+        values, weights = torch.randn(2, 3, keys, 6), torch.randn(3, 6, WIDTH)
+        np.testing.assert_allclose(norms_after(values, [*weights]), (values @ weights).norm(dim=-1), rtol=1e-5)
+
+
+def test_columns_that_are_not_in_order_are_taken_one_by_one() -> None:
+    from attnviz.capture.contributions import rows_of
+
+    weight = torch.randn(7, WIDTH)
+    for columns in (torch.tensor([2, 3, 4]), torch.tensor([4, 3, 2]), torch.tensor([0, 1, 5])):
+        assert torch.equal(rows_of(weight, columns), weight[columns])
 
 
 def test_recording_without_values_keeps_none_and_the_output_stays_the_same_to_the_bit() -> None:
