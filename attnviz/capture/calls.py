@@ -216,6 +216,16 @@ class FactoredCall(AttentionCall):
             return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device)
         return self.mask if self.mask.dtype == torch.bool else ~hidden_cells(self.mask)
 
+    def whole_mask(self) -> Tensor:
+        """The mask with every row and column, and what the position of a key hides from a query."""
+        _, _, queries, keys = self.shape
+        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device) if self.mask is None else self.mask
+        mask = mask.expand(*mask.shape[:2], queries, keys)
+        by_position = self._visible_by_position(slice(None))
+        if by_position is None:
+            return mask
+        return mask & by_position if mask.dtype == torch.bool else mask.masked_fill(~by_position, float("-inf"))
+
     def masked_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
         """The scores of these heads and queries, -inf where hidden."""
         scores, visible = self._scores(heads, queries)

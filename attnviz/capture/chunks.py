@@ -117,7 +117,7 @@ def _placed(call: AttentionCall, column: int, count: int) -> AttentionCall:
         return call
     values = None if call.values is None else _among(call.values, column, count)
     if isinstance(call, FactoredCall):
-        mask = _own_mask(call)
+        mask = call.whole_mask()
         hidden = False if mask.dtype == torch.bool else float("-inf")
         keys = _among(call.keys, column, count)
         return replace(call, keys=keys, values=values, causal=False, mask=_wide(mask, column, count, hidden))
@@ -228,23 +228,12 @@ def _mask(calls: Sequence[FactoredCall]) -> Tensor | None:
     """The masks of all queries below each other; ``None`` where each query sees every key."""
     if all(call.mask is None and not call.causal for call in calls):
         return None
-    masks = [_own_mask(call) for call in calls]
+    masks = [call.whole_mask() for call in calls]
     if any(mask.dtype != torch.bool for mask in masks):
         dtype = next(mask.dtype for mask in masks if mask.dtype != torch.bool)
         masks = [_in_numbers(mask, dtype) for mask in masks]
     batch, heads = (max(mask.shape[axis] for mask in masks) for axis in (0, 1))
     return torch.cat([mask.expand(batch, heads, *mask.shape[2:]) for mask in masks], dim=2)
-
-
-def _own_mask(call: FactoredCall) -> Tensor:
-    """The mask of a call with every row and column, and what its position hides."""
-    queries, keys = call.shape[2:]
-    mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=call.queries.device) if call.mask is None else call.mask
-    mask = mask.expand(*mask.shape[:2], queries, keys)
-    if not call.causal:
-        return mask
-    earlier = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).tril()
-    return mask & earlier if mask.dtype == torch.bool else mask.masked_fill(~earlier, float("-inf"))
 
 
 def _in_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -29,6 +29,7 @@ REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
 JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
+PICKING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by their numbers
 SEQUENCES = (list, tuple)  # made once: this is asked of every argument
 QUERY_FROM_END = 3  # where queries stand when they are multiplied with keys by broadcasting
 
@@ -163,6 +164,8 @@ def _axes_after(
         found = _joined([node.axes for node in nodes], shape, axis_of_call(args, kwargs) if name == "stack" else None)
     elif found is None and len(inputs) == 1:
         found = _moved(axes, source, result)
+    elif found is None and name in PICKING and len(shape) == source.dim():
+        found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
     if found is None and name in REDUCING and len(shape) == source.dim() - 1:
         found = _reduced(axes, shape, axis_of_call(args, kwargs))
     if found is None and _fits(shape, inputs):

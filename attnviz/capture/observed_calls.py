@@ -1,7 +1,8 @@
 """The attention call that a kernel was given, or that a product of normalised scores and values is."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,20 +10,28 @@ from torch import Tensor
 
 from attnviz.capture.after_softmax import CHANGED, MIXED, dropout_factor
 from attnviz.capture.axes import FEATURES, Axes, Part, label_of
-from attnviz.capture.calls import Dropout, FactoredCall, Product, SoftmaxCall
+from attnviz.capture.calls import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
 from attnviz.capture.dataflow import DataFlow
 from attnviz.capture.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries, sized
 from attnviz.capture.nodes import Node, Scores, Use
 from attnviz.capture.overwriting import intact
+from attnviz.capture.picked_rows import OperandPicks
+from attnviz.capture.products import Contraction
+from attnviz.capture.spread_rows import places_of, spread
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
 EXACT_DTYPES = (torch.float32, torch.float64)
+FoldOperand = Callable[[Tensor], Tensor | None]
 
 
 def kernel_call(
-    given: dict[str, Any], output: Tensor, logsumexp: Tensor | None, layouts: tuple[Layout, Layout]
-) -> FactoredCall | None:
+    given: dict[str, Any],
+    output: Tensor,
+    logsumexp: Tensor | None,
+    layouts: tuple[Layout, Layout],
+    picks: OperandPicks | None = None,
+) -> AttentionCall | None:
     """The call of ``scaled_dot_product_attention``; ``None`` where its keys and queries do not agree.
 
     Args:
@@ -30,6 +39,7 @@ def kernel_call(
         output: what it gave.
         logsumexp: of each row, where the kernel gives it.
         layouts: of queries and keys.
+        picks: which rows they are, where these were picked from more.
     """
     query_layout, key_layout = layouts
     queries = fold(given["query"].to(output.dtype), query_layout, ("queries", "features"))  # as autocast rounds it
@@ -39,7 +49,7 @@ def kernel_call(
         return None
     values, mask = given["value"], given["attn_mask"]
     scale, wide = given["scale"], _features(output)
-    return FactoredCall(
+    call = FactoredCall(
         queries=queries,
         keys=keys.expand(batch, *keys.shape[1:]),
         values=_values_of(values, key_layout[:-1], batch, heads),
@@ -51,6 +61,24 @@ def kernel_call(
         if logsumexp is None
         else fold(logsumexp[..., None], (*query_layout[:-1], ()), ("queries", "features"))[..., 0],
     )
+    return _with_all_rows(
+        call,
+        picks,
+        lambda numbers: fold(numbers, query_layout, ("queries", "features")),
+        lambda numbers: fold(numbers, key_layout, ("keys", "features")),
+    )
+
+
+def _with_all_rows(
+    call: AttentionCall, picks: OperandPicks | None, fold_queries: FoldOperand, fold_keys: FoldOperand
+) -> AttentionCall:
+    """The call with picked queries and keys at their places."""
+    if picks is None:
+        return call
+    _, _, rows, columns = call.shape
+    queries = picks.queries and places_of(picks.queries, fold_queries(picks.queries.numbers), picks.attends, rows)
+    keys = picks.keys and places_of(picks.keys, fold_keys(picks.keys.numbers), picks.attends, columns)
+    return spread(call, queries, keys)
 
 
 def _values_of(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
@@ -80,12 +108,13 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
     return fold(mask.expand(*whole, mask.shape[-1]), (*axes, ((mask.shape[-1], "keys"),)), ("queries", "keys"))
 
 
-def use_call(use: Use, layout: UseLayout) -> SoftmaxCall | None:
+def use_call(use: Use, layout: UseLayout, picks: OperandPicks | None = None) -> AttentionCall | None:
     """The call that a use is; ``None`` where several functions together turn out to be no softmax.
 
     Args:
         use: the product of weights and values.
         layout: what their axes are.
+        picks: which rows queries and keys are, where these were picked from more.
     """
     candidate, product = use.candidate, use.product
     if candidate.before is None or candidate.after is None:
@@ -108,15 +137,17 @@ def use_call(use: Use, layout: UseLayout) -> SoftmaxCall | None:
     if operand is not None and layout.values is not None and layout.output is not None:
         values = fold_values(product.right, layout.values, *after.shape[:2])
         output = fold(use.result, layout.output, ("queries", "features"))
-    return SoftmaxCall(
+    operands = None if candidate.scores is None else _operands_of(candidate.scores, layout.scores)
+    call = SoftmaxCall(
         before=before,
         after=after,
         values=values,
         output=output if output is not None and output.shape[:3] == after.shape[:3] else None,
-        product=None if candidate.scores is None else _factors(candidate.scores, layout.scores, before.shape),
+        product=None if operands is None else operands.product(before.shape),
         dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
         note=note or ("" if is_same or dropout is not None else MIXED if candidate.mixed else CHANGED),
     )
+    return call if operands is None else _with_all_rows(call, picks, operands.fold_queries, operands.fold_keys)
 
 
 def _features(tensor: Tensor) -> Roles:
@@ -151,19 +182,43 @@ def _is_softmax(before: Tensor, after: Tensor) -> bool:
     return bool(((expected - after.float()).abs() <= (WEIGHT_TOLERANCE if exact else HALF_WEIGHT_TOLERANCE)).all())
 
 
-def _factors(scores: Scores, roles: dict[int, Roles], shape: torch.Size) -> Product | None:
-    """Queries and keys as ``(batch, heads, tokens, features)``, if their product has this shape."""
+@dataclass(frozen=True, eq=False)
+class _Operands:
+    """The operands of the product that gave scores.
+
+    Attributes:
+        contraction: the product.
+        by_letter: what its axes are.
+    """
+
+    contraction: Contraction
+    by_letter: dict[str, Roles]
+
+    def fold_queries(self, tensor: Tensor) -> Tensor | None:
+        """A tensor of the shape of the queries as ``(batch, heads, queries, features)``."""
+        return _operand(tensor, self.contraction.left_letters, self.by_letter, "queries")
+
+    def fold_keys(self, tensor: Tensor) -> Tensor | None:
+        """A tensor of the shape of the keys as ``(batch, key heads, keys, features)``."""
+        return _operand(tensor, self.contraction.right_letters, self.by_letter, "keys")
+
+    def product(self, shape: torch.Size) -> Product | None:
+        """Queries and keys, if their product has this shape."""
+        queries, keys = self.fold_queries(self.contraction.left), self.fold_keys(self.contraction.right)
+        if queries is None or keys is None or not _agree(queries, keys, shape):
+            return None
+        return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
+
+
+def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
+    """The operands of a product whose parts are known by their marks; ``None`` where it is not held."""
     product = scores.product
     if product is None:
         return None
     by_letter: dict[str, Roles] = dict.fromkeys(product.summed, ((0, "features"),))
     for letter, axis in zip(product.letters, scores.axes, strict=True):
         by_letter[letter] = tuple(role for part in axis for role in _roles_of(part, roles))
-    queries = _operand(product.left, product.left_letters, by_letter, "queries")
-    keys = _operand(product.right, product.right_letters, by_letter, "keys")
-    if queries is None or keys is None or not _agree(queries, keys, shape):
-        return None
-    return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
+    return _Operands(product, by_letter)
 
 
 def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnviz.capture.arguments import (
     FUSED_ATTENTION,
@@ -21,6 +21,7 @@ from attnviz.capture.arguments import (
     fused_attention_call,
     fused_layer_call,
 )
+from attnviz.capture.axes import FEATURES, is_all
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.dataflow import DataFlow
 from attnviz.capture.functions import tensors_in
@@ -29,6 +30,7 @@ from attnviz.capture.lineage import NOTHING, Lineage
 from attnviz.capture.nodes import Candidate, Scores, Use
 from attnviz.capture.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
 from attnviz.capture.output_projection import ProjectionSearch
+from attnviz.capture.picked_rows import OperandPicks, PickedRows
 from attnviz.capture.products import PRODUCTS
 from attnviz.capture.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.sites import CallingModule, ModuleIndex
@@ -142,6 +144,7 @@ class Observer:
         self.flow = DataFlow(modules.modules[""], self._running, self._on_use, self._on_unused)
         self.cross: bool | None = None
         self.places = TokenPlaces()
+        self.picked = PickedRows()
         self.windows: Windows | None = None
         self.search: ProjectionSearch | None = None
         self.ends_after_search = False
@@ -166,6 +169,9 @@ class Observer:
                 else:
                     self.places.follow(call.name, call.func, call.args, call.kwargs, call.result)
         self._follow(call)
+        if self.picked.follows(call.name, call.args):
+            with self.looking():
+                self.picked.follow(call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._runs)
         if self.search is not None and self.search.pending and call.name in PRODUCTS:
             self._find_projection(self.search, call)
 
@@ -177,6 +183,23 @@ class Observer:
         except Exception as error:
             if why_unreadable(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
                 self.listener.on_failure(error)
+
+    def _rows_of(self, tensor: Tensor) -> list[int]:
+        """The axes of a tensor along which rows may be picked: of tokens or texts, and of what depends on the input."""
+        node = self.flow.node(tensor)
+        if node.constant or tensor.dim() < MIN_AXES:
+            return []
+        rows = enumerate(tensor.shape[:-1] if node.fresh else tensor.shape)
+        return [at for at, size in rows if size > 1 and not is_all(node.axes[at], FEATURES)]
+
+    def _runs(self) -> nn.Module | None:
+        running = self._running()
+        return None if running is None else running.module
+
+    def _picks_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandPicks | None:
+        """Which rows queries and keys are that were picked from more; ``None`` where none were."""
+        picks = OperandPicks(caller.module, self.picked.of(queries), self.picked.of(keys))
+        return picks if picks.queries is not None or picks.keys is not None else None
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
         """Tells of a product that is the projection of what attention gave."""
@@ -222,7 +245,10 @@ class Observer:
             self.listener.on_other(caller, candidate.shape, "", True)
             return
         self._find_windows_of(candidate.scores)
-        scores, build = candidate.scores, partial(use_call, use, layout)
+        scores = candidate.scores
+        product = None if scores is None else scores.product
+        picks = None if product is None else self._picks_of(caller, product.left, product.right)
+        build = partial(use_call, use, layout, picks)
         lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
         seen = SeenCall(caller, build, candidate.shape, layout.is_single, *lineages)
         self.listener.on_attention(seen._replace(is_additive=scores is None and candidate.paired))
@@ -243,7 +269,7 @@ class Observer:
         self._find_windows(queries, given["key"])
         layouts = kernel_layouts(self.flow, given, self.modules.head_count(caller))
         single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)
-        build = partial(kernel_call, given, output, logsumexp, layouts)
+        build = partial(kernel_call, given, output, logsumexp, layouts, self._picks_of(caller, queries, given["key"]))
         lineages = nodes[0].lineage, nodes[1].lineage
         self.listener.on_attention(SeenCall(caller, build, queries.shape, single, *lineages))
 
