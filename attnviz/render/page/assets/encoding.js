@@ -12,23 +12,34 @@ const DIGITS = new Uint8Array(128); // the number that each of 85 characters sta
   .split("")
   .forEach((character, digit) => (DIGITS[character.charCodeAt(0)] = digit));
 const EXPONENTS = 2 ** 112; // the exponent of 32 bits begins so much lower than that of 16
+/** @type {Float32Array[]} the numbers of all 65,536 codes of 16 bits, once they were asked for */
+const halves = [];
 
 /** Bytes from their characters, four for five; a last group may be shorter. @param {string} text */
 export function bytesOf(text) {
-  const whole = new DataView(new ArrayBuffer(4 * Math.ceil(text.length / 5)));
-  const padded = text.padEnd(1.25 * whole.byteLength, "~");
-  for (let place = 0, byte = 0; byte < whole.byteLength; place += 5, byte += 4) {
-    const first = DIGITS[padded.charCodeAt(place)] * 85 + DIGITS[padded.charCodeAt(place + 1)];
-    const middle = DIGITS[padded.charCodeAt(place + 2)] * 85 + DIGITS[padded.charCodeAt(place + 3)];
-    whole.setInt32(byte, (Math.imul(first, 85 ** 3) + middle * 85 + DIGITS[padded.charCodeAt(place + 4)]) | 0);
+  const characters = new TextEncoder().encode(text.padEnd(5 * Math.ceil(text.length / 5), "~"));
+  const groups = new Uint32Array(characters.length / 5);
+  for (let group = 0, place = 0; group < groups.length; group++, place += 5) {
+    const first = DIGITS[characters[place]] * 85 + DIGITS[characters[place + 1]];
+    const middle = DIGITS[characters[place + 2]] * 85 + DIGITS[characters[place + 3]];
+    const bits = (Math.imul(first, 85 ** 3) + middle * 85 + DIGITS[characters[place + 4]]) | 0;
+    groups[group] = (bits >>> 24) | ((bits >>> 8) & 0xff00) | ((bits << 8) & 0xff0000) | (bits << 24); // the highest byte first
   }
-  return new Uint8Array(whole.buffer, 0, Math.floor((4 * text.length) / 5));
+  return new Uint8Array(groups.buffer, 0, Math.floor((4 * text.length) / 5));
 }
 
 /** The bytes that were deflated. @param {Uint8Array<ArrayBuffer>} bytes */
 export async function inflate(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const { writable, readable } = new DecompressionStream("deflate");
+  const writer = writable.getWriter(); // a stream of a blob or a response would go by way of other processes
+  writer.write(bytes).catch(() => {}); // what is wrong with the bytes is said where they are read
+  writer.close().catch(() => {});
+  const reader = readable.getReader();
+  const parts = [];
+  for (let part = await reader.read(); !part.done; part = await reader.read()) parts.push(part.value);
+  const whole = new Uint8Array(parts.reduce((total, part) => total + part.length, 0));
+  parts.reduce((place, part) => (whole.set(part, place), place + part.length), 0);
+  return whole;
 }
 
 /**
@@ -67,8 +78,7 @@ export function readWeights({ buffer, byteOffset, byteLength }, { dtype, largest
 }
 
 /**
- * Some of the numbers of 16 bits that bytes hold: all high bytes, then all low ones; each has a sign, five bits of
- * exponent and ten of fraction.
+ * Some of the numbers of 16 bits that bytes hold: all high bytes, then all low ones.
  *
  * @param {Uint8Array} bytes
  * @param {number} first
@@ -76,13 +86,18 @@ export function readWeights({ buffer, byteOffset, byteLength }, { dtype, largest
  */
 export function readHalves(bytes, first = 0, last = bytes.length / 2) {
   const low = bytes.length / 2;
-  const bits = new Uint32Array(last - first);
-  for (let place = first; place < last; place++) {
-    const high = bytes[place];
-    const infinite = (high & 0x7c) === 0x7c ? 0x70000000 : 0;
-    bits[place - first] = ((high & 0x80) << 24) | ((((high & 0x7f) << 8) | bytes[low + place]) << 13) | infinite;
-  }
-  const numbers = new Float32Array(bits.buffer);
-  for (let place = 0; place < numbers.length; place++) numbers[place] *= EXPONENTS;
+  if (!halves.length) halves.push(halvesOfCodes());
+  const [table] = halves;
+  const numbers = new Float32Array(last - first);
+  for (let place = first; place < last; place++) numbers[place - first] = table[(bytes[place] << 8) | bytes[low + place]];
   return numbers;
+}
+
+/** The number of each code: a sign, five bits of exponent and ten of fraction. */
+function halvesOfCodes() {
+  const bits = Uint32Array.from({ length: 2 ** 16 }, (_, code) => {
+    const infinite = (code & 0x7c00) === 0x7c00 ? 0x70000000 : 0;
+    return ((code & 0x8000) << 16) | ((code & 0x7fff) << 13) | infinite;
+  });
+  return new Float32Array(bits.buffer).map((number) => number * EXPONENTS);
 }

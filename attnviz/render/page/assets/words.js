@@ -18,6 +18,7 @@ const MARGIN_LINES = 2; // drawn above and below those that are seen
 const PADDING = 0.3; // of a token, beside it, in parts of the size of its letters
 const MAX_SAVED_LINES = 400;
 const SPACE = 0.28; // of a space, in parts of the size of letters
+const MEASURED_SIZE = 16; // pixels of the letters that are measured
 const OPACITY = 0.78; // of the strongest shade
 
 export class Words {
@@ -205,20 +206,23 @@ export function shadingOf(values) {
   return { values, scale: scale.steps === "lift" ? { ...scale, steps: /** @type {const} */ ("root") } : scale };
 }
 
-/** @type {WeakMap<Text, { size: number, widths: Float32Array }>} */
+/** @type {WeakMap<Text, Float32Array>} */
 const measured = new WeakMap();
 
-/** The widths of a text's tokens, measured once for each size and label. @param {Text} text @param {number} size */
+/** The widths of a text's tokens in letters of a size: measured once, since they grow with it. @param {Text} text @param {number} size */
 function widthsOf(text, size) {
-  const known = measured.get(text);
-  if (known?.size === size) return known.widths;
+  const known = measured.get(text) ?? widthsOfLabels(text.labels);
+  measured.set(text, known);
+  return known.map((width) => width * size);
+}
+
+/** Widths in parts of the size of letters, each label measured once. @param {string[]} labels */
+function widthsOfLabels(labels) {
   /** @type {Map<string, number>} */
-  const byLabel = new Map();
-  const widths = Float32Array.from(text.labels, (label) => {
-    const width = byLabel.get(label) ?? textWidth(label, size) + PADDING * size;
-    byLabel.set(label, width);
+  const widths = new Map();
+  return Float32Array.from(labels, (label) => {
+    const width = widths.get(label) ?? textWidth(label, MEASURED_SIZE) / MEASURED_SIZE + PADDING;
+    widths.set(label, width);
     return width;
   });
-  measured.set(text, { size, widths });
-  return widths;
 }

@@ -62,12 +62,11 @@ function send(id, pools) {
   postMessage(answer, { transfer });
 }
 
-/** Sends a token's line of one head after the other; all are being read while the first is awaited. @param {LinesRequest} request */
+/** Sends a token's line of one head after the other. @param {LinesRequest} request */
 async function answerLines({ id, numbers, axis, place }) {
   if (id !== work.latest.lines) return;
-  const read = numbers.map((number) => store.lines(number, axis, place));
-  for (const [which, number] of numbers.entries()) {
-    const lines = await read[which];
+  for (const number of numbers) {
+    const lines = await store.lines(number, axis, place);
     postMessage({ line: { id, number, lines } }, { transfer: lines.map((line) => line.buffer) });
     await pause();
     if (id !== work.latest.lines) return;
