@@ -25,7 +25,7 @@ from attnviz.capture.axes import (
     unknown_axes,
     without_marks,
 )
-from attnviz.capture.functions import REDUCING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
+from attnviz.capture.functions import REDUCING, RESHAPING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
 from attnviz.capture.lineage import NOTHING, Lineage, merged
 from attnviz.capture.nodes import Candidate, Node, Normaliser, Use, is_of, key_axis, note_mixing
 from attnviz.capture.product_nodes import has_own_axes, product_node, uses_of
@@ -52,7 +52,7 @@ RECURRENT = frozenset(
     {"gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"}
 )
 CHANGING = frozenset(
-    {*SOFTMAXES, *PRODUCTS, *REDUCING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
+    {*SOFTMAXES, *PRODUCTS, *REDUCING, *RESHAPING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
     | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLED}
 )  # functions that do more than to compute each number from the one in its place
 

@@ -1,5 +1,6 @@
 """What is known of the result of a function of torch that is no product: as much as the axes show of its inputs."""
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from attnviz.capture.axes import (
     is_all,
     rearranged,
     resized,
+    size_of,
     unknown_axes,
 )
 from attnviz.capture.lineage import Lineage, cut_axis, merged, piece_along
@@ -28,6 +30,8 @@ CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
 JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
+SWAPPING = ("transpose_", "swapaxes_", "swapdims_", "t_")
+RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_as_", "as_strided_", "set_"})  # in place
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
 PICKING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by their numbers
 SEQUENCES = (list, tuple)  # made once: this is asked of every argument
@@ -158,6 +162,8 @@ def _axes_after(
     """The axes of what a function computed that is no product."""
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     found: Axes | None = axes if result is source else None
+    if name in RESHAPING:
+        found = _reshaped(name, axes, shape, [*args[1:], *kwargs.values()])
     if found is None and name in CONVOLUTIONS:
         found = _convolved(nodes[0], shape)
     elif found is None and name in JOINING:
@@ -183,6 +189,22 @@ def _moved(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
         strides = contiguous_strides(source.shape), contiguous_strides(result.shape)
         return rearranged(axes, strides[0], result.shape, strides[1])
     return None
+
+
+def _reshaped(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) -> Axes:
+    """The axes of a tensor that was given another shape in place, by the numbers that tell how."""
+    found = list(axes)
+    if name in SWAPPING:
+        one, other = numbers or (0, -1)
+        found[one], found[other] = found[other], found[one]
+    elif name == "unsqueeze_":
+        found.insert(numbers[0] % len(shape), ())
+    elif name == "squeeze_":
+        wanted = numbers[0] if numbers else range(len(axes))
+        single = [at % len(axes) for at in (wanted if isinstance(wanted, Iterable) else [wanted])]
+        found = [axis for at, axis in enumerate(axes) if at not in single or axis]
+    fits = len(found) == len(shape) and all(map(operator.eq, map(size_of, found), shape))
+    return tuple(found) if fits else unknown_axes(shape)
 
 
 def _convolved(node: Node, shape: torch.Size) -> Axes:

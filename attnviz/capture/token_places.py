@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
+from attnviz.capture.functions import RESHAPING
+
 MOVING = {
     "view", "reshape", "permute", "transpose", "flatten", "unflatten", "squeeze", "unsqueeze", "roll", "contiguous",
     "clone", "chunk", "unbind", "split", "tensor_split", "__getitem__", "narrow", "select", "movedim", "moveaxis",
@@ -23,7 +25,7 @@ KEEPING = {
     "__truediv__", "__iadd__", "__imul__", "add_", "mul_", "layer_norm", "rms_norm", "batch_norm", "dropout", "gelu",
     "relu", "silu", "normalize", "to", "float", "half", "bfloat16", "double", "type", "clamp", "detach",
 }  # fmt: skip  # functions that compute each number where it stands, or from those of its token
-WRITING = {"__setitem__", "copy_", "index_put_", "masked_fill_"}  # functions that change a tensor in place
+WRITING = {"__setitem__", "copy_", "index_put_", "masked_fill_", *RESHAPING}  # functions that change a tensor in place
 MIN_AXES = 3  # of texts, tokens and features
 IMAGE_AXES = 4  # of texts, features, rows and columns
 

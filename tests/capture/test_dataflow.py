@@ -83,7 +83,22 @@ def powers_by_their_sum(scores: Tensor) -> Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
+def by_heads_first_in_place(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    parts = [split(part).transpose(1, 2).contiguous() for part in (queries, keys, values)]
+    scores = (parts[0] @ parts[1].transpose_(-1, -2)).transpose_(0, dim1=1)
+    mixed: Tensor = scores.softmax(-1).swapaxes_(0, 1) @ parts[2]
+    return mixed
+
+
+def by_one_more_axis_in_place(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    parts = [split(part).transpose(1, 2).contiguous().unsqueeze_(1) for part in (queries, keys, values)]
+    mixed: Tensor = (parts[0] @ parts[1].mT).unsqueeze_(0).softmax(-1).squeeze_((0, 2)) @ parts[2].squeeze_()
+    return mixed
+
+
 WAYS = {
+    "heads first in place": by_heads_first_in_place,
+    "one more axis in place": by_one_more_axis_in_place,
     "folded": by_folded_heads,
     "heads first": by_heads_first,
     "einsum": by_einsum,
