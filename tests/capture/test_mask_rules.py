@@ -196,10 +196,15 @@ MODELS |= {
 }
 
 
+RUN_BY_HAND_BEFORE_5 = ("gemma2", "gpt-oss")
+
+
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_long_recordings_of_real_architectures_hold_no_square(name: str) -> None:
     kept_as, build = MODELS[name]
+    if name in RUN_BY_HAND_BEFORE_5 and transformers.__version__ < "5":
+        pytest.skip("transformers 4 runs it without a kernel that is told its soft cap or sinks")
     torch.manual_seed(0)
     model: Any = build()
     model.eval()
