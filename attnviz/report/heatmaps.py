@@ -151,7 +151,7 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
 def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
     quantities = TABLE_QUANTITIES[table]
     panels = titled_panels(recording, heads, quantities, share_page(options, len(heads) * len(quantities)), {})
-    colored = share_scales(panels, options.look)
+    colored = tuple(map(_exact, share_scales(panels, options.look)))
     return NumberTables(
         title=report_title(recording, options.look),
         panels=colored,
@@ -161,6 +161,12 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
         look=options.look,
         about={"recording": origin(recording)},
     )
+
+
+def _exact(panel: Panel) -> Panel:
+    """The panel with no fewer decimals than its quantity has."""
+    few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.own_decimals
+    return replace(panel, decimals=None) if few else panel
 
 
 def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:

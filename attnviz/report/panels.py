@@ -31,6 +31,7 @@ class Quantity:
         unit: what stands behind a number outside of cells.
         is_weight: whether it is a share of what a query attends to.
         centred: whether its colours lie around 0.
+        rounded: whether cells have two digits of the largest, as those of percentages have.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Quantity:
     unit: str = ""
     is_weight: bool = False
     centred: bool = False
+    rounded: bool = False
 
     def named(self, name: str) -> "Quantity":
         """The quantity with another name."""
@@ -68,7 +70,12 @@ class Quantity:
         if not 0 < most < math.inf:
             return None
         needed = min(max(1 - math.floor(math.log10(most)), 0), MAX_DECIMALS)
-        return needed if self.unit or needed > int(re.sub(r"\D", "", self.spec)) else None
+        return needed if self.unit or self.rounded or needed > self.own_decimals else None
+
+    @property
+    def own_decimals(self) -> int:
+        """The decimals of its format."""
+        return int(re.sub(r"\D", "", self.spec))
 
     def ticks(self, scale: ColorScale, most: int = 6) -> tuple[tuple[float, str], ...]:
         """Values along a scale as it shows them: with as many digits as tell them apart."""
@@ -94,9 +101,9 @@ def _rounded(value: float, digits: int) -> str:
 PERCENT = Quantity("attention weight", ".0%", "%", is_weight=True)
 WEIGHT = Quantity("attention weight", ".4f", is_weight=True)
 SCORE = Quantity("attention score", ".4f")
-CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f")
+CONTRIBUTION = Quantity("contribution ‖α f(x)‖", ".3f", rounded=True)
 CHANGE = Quantity("change of attention weight", "+.0%", "%")
-CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f")
+CONTRIBUTION_CHANGE = Quantity("change of contribution ‖α f(x)‖", "+.3f", rounded=True)
 CHANGES = (CHANGE, CONTRIBUTION_CHANGE)
 LOGIT = Quantity("adds to the logit", "+.2f", centred=True)
 EFFECT = Quantity("change without a head", "+.3f", centred=True)

@@ -1,6 +1,12 @@
 """The numbers of a panel as they are written."""
 
+import re
+
+import attnviz
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import open_source
 from attnviz.report.panels import CHANGE, PERCENT, SCORE
+from attnviz.text.selection import Selection
 
 
 def test_cells_leave_the_unit_to_the_legend() -> None:
@@ -19,3 +25,13 @@ def test_small_share_is_written_with_digits_enough_to_be_told_from_none() -> Non
     assert [PERCENT.text(share) for share in (0, 0.004, 0.00003, 2e-8, 1e-12)] == [
         "0%", "0.40%", "0.0030%", "0.000002%", "0%"
     ]  # fmt: skip
+
+
+def test_contributions_have_two_digits_of_the_largest_in_maps_and_all_of_theirs_in_tables() -> None:
+    source = open_source(ModelSettings(model="trained"))
+    moved = attnviz.contributions(source.record("one two three one two three", Selection(), values=True))
+    shown = attnviz.draw(moved, ".txt", heads="0.0").decode()
+    exact = attnviz.draw(moved, ".txt", heads="0.0", table="weights").decode()
+    assert re.search(r" \d+(\.\d)? ", shown.split("\n\n")[1])
+    assert not re.search(r"\d\.\d{3}", shown.split("\n\n")[1])
+    assert re.search(r"\d\.\d{3}", exact.split("\n\n")[1])
