@@ -131,6 +131,16 @@ def resized(axis: Axis, size: int) -> Axis:
     return axis_of(size, labels.pop() if len(labels) == 1 else UNKNOWN)
 
 
+def filled_in(axes: Axes, others: Axes) -> Axes:
+    """The axes, of which those that nothing is known of are as others in their places."""
+    if len(axes) != len(others):
+        return axes
+    return tuple(
+        resized(other, size_of(axis)) if is_all(axis, UNKNOWN) else axis
+        for axis, other in zip(axes, map(without_marks, others), strict=True)
+    )
+
+
 def without_marks(axis: Axis) -> Axis:
     """The axis with the labels that its marks stand for."""
     return tuple(Part(part.size, label_of(part.label)) for part in axis)

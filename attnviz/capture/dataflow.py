@@ -17,6 +17,7 @@ from attnviz.capture.axes import (
     FIRST_MARK,
     Axis,
     Part,
+    filled_in,
     is_all,
     label_of,
     labels_in,
@@ -102,6 +103,8 @@ class DataFlow:
             return self.note_attention(inputs[0], inputs[2], result)
         if name == "__setitem__":
             return self._written(args[0], args[2])
+        if name == "copy_" and args[0]._base is not None:
+            self._written(args[0], args[1])
         product = contraction(name, args, kwargs) if inputs else None
         if product is None and name in ("sum", "nansum") and inputs:
             product = self._broadcast_product(inputs[0], args, kwargs)
@@ -177,10 +180,16 @@ class DataFlow:
             del self.known[known.key]
 
     def _written(self, target: Tensor, value: object) -> None:
-        """Numbers written into a tensor."""
-        if isinstance(value, Tensor):
-            node = self.node(target)
-            self._keep(target, replace(node, lineage=merged((node.lineage, self.node(value).lineage))))
+        """Numbers written into a tensor, such as keys into a cache: it, and what it is a part of, is what they are."""
+        if not isinstance(value, Tensor):
+            return
+        other = self.node(value)
+        for tensor in (target, target._base):
+            if tensor is not None:
+                node = self.node(tensor)
+                lineage, constant = merged((node.lineage, other.lineage)), node.constant and other.constant
+                axes = filled_in(node.axes, other.axes)
+                self._keep(tensor, replace(node, axes=axes, lineage=lineage, constant=constant))
 
     def _normalised(
         self, before: Tensor, after: Tensor, axis: int | None, name: str, overwritten: Tensor | None
@@ -190,7 +199,7 @@ class DataFlow:
         sigmoid = name == "sigmoid"
         if sigmoid:
             axis = key_axis(node)
-        if axis is None or before.dim() < 2 or not before.is_floating_point() or (sigmoid and node.scores is None):
+        if axis is None or before.dim() < 2 or not before.is_floating_point():
             return self._follow(name, [before], after, (), {})
         held = before if overwritten is None else overwritten
         return self._found(held, after, axis % before.dim(), node, "sigmoid" if sigmoid else "softmax", literal=True)

@@ -96,7 +96,17 @@ def by_one_more_axis_in_place(queries: Tensor, keys: Tensor, values: Tensor) -> 
     return mixed
 
 
+def by_a_cache(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    parts = [split(part).transpose(1, 2) for part in (queries, keys, values)]
+    cache, cached = parts[1].new_zeros(2, *parts[1].shape), torch.zeros(parts[2].shape)
+    cache[0][:, :, :TOKENS] = parts[1]
+    cached[:, :, :TOKENS].copy_(parts[2])
+    mixed: Tensor = (parts[0] @ cache[0].mT).softmax(-1) @ cached
+    return mixed
+
+
 WAYS = {
+    "a cache": by_a_cache,
     "heads first in place": by_heads_first_in_place,
     "one more axis in place": by_one_more_axis_in_place,
     "folded": by_folded_heads,
@@ -143,6 +153,11 @@ def over_channels(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return (parts[0] @ parts[1].mT).softmax(-1) @ parts[2]
 
 
+def rectified(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    products = queries.unsqueeze(-2) * keys.unsqueeze(-3)
+    return products.relu().sum(-1).softmax(-1) @ values
+
+
 def gate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     experts = torch.stack([queries, keys, values], dim=-2)
     return (queries[..., :3].softmax(-1).unsqueeze(-2) @ experts).squeeze(-2)
@@ -155,6 +170,7 @@ def gate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         (over_channels, "attention over channels"),
         (gate, "no attention call .* computes a softmax over features"),
         (lambda queries, keys, values: queries.softmax(-1), "no attention call in the forward pass"),
+        (rectified, "no product of queries and keys gave"),
     ],
 )
 @torch.no_grad()
@@ -189,12 +205,26 @@ class Two(nn.Module):
         return weights @ y
 
 
-class Layers(nn.Module):
-    """Two layers that look at the same other text."""
+class Cached(Two):
+    """The same with keys that are written into a buffer."""
+
+    cache: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([Two(), Two()])
+        self.register_buffer("cache", torch.zeros(1, TOKENS, WIDTH))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        self.cache[:, :] = self.keys(y)
+        return torch.softmax(self.queries(x) @ self.cache.mT, -1) @ y
+
+
+class Layers(nn.Module):
+    """Two layers that look at the same other text."""
+
+    def __init__(self, kind: type[Two]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([kind(), kind()])
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         for layer in self.layers:
@@ -202,9 +232,10 @@ class Layers(nn.Module):
         return x
 
 
+@pytest.mark.parametrize("of", [Two, Cached])
 @torch.no_grad()
-def test_keys_of_another_input_make_attention_cross_and_keys_of_the_same_self() -> None:
-    model, x = Layers(), torch.randn(1, TOKENS, WIDTH)
+def test_keys_of_another_input_make_attention_cross_and_keys_of_the_same_self(of: type[Two]) -> None:
+    model, x = Layers(of), torch.randn(1, TOKENS, WIDTH)
     for other, kind in ((torch.randn(1, TOKENS, WIDTH), "cross"), (x, "self")):
         with attnviz.record(model) as recording:
             model(x, other)
