@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from attnviz.capture.functions import PICKING, SEQUENCES, tensors_in
+from attnviz.capture.functions import PICKING, RESHAPING, SEQUENCES, tensors_in
 from attnviz.capture.token_places import MOVING
 
 ITEM = "__getitem__"
@@ -73,7 +73,9 @@ class PickedRows:
     def of(self, tensor: Tensor) -> Picks | None:
         """Which rows a tensor has; ``None`` where they were not picked."""
         picks: Picks | None = self._picks.get(tensor) if self._any else None
-        return picks
+        if picks is None or picks.numbers.shape == tensor.shape:
+            return picks
+        return picks.unknown(tensor.shape)  # it was given another shape in place
 
     def follows(self, name: str, args: Sequence[Any]) -> bool:
         """Whether it looks at a call of a function of this name."""
@@ -152,7 +154,9 @@ class PickedRows:
         if not known:
             return
         first, results = known[0], tensors_in(result if isinstance(result, SEQUENCES) else (result,))
-        if name not in MOVES:
+        if name in RESHAPING:
+            self._set(results[0], first.unknown(results[0].shape))
+        elif name not in MOVES:
             for each in results:
                 self._set(each, first.like(each))
         elif len(known) == len(tensors_in(args[:1])):
