@@ -50,6 +50,7 @@ def refuse_beside_logits(options: ReportOptions, batch: Path | None) -> None:
         given.append("words")
     if options.selection.keys != (None, None):
         given.append("keys")
+    given += [name for name in ("style", "query", "mark") if getattr(options.look, name) is not None]
     if batch is not None:
         given.append("batch")
     if given:

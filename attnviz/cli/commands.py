@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.base.options import declared_options
 from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Brief, Command, Program
@@ -123,7 +123,9 @@ def show(
         text, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
         if (survey := read_survey([text])) is not None:
             from attnviz.report.survey_card import survey_card_report
+            from attnviz.report.survey_heads import refuse_of_texts
 
+            refuse_of_texts(options)
             deliver(survey_card_report(survey, drawn_on(options, output)), output)
             return
         refuse_axes(options)
@@ -164,6 +166,8 @@ def heads(
     if (survey := read_survey(texts)) is not None:
         from attnviz.report.survey_heads import survey_heads_report
 
+        if effects is not None:
+            raise AttnvizError(f"{option('effects')} stands beside the numbers of a text; a survey is listed without")
         deliver(survey_heads_report(survey, options), output)
         return
     known = None
@@ -205,7 +209,9 @@ def compare(
     options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
     if with_model is None and beside is not None and (surveys := read_surveys(text, beside)) is not None:
         from attnviz.report.survey_comparison import survey_comparison_report
+        from attnviz.report.survey_heads import refuse_of_texts
 
+        refuse_of_texts(options)
         deliver(survey_comparison_report(*surveys, drawn_on(options, output)), output)
         return
     if with_model is None:

@@ -17,11 +17,12 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadList | He
     """The report of the chosen heads of a survey.
 
     Raises:
-        AttnvizError: if there are no such heads, or the order cannot be had.
+        AttnvizError: if there are no such heads, the order cannot be had, or what is asked is of a text.
     """
     refuse_style(options.look, "a table of heads")
     if options.of == CONTRIBUTIONS:
         raise AttnvizError(f"a survey counts weights; leave {option('of', CONTRIBUTIONS)} out")
+    refuse_of_texts(options)
     table = survey_table(survey, options.selection, options.sort, options.top, options.filter)
     return table_report(TableSource(title_of(survey), survey.model, survey_remarks(survey)), table, options)
 
@@ -109,6 +110,7 @@ def refuse_of_texts(options: ReportOptions) -> None:
         "style": look.style is not None,
         "query": look.query is not None,
         "mark": look.mark is not None,
+        "pool": look.pool != plain.look.pool,
         "notes": look.notes is not None,
     }
     if found := next((name for name, given in asked.items() if given), None):

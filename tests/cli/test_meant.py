@@ -241,9 +241,91 @@ ADVISED = {
         "too small for numbers; fewer tokens or heads",
         "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
     ),
-    "survey notes.txt --model trained": ("-o survey.safetensors works", "show Life"),
+    "survey notes.txt --model trained": (
+        "-o survey.safetensors works",
+        "survey notes.txt --model trained -o new.safetensors",
+    ),
     "survey --model trained -o s.safetensors": ("a file, a folder or - for standard input works", "show Life"),
     "survey notes.txt --model trained --tokens many -o s.safetensors": ("or 10M works", "show Life"),
+    "survey notes.txt --model seeded -o s.safetensors": ("or trained", "heads survey.safetensors"),
+    "survey notes.txt --model trained --column text -o s.safetensors": ("leave it out", "heads survey.safetensors"),
+    "survey folder --model trained -o s.safetensors": (".txt, .jsonl, .csv,", "heads survey.safetensors"),
+    "survey x.npz --model trained -o s.safetensors": (".txt, .jsonl, .csv,", "heads survey.safetensors"),
+    "survey empty.txt --model trained -o s.safetensors": ("(2 empty)", "heads survey.safetensors"),
+    "survey notes.txt --model trained --token-class years -o s.safetensors": (
+        "--token-class years=[0-9]{4} works",
+        "survey notes.txt --model trained --token-class years=[0-9]{4} -o s.safetensors",
+    ),
+    "survey notes.txt --model trained --token-class special=x -o s.safetensors": (
+        "another name works",
+        "survey notes.txt --model trained --token-class mine=x -o s.safetensors",
+    ),
+    "survey notes.txt --model trained -o survey.safetensors": (
+        "--force replaces it",
+        "survey notes.txt --model trained -o survey.safetensors --force",
+    ),
+    "survey notes.txt --model trained --resume -o survey.safetensors": (
+        "attnviz heads survey.safetensors lists its heads",
+        "heads survey.safetensors",
+    ),
+    "show survey.safetensors --axes previous": (
+        "--axes previous,sink works",
+        "show survey.safetensors --axes previous,sink -o points.png",
+    ),
+    "show survey.safetensors --axes previous,sinc -o p.png": (
+        "did you mean sink?",
+        "show survey.safetensors --axes previous,sink -o p.png",
+    ),
+    "show survey.safetensors --axes previous,sink": (
+        "-o heads.png, .svg,",
+        "show survey.safetensors --axes previous,sink -o heads.png",
+    ),
+    "show 'a b a' --axes previous,sink": ("--sort previous orders heads", "show 'a b a' --sort previous"),
+    "show survey.safetensors --style arcs": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
+    "show survey.safetensors --pool max": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
+    "heads survey.safetensors --keys 0:1": ("--keys is of the map of a text", "heads survey.safetensors"),
+    "heads survey.safetensors --effects effects.json": ("listed without", "heads survey.safetensors"),
+    "compare survey.safetensors run.safetensors": (
+        "takes two surveys",
+        "compare survey.safetensors survey.safetensors",
+    ),
+    "compare survey.safetensors survey.safetensors --words": (
+        "--words is of the map of a text",
+        "compare survey.safetensors survey.safetensors",
+    ),
+    "ablate 'a b a b' --model trained --metric los": (
+        "did you mean loss?",
+        "ablate 'a b a b' --model trained --metric loss --heads 0.0",
+    ),
+    "ablate 'a b a b' --model trained --by men": (
+        "or zero or mean",
+        "ablate 'a b a b' --model trained --by mean --heads 0.0",
+    ),
+    "ablate 'a b a b' --model trained --top 0": (
+        "1 to 4 works",
+        "ablate 'a b a b' --model trained --top 1",
+    ),
+    "ablate 'a b a b' --model trained --sets 0.0+9.9": (
+        "so 1.1 works",
+        "ablate 'a b a b' --model trained --sets 0.0+1.1",
+    ),
+    "show 'a b a' --logits a": ("--model trained", "show 'a b a' --logits a --model trained"),
+    "show 'a b a' --logits zzz --model trained": (
+        "no token 'zzz' in the text",
+        "show 'a b a' --logits b --model trained",
+    ),
+    "show 'a b a' --logits a --model trained --style arcs": (
+        "leave it out",
+        "show 'a b a' --logits a --model trained",
+    ),
+    "show 'a b a' --logits a --model trained --heads 9.9": (
+        "0.0 to 1.1 works",
+        "show 'a b a' --logits a --model trained --heads 0.0",
+    ),
+    "show run.safetensors --logits a": ("give a text", "show 'a b a' --logits a --model trained"),
+    "heads 'a b a b' --effects run.safetensors": ("attnviz ablate TEXT -o effects.json writes", "heads 'a b a b'"),
+    "explain 'a b a' --step ablation": ("--model trained works", "explain 'a b a' --step ablation --model trained"),
+    "show run.safetensors --of contributions": ("--values keeps it", "record 'a b' --values -o values.safetensors"),
 }
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
 PROGRAM = typer.main.get_command(app)
@@ -265,6 +347,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
     (folder / "model" / "config.json").write_text("{}", encoding="utf-8")
     assert main(["record", "Life is short", "-o", str(folder / "run.safetensors")]) == 0
+    survey = ["survey", str(folder / "two.txt"), "--model", "trained", "-o", str(folder / "survey.safetensors")]
+    assert main(survey) == 0
     return folder
 
 
