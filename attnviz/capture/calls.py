@@ -304,7 +304,7 @@ class FactoredCall(AttentionCall):
             return self._normalized(scores, heads)
         hidden = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
         weights = self._normalized(scores + hidden, heads)
-        if weights.isnan().any():  # a query sees nothing, or what is hidden is no number
+        if weights[..., :1].isnan().any():  # a query sees nothing, or what is hidden is no number: its row has none
             weights = self._normalized(scores.masked_fill(~visible, float("-inf")), heads).masked_fill_(~visible, 0)
         return weights
 

@@ -15,6 +15,7 @@ from attnviz.capture.calls import AttentionCall, AttentionMaps, FactoredCall
 from attnviz.corpus.text_batch import BY_CELL, BY_KEY, wide_of
 from attnviz.corpus.visible_cells import OF_ROWS, HeldCells, VisibleCells, diagonal_room, diagonal_sums
 from attnviz.metrics.metrics import STRIPES
+from attnviz.streaming.workers import side_by_side
 
 BLOCK_CELLS = 2**18  # heads x queries x keys that are in memory at once: few enough for a processor's cache
 MIN_ROWS = 16
@@ -54,15 +55,37 @@ def measured_names(own: Sequence[str]) -> tuple[str, ...]:
 
 def measure_call(call: AttentionCall, heads: Sequence[int], held: HeldCells) -> CallNumbers:
     """The numbers of these heads of a self-attention call over a batch, whose visible cells are held."""
-    parts = [_measure_texts(call.of_texts(texts), heads, held, texts) for texts in _text_blocks(call, heads)]
+    blocks = list(_blocks(call, heads))
+
+    def measured(block: _Block) -> _Band:
+        return _measure_block(call.of_texts(block.texts), heads, held, block)
+
+    on_processor = held.batch.device.type == "cpu"
+    bands = side_by_side(measured, blocks) if on_processor else [measured(block) for block in blocks]
+    parts = list[_Band]()
+    for block, band in zip(blocks, bands, strict=True):
+        if block.rows.start == 0:
+            parts.append(band)
+        else:
+            parts[-1] = parts[-1].joined(band)
     return _numbers(parts[0] if len(parts) == 1 else _Band(*(torch.cat(each) for each in zip(*parts, strict=True))))
 
 
-def _text_blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[slice]:
-    """The texts in runs whose maps are few cells."""
+class _Block(NamedTuple):
+    """Some texts and some of their queries, whose maps are few cells."""
+
+    texts: slice
+    rows: slice
+
+
+def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
+    """All texts of a call, some at once; of a long text a band of queries at a time."""
     texts, _, queries, keys = call.shape
     together = max(1, BLOCK_CELLS // (len(heads) * queries * keys))
-    return (slice(start, min(start + together, texts)) for start in range(0, texts, together))
+    height = queries if min(together, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
+    for start in range(0, texts, together):
+        for first in range(0, queries, height):
+            yield _Block(slice(start, min(start + together, texts)), slice(first, min(first + height, queries)))
 
 
 class _Band(NamedTuple):
@@ -111,18 +134,10 @@ def _numbers(band: _Band) -> CallNumbers:
     )
 
 
-def _measure_texts(call: AttentionCall, heads: Sequence[int], held: HeldCells, texts: slice) -> _Band:
-    """The numbers of some texts, a band of queries at a time."""
-    count, width = texts.stop - texts.start, held.batch.width
-    height = width if count > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * width))
-    totals: _Band | None = None
-    for start in range(0, width, height):
-        rows = slice(start, min(start + height, width))
-        maps, all_scores = call.maps(heads, rows), isinstance(call, FactoredCall)
-        band = _measure_band(maps, held.of(maps.visible.to(maps.weights.device), texts, rows, all_scores))
-        totals = band if totals is None else totals.joined(band)
-    assert totals is not None
-    return totals
+def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldCells, block: _Block) -> _Band:
+    """The numbers of a block, of a call of its texts alone."""
+    maps, all_scores = call.maps(heads, block.rows), isinstance(call, FactoredCall)
+    return _measure_band(maps, held.of(maps.visible.to(maps.weights.device), block.texts, block.rows, all_scores))
 
 
 def _measure_band(maps: AttentionMaps, visible: VisibleCells) -> _Band:
@@ -133,8 +148,10 @@ def _measure_band(maps: AttentionMaps, visible: VisibleCells) -> _Band:
     of_rows = _row_numbers(weights, scores, visible)
     best, places = of_rows.max(2)
     places = torch.where(best > 0, places + visible.rows.start, visible.first_rows[:, None])
-    cells, room = visible.cells[:, None], diagonal_room(weights)
-    scores = scores.mul_(cells) if visible.all_scores else scores.masked_fill(cells == 0, 0)
+    room = diagonal_room(weights)
+    if visible.hides:
+        cells = visible.cells[:, None]
+        scores = scores.mul_(cells) if visible.all_scores else scores.masked_fill(cells == 0, 0)
     return _Band(
         sums=of_rows.sum(2),
         counts=visible.counts,

@@ -51,6 +51,11 @@ class VisibleCells:
         return self.shown.float()
 
     @cached_property
+    def hides(self) -> bool:
+        """Whether any cell is not visible."""
+        return not bool(self.shown.all())
+
+    @cached_property
     def seen(self) -> Tensor:
         """Which keys any query sees, ``(texts, keys)``."""
         return self.shown.any(1)

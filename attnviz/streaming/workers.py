@@ -10,6 +10,7 @@ from attnviz.base.progress import track
 
 Group = TypeVar("Group")
 Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 def spread(work: Callable[[Group, Item], None], groups: Iterable[Group], items: Sequence[Item], what: str) -> None:
@@ -34,6 +35,16 @@ def spread(work: Callable[[Group, Item], None], groups: Iterable[Group], items: 
         _finish(before, what)
     finally:
         pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
+
+
+def side_by_side(work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    """What the work gives for each item, in their order: the same however many threads there are."""
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=_prepare) as pool:
+            return list(pool.map(torch.inference_mode()(work), items))
+    finally:
         torch.set_num_threads(threads)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from attnviz.streaming.workers import spread
+from attnviz.streaming.workers import side_by_side, spread
 
 
 @pytest.fixture(autouse=True, params=[1, 2])
@@ -50,3 +50,16 @@ def test_what_is_raised_in_a_thread_ends_all_of_them_and_reaches_the_caller() ->
     with pytest.raises(KeyboardInterrupt):
         spread(work, range(3), range(1000), "testing")
     assert threading.active_count() == before
+
+
+def test_what_is_found_side_by_side_is_in_the_order_of_its_items_and_of_threads_that_compute_alone(
+    threads: int,
+) -> None:
+    together = threading.Barrier(threads, timeout=20)
+
+    def work(item: int) -> tuple[int, int, bool]:
+        together.wait()  # ends where as many threads are at work
+        return item, torch.get_num_threads(), torch.is_inference_mode_enabled()
+
+    assert side_by_side(work, range(4)) == [(item, 1, True) for item in range(4)]
+    assert torch.get_num_threads() == threads
