@@ -127,6 +127,11 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
         "pixel_values": _image(32, 1),
         "pixel_attention_mask": torch.ones(TEXTS, 1, dtype=torch.bool),
     },
+    "muse_glimmer_assistant": lambda: {
+        "noise_embeds": torch.randn(TEXTS, 5, 32),
+        "context_hidden_states": torch.randn(TEXTS, 7, 160),
+        "attention_mask": torch.ones(TEXTS, 12, dtype=torch.long),
+    },
     "fun_asr_nano_encoder": lambda: {
         "input_features": torch.randn(TEXTS, 40, 112),
         "input_features_mask": torch.ones(TEXTS, 40, dtype=torch.long),
@@ -190,5 +195,5 @@ INPUTS: dict[str, Callable[[], dict[str, Any]]] = {
     "minicpm_ocr_vision": _target_sizes,
     "pp_ocrv6_small_rec": _line_of_text,
     "pp_ocrv6_tiny_rec": _line_of_text,
-    "oneformer": lambda: {"pixel_values": _image(64), "task_inputs": _ids(12)},
+    "oneformer": lambda: {"pixel_values": _image(64), "task_inputs": _ids(77)},
 }

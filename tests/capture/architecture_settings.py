@@ -114,6 +114,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "fast_vlm": {"vision_config": {"model_type": "timm_wrapper", "architecture": "fastvit_t8", "hidden_size": 768}},
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0}},
 }
+SEGMENTING = {
+    "vision_config.output_channels": 32,
+    "vision_config.num_pos_feats": 16,
+    "prompt_encoder_config.image_embedding_size": 4,
+}
 CHANGED: dict[str, dict[str, Any]] = {
     "tvp": {"max_img_size": 128, "visual_prompt_size": 8, "num_frames": 2},
     "vibevoice_acoustic_tokenizer": {"num_filters": 4},
@@ -161,5 +166,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     "kosmos-2": {"latent_query_num": QUERIES},
     "seggpt": {"image_size": [64, 32], "pretrain_image_size": 32, "patch_size": 8},
     "udop": {"image_size": 32, "patch_size": 8},
+    "oneformer": {"backbone_config.num_heads": [2, 2, 2, 2]},
+    "sam": SEGMENTING,
+    "sam_hq": SEGMENTING,
 }
 PARTS = {"musicgen": "decoder", "musicgen_melody": "decoder"}  # the configuration that the model is made of

@@ -235,6 +235,7 @@ def test_nothing_that_native_code_prints_of_a_tokenizer_is_seen(
     assert "\x1b" not in said.out + said.err
 
 
+@pytest.mark.skipif(transformers.__version__ < "5", reason="transformers 4 reads such a token")
 def test_an_unknown_token_without_an_end_is_one_line(folder: Path, refused: Callable[..., str]) -> None:
     (folder / "special_tokens_map.json").write_text(json.dumps({"unk_token": ""}))
     assert "cannot load" in refused()
