@@ -71,7 +71,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 command = partial(app.command, cls=Command)
-OF_SINGLE_HEADS = ("per_slide", "style", "query", "pool", "mark", "annotate", "max_size")  # which an atlas has not
+OF_SINGLE_HEADS = (
+    "per_slide",
+    "style",
+    "query",
+    "pool",
+    "mark",
+    "annotate",
+    "max_size",
+    "effects",
+)  # which an atlas has not
 EXPLAINED_MODEL = tuple(name for name in declared_options(ModelSettings) if name != "pair")  # of two tokens there
 ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
 

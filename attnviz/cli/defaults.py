@@ -17,7 +17,7 @@ from attnviz.report.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
-OF_ONE_TEXT = ("title", "query", "context", "pair", "generate", "notes")  # which would be wrong for the next
+OF_ONE_TEXT = ("title", "query", "context", "pair", "generate", "notes", "effects")  # which would be wrong for the next
 PATHS = ("model", "tokenizer")  # in a file, relative to its folder
 MAX_FILE_BYTES = 1_000_000
 PLACES = """\

@@ -35,11 +35,16 @@ def contributions_of(recording: Recording) -> Recording:
     """
     if all(maps.quantity == "contribution" for maps in recording.maps):
         return recording
-    maps = tuple(_contributions(maps) for maps in recording.maps)
+    maps = tuple(contribution_maps(maps) for maps in recording.maps)
     return replace(recording, maps=maps, remarks=(REMARK, *_checked(recording), *recording.remarks))
 
 
-def _contributions(maps: LayerMaps) -> LayerMaps:
+def contribution_maps(maps: LayerMaps) -> LayerMaps:
+    """The maps with contributions in the place of weights.
+
+    Raises:
+        AttnvizError: if they were made without what their keys move, or single cells are not known.
+    """
     if maps.moved is None:
         raise AttnvizError(
             f"layer {maps.layer} was recorded without what its keys move, and contributions need it; "
@@ -58,10 +63,13 @@ def _contributions(maps: LayerMaps) -> LayerMaps:
     ).held()
 
 
-def moved_by(maps: CellMaps, head: int) -> float:
+def moved_by(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
     """What a head moves into a query: the sum of its contributions, the mean over the queries that see a key."""
-    window_rows = SharesOfRows(**{name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}, source=maps)
-    totals = window_rows.totals[maps.positions((head,))[0]]
+    queries, keys = queries or slice(0, len(maps.query_tokens)), keys or slice(0, len(maps.key_tokens))
+    rows = bands(queries, keys.stop - keys.start, MAX_BAND_CELLS)
+    totals = np.concatenate(
+        [maps.window((head,), some, keys).weights[0].sum(axis=-1, dtype=np.float64) for some in rows]
+    )
     moving = totals[totals > 0]
     return float(moving.mean()) if len(moving) else 0.0
 

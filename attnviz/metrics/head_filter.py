@@ -29,7 +29,7 @@ OPERATIONS: dict[str, Callable[[float, float], bool]] = {
 EQUAL_WITHIN = 0.005  # numbers are shown with two decimals
 KINDS = ("self", "cross")
 EXAMPLE = "previous>0.5 layer:3-5"
-COMPARISON = re.compile(r"([a-z-]+)(>=|<=|>|<|=)(\d*\.?\d+|\d+\.)", re.ASCII)
+COMPARISON = re.compile(r"([a-z-]+)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII)
 
 
 @dataclass(frozen=True)

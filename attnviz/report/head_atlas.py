@@ -12,6 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.head_table import AddedNumber, HeadRow, HeadTable, head_table
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, summed_up
+from attnviz.report.added_numbers import MOVED, added_effect, effect_remark
 from attnviz.report.captions import model_name, recording_remarks, text_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
@@ -48,8 +49,6 @@ FIRST_SHOWN = (
     ),
     "pair",
 )
-MOVED = Metric("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
-EFFECT = Metric("effect", "effect", "change", "change without the head", needs="the effect of some head")
 SHARES = "Metrics are of shares: contributions over the sum of their row; moved is that sum."
 NUMBER_COLUMNS = 11  # columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # more where it is followed by its spread
@@ -94,11 +93,16 @@ def heads_report(
     heads = measurable_heads([head for one in recordings for head in choose(one, options.selection)])
     texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
     _refuse_unlike(recordings)
-    added = [*_moved(heads), *_effect(effects)] if options.of == CONTRIBUTIONS else [*_effect(effects)]
+    effect = [added_effect(effects)] if effects is not None else []
+    added = [*_moved(heads), *effect] if options.of == CONTRIBUTIONS else effect
     table = head_table(heads, texts, options.sort, options.top, options.filter, added)
     title = text_title(recordings[0]) if texts == 1 else f"{texts} texts"
     remarks = tuple(dict.fromkeys(line for one in recordings for line in recording_remarks(one)))
-    remarks = (*([SHARES] if options.of == CONTRIBUTIONS else []), *_effect_remarks(effects), *remarks)
+    remarks = (
+        *([SHARES] if options.of == CONTRIBUTIONS else []),
+        *([effect_remark(effects)] if effects else []),
+        *remarks,
+    )
     about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
     return table_report(TableSource(title, model_name(recordings[0]), remarks, about), table, options)
 
@@ -111,21 +115,6 @@ def _moved(heads: list[tuple[LayerMaps, int]]) -> list[AddedNumber]:
     for maps, head in heads:
         sums.setdefault((maps.layer, head), []).append(moved_by(cell_maps(maps), head))
     return [AddedNumber(MOVED, {name: sum(found) / len(found) for name, found in sums.items()})]
-
-
-def _effect(effects: "Effects | None") -> list[AddedNumber]:
-    """What an output loses without each head."""
-    if effects is None:
-        return []
-    metric = replace(EFFECT, meaning=f"change of {effects.metric} without the head")
-    return [AddedNumber(metric, {row.heads[0]: row.mean for row in effects.rows if len(row.heads) == 1})]
-
-
-def _effect_remarks(effects: "Effects | None") -> tuple[str, ...]:
-    if effects is None:
-        return ()
-    over = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
-    return (f"Effects are those of {effects.model} on {over}, with heads replaced by {effects.by}: an intervention.",)
 
 
 def table_report(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadList | HeadAtlas:

@@ -149,6 +149,14 @@ class Look:
             media=("page",),
         ),
     ] = None
+    effects: Annotated[
+        str | None,
+        Option(
+            "Effects of a page's heads, what attnviz ablate -o effects.json wrote: to shade, sort and filter by.",
+            inspector=False,
+            media=("page",),
+        ),
+    ] = None
     width: int = 80
     height: int | None = None
     colors: int = 0
@@ -219,6 +227,7 @@ class LookOptions(TypedDict, total=False):
     transparent: bool
     max_size: str
     notes: str | None
+    effects: str | None
     width: int
     colors: int
 

@@ -112,6 +112,7 @@ def refuse_of_texts(options: ReportOptions) -> None:
         "mark": look.mark is not None,
         "pool": look.pool != plain.look.pool,
         "notes": look.notes is not None,
+        "effects": look.effects is not None,
     }
     if found := next((name for name, given in asked.items() if given), None):
         raise AttnvizError(

@@ -36,7 +36,12 @@ VALUES: dict[str, Any] = {
     "font_size": 5.0,
     "max_size": "100kB",
     "notes": "notes.md",
+    "effects": "effects.json",
 }
+EFFECTS = (
+    '{"format": "attnviz effects", "version": 1, "model": "m", "metric": "loss", "by": "zero", "texts": 1, "title": "",'
+    '"baseline": 1, "remarks": [], "effects": [{"heads": ["0.1"], "texts": [0.5]}]}'
+)
 OPTIONS = [name for name, declared in declared_options(Look).items() if declared.option.media]
 
 
@@ -55,6 +60,7 @@ def plain(kind: str, count: int) -> bytes:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_changes_what_is_drawn_or_is_refused(name: str, kind: str, in_folder: Path) -> None:
     Path("notes.md").write_text("#head=0.1 It looks at its noun.\n", encoding="utf-8")
+    Path("effects.json").write_text(EFFECTS, encoding="utf-8")
     chosen: dict[str, Any] = {**SMALL.get(kind, {}), name: VALUES.get(name, True)}
     count = TOKENS.get(name, 4)
     if kind in declared_options(Look)[name].option.media:

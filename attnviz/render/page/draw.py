@@ -2,7 +2,7 @@
 
 import html
 from itertools import pairwise
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.heads import head_name
@@ -10,9 +10,11 @@ from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
 from attnviz.render.page.one_file import filled, policy_of, script_json, style_of, text85, write_data
+from attnviz.render.page.packed_contributions import pack_contributions
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle
+from attnviz.report.added_numbers import effect_remark, read_effects
 from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.heads_measured import measure_shown
 from attnviz.report.notes import read_notes
@@ -22,6 +24,9 @@ from attnviz.report.reproducing import shown_again
 from attnviz.report.scales import MAX_ROW_RATIO
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
+
+if TYPE_CHECKING:
+    from attnviz.effects.effect_table import Effects
 
 NO_SINGLE_CELLS = (
     "Zoom ends at these blocks: a page computes single cells of a long recording from queries, keys and rules, "
@@ -59,11 +64,21 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
+    effects = _read_effects(report)
+    measured = measure_shown(report.numbers, effects)
     report = in_units(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
-    file.write(_opening(report, plan, heads).encode())
+    moved = pack_contributions(report.numbers.heads, heads, plan)
+    data = _about_page(report, plan, heads) | {
+        "metrics": about_metrics(measured),
+        "moved": None if moved is None else moved.about,
+    }
+    said = [*measured_remarks(report.numbers, measured), *([effect_remark(effects)] if effects else [])]
+    file.write(_opening(report, data, said).encode())
     write_data(file, "worker", bundle("worker.js").encode())
+    if moved is not None:
+        write_data(file, "moved", moved.content)
     for number, packed_keys in enumerate(keys):
         write_data(file, f"keys-{number}", packed_keys)
     for number, head in enumerate(heads):
@@ -72,15 +87,22 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     file.write(b"</body>\n</html>\n")
 
 
-def _opening(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> str:
+def _read_effects(report: ExactNumbers) -> "Effects | None":
+    """What an output loses without each of the heads, where the look names a file of that."""
+    if report.look.effects is None:
+        return None
+    return read_effects(report.look.effects, {(head.maps.layer, head.head) for head in report.numbers.heads})
+
+
+def _opening(report: ExactNumbers, data: dict[str, Any], said: list[str]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
     style, script = style_of(report.look), bundle("page.js")
-    data = _about_page(report, plan, heads)
+    remarks = [*data.pop("remarks"), *said, *report.remarks]
     fields = {
         "policy": policy_of(script, style),
         "title": html.escape(report.title),
         "caption": html.escape(report.caption),
-        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
+        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks),
         "summary": _summary(report.summary) if report.summary else "",
         "scheme": report.look.theme or "light dark",
         "style": style,
@@ -93,14 +115,14 @@ def _opening(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> s
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
     """Everything but the heads' own numbers, as JSON values."""
     numbers, texts, seen = report.numbers, _Texts(plan), SeenCounts()
-    sequential, measured = report.look.cmap or SEQUENTIAL, measure_shown(numbers)
+    sequential = report.look.cmap or SEQUENTIAL
     described = [_about_head(cells, head, texts, seen) for cells, head in zip(numbers.heads, heads, strict=True)]
     sides = [packed for head in heads for packed in head.sides]
     absent, nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
     return {
         "title": report.title,
         "caption": report.caption,
-        "remarks": [*_remarks(numbers, plan, absent, nan), *measured_remarks(numbers, measured), *report.remarks],
+        "remarks": _remarks(numbers, plan, absent, nan),
         **_about_start(report, seen),
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
@@ -111,18 +133,17 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "palettes": {name: text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
         "sequential": sequential,
         "diverging": DIVERGING,
-        "high": max(side.top for side in sides) or 1.0,
+        "high": max(side.look.top for side in sides) or 1.0,
         "reach": max(head.reach for head in heads) or 1.0,
         "quantity": numbers.heads[0].maps.quantity,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
         "texts": texts.described,
         "heads": described,
         "seen": seen.described,
-        "metrics": about_metrics(measured),
         "command": shown_again(numbers.about),
         "notes": read_notes(report.look.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
-        "thumbnails": text85(b"".join(side.thumbnail for side in sides)),
+        "thumbnails": text85(b"".join(side.look.thumbnail for side in sides)),
     }
 
 
@@ -190,11 +211,11 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: SeenCou
         "keys": [texts.number(side.key_tokens, cells.keys) for side in cells.sides.values()],
         "thumbnail": _thumbnail_shape(head, rows, columns),
         "factors": [side.factors.about for side in head.sides if side.factors],
-        "peaks": [side.peak for side in head.sides],
+        "peaks": [side.look.peak for side in head.sides],
         "highs": [side.high for side in head.sides],
-        "thumbnailHighs": [side.thumbnail_highs for side in head.sides],
+        "thumbnailHighs": [side.look.thumbnail_highs for side in head.sides],
         "reach": head.reach,
-        "tops": [side.top for side in head.sides],
+        "tops": [side.look.top for side in head.sides],
         "seen": [
             seen.number(side, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist())
             for side in cells.sides.values()

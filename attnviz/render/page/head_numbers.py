@@ -14,18 +14,19 @@ LARGEST_CODE = 65_534  # of a metric; the code above it stands for no number
 
 
 def about_metrics(measured: HeadsMeasured | None) -> dict[str, Any] | None:
-    """Metrics in 16 bits each, of the largest of their metric, and patterns by their places in a list of all."""
+    """Metrics in 16 bits each, from the least (0 at most) to the largest of each, and patterns by places in a list."""
     if measured is None:
         return None
-    highs = np.nanmax(measured.values, axis=0, initial=0.0)
-    highs[highs == 0] = 1.0
-    codes = np.rint(np.nan_to_num(measured.values / highs * LARGEST_CODE, nan=LARGEST_CODE + 1))
+    lows, highs = (reach(measured.values, axis=0, initial=0.0) for reach in (np.nanmin, np.nanmax))
+    highs[highs == lows] += 1.0
+    codes = np.rint(np.nan_to_num((measured.values - lows) / (highs - lows) * LARGEST_CODE, nan=LARGEST_CODE + 1))
     named = dict.fromkeys((one.name, one.token) for patterns in measured.patterns for one in patterns)
     places = {name: place for place, name in enumerate(named)}
     return {
         "names": measured.names,
         "units": measured.units,
         "meanings": measured.meanings,
+        "lows": lows.tolist(),
         "highs": highs.tolist(),
         "codes": base85(codes.astype("<u2").tobytes()).decode("ascii"),
         "patterns": list(named),

@@ -80,26 +80,37 @@ class PageCells:
 
 
 @dataclass(frozen=True, eq=False)
+class FirstLook:
+    """What is seen of a head before its numbers are read.
+
+    Attributes:
+        thumbnail: the means and the maxima ``(height, width)``, as uint8 codes.
+        thumbnail_highs: what the largest code of the means and of the maxima stands for.
+        peak: row and column of the largest weight, and that weight; ``None`` where no cell has one.
+        top: the largest weight of queries that see several keys; of all where none does.
+    """
+
+    thumbnail: bytes
+    thumbnail_highs: tuple[float, float]
+    peak: tuple[int, int, float] | None
+    top: float
+
+
+@dataclass(frozen=True, eq=False)
 class PackedSide:
     """One head of one recording, packed.
 
     Attributes:
         content: characters of weights and what goes with them, or of factors, in pieces.
-        thumbnail: the means and the maxima ``(height, width)`` of its thumbnail, as uint8 codes.
-        thumbnail_highs: what the largest code of the means and of the maxima stands for.
-        peak: row and column of the largest weight, and that weight; ``None`` where no cell has one.
+        look: what is seen of it at once.
         high: what the largest code stands for.
-        top: the largest weight of queries that see several keys; of all where none does.
         marks: whether a cell is absent, and whether one is NaN.
         factors: how the content is read where it is factors.
     """
 
     content: bytes
-    thumbnail: bytes
-    thumbnail_highs: tuple[float, float]
-    peak: tuple[int, int, float] | None
+    look: FirstLook
     high: float
-    top: float
     marks: tuple[bool, bool]
     factors: PackedFactors | None = None
 
@@ -153,16 +164,24 @@ def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
 def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedSide:
     packed = pack_factors(maps, factors, head, keys)
     overview = packed.overview
-    high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)
+    look = look_at_overview(maps, head, overview)
     return PackedSide(
         content=packed.content,
+        look=look,
+        high=look.thumbnail_highs[1],
+        marks=(not factors.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
+        factors=packed,
+    )
+
+
+def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
+    """What is seen of a head whose cells are computed, from what it was pooled to."""
+    high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)
+    return FirstLook(
         thumbnail=_codes_of(overview, highs := _highs_of(overview, high)),
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
-        high=high,
         top=_top(overview.maximum[0], overview.visible, _seen(maps, head.queries, overview.visible.shape[0])),
-        marks=(not factors.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
-        factors=packed,
     )
 
 
@@ -209,16 +228,22 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
     high = max(float(without_nan(largest).max(initial=0)), least)
     second = encode_weights(cells.second, cells.visible, plan.precision, high) if pooled else cells.second
     shown = np.where(cells.visible, cells.weights, np.float32(-1))
-    nan = bool(np.isnan(shown.max()))
-    thumbnail = _thumbnail(cells)
     return PackedSide(
         content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), second),
+        look=look_at(cells, shown, high),
+        high=high,
+        marks=(not cells.visible.all(), bool(np.isnan(shown.max()))),
+    )
+
+
+def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
+    """What is seen of a head whose cells are kept: ``shown`` are these, below zero where one is masked."""
+    thumbnail = _thumbnail(cells)
+    return FirstLook(
         thumbnail=_codes_of(thumbnail, highs := _highs_of(thumbnail, high)),
         thumbnail_highs=highs,
         peak=_peak(shown),
-        high=high,
         top=_top(cells.largest, cells.visible, cells.seen),
-        marks=(not cells.visible.all(), nan),
     )
 
 

@@ -53,6 +53,7 @@ function lookParts() {
   const scale = Object.entries(STEP_NAMES).find(([, steps]) => steps === state.steps)?.[0] ?? "sqrt";
   if (state.steps !== begun.steps) parts.push(["scale", scale]);
   if (state.limits !== begun.limits) parts.push(["limits", state.limits === "head" ? "head" : "shared"]);
+  if (state.of !== page.quantity) parts.push(["of", "contributions"]);
   if (state.side !== begun.side) parts.push(["side", state.side]);
   if (state.pool === "largest") parts.push(["pool", "max"]);
   if (state.direction === "from") parts.push(["direction", "from"]);
@@ -114,6 +115,7 @@ function readLook(address) {
   const scale = address.get("scale") ?? "";
   state.steps = /** @type {Record<string, State["steps"]>} */ (STEP_NAMES)[scale] ?? begun.steps;
   state.limits = address.has("limits") ? (address.get("limits") === "head" ? "head" : "page") : begun.limits;
+  state.of = page.moved && address.get("of") === "contributions" ? "contribution" : page.quantity;
   state.side = comparing ? (oneOf(["A", "B", "change"], address.get("side")) ?? begun.side) : begun.side;
   state.pool = address.get("pool") === "max" ? "largest" : "mean";
   state.direction = address.get("direction") === "from" ? "from" : "to";

@@ -4,6 +4,7 @@ import { writtenAddress } from "./address.js";
 import { page, textOf } from "./data.js";
 import { make, one, say } from "./elements.js";
 import { quotedPlace } from "./formatting.js";
+import { showsMoved } from "./moved.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { state } from "./state.js";
 
@@ -12,7 +13,7 @@ const SCALES = { even: "linear", root: "sqrt", log: "log", lift: "lift" };
 /** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
 function commandOf() {
   const heads = state.together ? state.chosen : state.head === null ? null : [state.head];
-  const words = [page.command.input, ...headWords(heads), ...viewWords(heads), ...scaleWords(heads)];
+  const words = [page.command.input, showsMoved() ? "--of contributions" : "", ...headWords(heads), ...viewWords(heads), ...scaleWords(heads)];
   return { line: `${words.filter(Boolean).join(" ")} -o figure.svg`, lacks: lacking() };
 }
 

@@ -2,6 +2,7 @@
 
 import { page } from "./data.js";
 import { contentOf, givenSide } from "./numbers.js";
+import { state } from "./state.js";
 
 /** @import { Answer, Axis, Part, Side, Together } from "./types.js" */
 
@@ -20,6 +21,7 @@ class Computer {
     this.sides = null;
     /** @type {Set<number>} heads that the worker holds */
     this.held = new Set();
+    this.of = state.of;
     /** @type {(answer: Answer) => void} */
     this.receive = () => {};
     /** @type {(number: number, lines: Float32Array[]) => void} */
@@ -60,6 +62,8 @@ class Computer {
 
   /** Gives the worker the heads that it does not hold yet. @param {number[]} numbers */
   async give(numbers) {
+    if (this.of !== state.of) this.held.clear();
+    this.of = state.of;
     for (const number of numbers) {
       if (this.held.has(number)) continue;
       this.held.add(number);

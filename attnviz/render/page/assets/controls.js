@@ -11,7 +11,7 @@ import { meaningOf, METRIC_NAMES, noteOf } from "./metrics.js";
 import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 
-/** @import { ListName, Mark, Pool, SideName, State, Steps, Together, ViewName } from "./types.js" */
+/** @import { ListName, Mark, Pool, Quantity, SideName, State, Steps, Together, ViewName } from "./types.js" */
 
 /** @typedef {<Name extends keyof State>(name: Name, value: State[Name]) => void} Change */
 
@@ -25,6 +25,8 @@ const TOGETHER = [["side", "Side by side"], ["difference", "Difference"], ["mean
 const SIDES = [["A", "A"], ["B", "B"], ["change", "B − A"]];
 /** @type {[Pool, string][]} */
 const POOLS = [["mean", "Mean"], ["largest", "Largest"]];
+/** @type {[Quantity, string][]} */
+const QUANTITIES = [["weight", "Weights"], ["contribution", "Contributions"]];
 /** @type {["page" | "head", string][]} */
 const LIMITS = [["page", page.fixed ? "Given" : "Shared"], ["head", "Per head"]];
 /** @type {[Steps, string][]} */
@@ -38,6 +40,7 @@ export function drawButtons(change, together) {
   const two = state.chosen.length === 2;
   const several = state.chosen.length > 1 ? TOGETHER.filter(([name]) => name !== "difference" || two) : [];
   fillChoices(one("sides"), comparing ? SIDES : [], state.side, (side) => change("side", side));
+  fillChoices(one("quantities"), page.moved ? QUANTITIES : [], state.of, (of) => change("of", of));
   fillChoices(one("pools"), hasPools() ? POOLS : [], state.pool, (pool) => change("pool", pool));
   fillChoices(one("limits"), hasLimits() ? LIMITS : [], state.limits, (limits) => change("limits", limits));
   fillChoices(one("steps"), hasSteps() ? stepsOf() : [], state.steps, (steps) => change("steps", steps));
@@ -50,7 +53,7 @@ export function drawButtons(change, together) {
 
 /** Steps of the colours; lift is of weights. */
 function stepsOf() {
-  return state.side === "change" || page.quantity !== "weight" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
+  return state.side === "change" || state.of !== "weight" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
 }
 
 /** Whether means or maxima can be chosen: of thumbnails, and of parts that are computed. */

@@ -22,6 +22,7 @@ export class Factors {
     this.relative = given.relative;
     this.byKey = given.byKey;
     this.real = given.real;
+    this.moved = given.moved;
     this.rows = this.queries.length / this.features;
     this.columns = this.keys.length / this.features;
   }
@@ -120,7 +121,8 @@ export class Factors {
       for (let column = first; column < last; column++) {
         const seen = ((column >= begin && column < end) || column < prefix) && (!this.real || this.real[column] > 0);
         const place = more * width + column - start;
-        out[place] = seen ? Math.min(1, Math.exp(this.scoreOf(out[place], each, column) - this.sums[each])) : ABSENT;
+        const weight = seen ? Math.min(1, Math.exp(this.scoreOf(out[place], each, column) - this.sums[each])) : ABSENT;
+        out[place] = seen && this.moved ? weight * this.moved[column] : weight;
       }
     });
     return out;
@@ -185,6 +187,7 @@ export class Factors {
   /** The weight where the mask lets the query look, if the key is no padding. @param {number} row @param {number} column */
   cell(row, column) {
     if (this.real && !this.real[column]) return ABSENT;
-    return Math.min(1, Math.exp(this.score(row, column) - this.sums[row]));
+    const weight = Math.min(1, Math.exp(this.score(row, column) - this.sums[row]));
+    return this.moved ? weight * this.moved[column] : weight;
   }
 }

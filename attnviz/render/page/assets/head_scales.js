@@ -2,6 +2,7 @@
 
 import { scaleUpTo } from "./colors.js";
 import { page } from "./data.js";
+import { highOfAll, topOf } from "./moved.js";
 import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
 import { largestMaxima, thumbnailValues } from "./thumbnails.js";
@@ -19,7 +20,7 @@ export function scaleOf(number) {
   if (state.side === "change") return scaleUpTo(own ? head.reach : page.reach);
   if (state.steps === "lift") return liftScale(own ? [number] : [...page.heads.keys()]);
   if (page.fixed && !own) return scaleUpTo(page.fixed[1], page.fixed[0]);
-  return scaleUpTo(own ? head.tops[sideNumber()] : page.high);
+  return scaleUpTo(own ? topOf(number, sideNumber()) : highOfAll());
 }
 
 /** @type {Map<string, number>} */

@@ -5,6 +5,7 @@ import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { tickText } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
+import { showsMoved } from "./moved.js";
 import { valueAt } from "./scales.js";
 import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
@@ -53,9 +54,10 @@ function swatches() {
 
 /** What the colours stand for. @param {Scale} scale */
 function nameOf(scale) {
-  const drawn = page.quantity === "weight" ? "attention weight" : "contribution ‖α f(x)‖";
+  const drawn = state.of === "weight" ? "attention weight" : "contribution ‖α f(x)‖";
+  const unit = showsMoved() && page.moved ? `, 100% is ${Number(page.moved.unit.toPrecision(4))}` : "";
   if (scale.change) return `${state.together ? "difference" : "change"} of ${drawn}${state.together ? "" : ", B − A"}${pooledSaid()}`;
-  return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}`;
+  return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}`;
 }
 
 /** Which number of a block is shown; nothing where a cell is one weight. */

@@ -27,6 +27,7 @@ export class LensShown {
     /** @type {Side[]} none: a row is another head */
     this.sides = [];
     this.side = state.side;
+    this.of = state.of;
     this.title = "All heads";
     this.same = false;
     /** @type {Float32Array | null} */

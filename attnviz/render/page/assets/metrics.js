@@ -16,11 +16,11 @@ export const METRIC_NAMES = metrics?.names ?? [];
 function readNumbers() {
   if (!metrics) return page.heads.map(() => ({}));
   const codes = new Uint16Array(bytesOf(metrics.codes).slice().buffer);
-  const valueOf = (/** @type {number} */ code, /** @type {number} */ high) =>
-    code > LARGEST_CODE ? NaN : (high * code) / LARGEST_CODE;
+  const valueOf = (/** @type {number} */ code, /** @type {number} */ low, /** @type {number} */ high) =>
+    code > LARGEST_CODE ? NaN : low + ((high - low) * code) / LARGEST_CODE;
   return page.heads.map((_, head) =>
     Object.fromEntries(
-      metrics.names.map((name, place) => [name, valueOf(codes[head * metrics.names.length + place], metrics.highs[place])]),
+      metrics.names.map((name, place) => [name, valueOf(codes[head * metrics.names.length + place], metrics.lows[place], metrics.highs[place])]),
     ),
   );
 }
@@ -66,7 +66,9 @@ export function described(number) {
 /** A metric as it is written: shares and bits with two decimals. @param {string} name @param {number} value */
 export function metricText(name, value) {
   if (Number.isNaN(value)) return "–";
-  return value.toFixed(metrics?.units[metrics.names.indexOf(name)] === "tokens" ? 1 : 2);
+  const unit = metrics?.units[metrics.names.indexOf(name)];
+  if (unit === "change") return `${value > 0 ? "+" : ""}${value.toFixed(4).replace("-", "−")}`;
+  return value.toFixed(unit === "tokens" ? 1 : 2);
 }
 
 /** What a metric is, in a phrase. @param {string} name */
@@ -74,9 +76,14 @@ export function meaningOf(name) {
   return metrics?.meanings[metrics.names.indexOf(name)] ?? "";
 }
 
-/** The largest number of a metric. @param {string} name */
+/** The largest number of a metric by size. @param {string} name */
 export function highOf(name) {
   const place = metrics?.names.indexOf(name) ?? -1;
   if (!metrics || place < 0) return 1;
-  return metrics.units[place] === "share" ? 1 : metrics.highs[place];
+  return metrics.units[place] === "share" ? 1 : Math.max(metrics.highs[place], -metrics.lows[place]);
+}
+
+/** Whether a metric is a change, which goes both ways. @param {string} name */
+export function isChange(name) {
+  return metrics?.units[metrics.names.indexOf(name)] === "change";
 }

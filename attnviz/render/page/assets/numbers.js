@@ -1,6 +1,7 @@
 /** The heads' numbers: inflated when a head is opened, and kept while it is among the last few that were. */
 
 import { page, shapeOf } from "./data.js";
+import { normsOf } from "./moved.js";
 import { piecesOf, piecesOfKeys, readAll, readSide } from "./reading.js";
 
 /** @import { GivenSide } from "./reading.js" */
@@ -36,6 +37,7 @@ export async function givenSide(number, side) {
     precision: page.precision,
     block: page.block,
     about: head.factors[side] ?? null,
+    moved: normsOf(number),
   };
 }
 
@@ -50,6 +52,11 @@ function keysOf(number, given) {
   const keys = keptKeys.get(number) ?? contentOf(`keys-${number}`).then((content) => readAll(piecesOfKeys(content, given)));
   keep(keptKeys, number, keys);
   return keys;
+}
+
+/** Lets go of what was read of heads: something else is shown of them. */
+export function forgetHeads() {
+  keptHeads.clear();
 }
 
 /** A head's sides. @param {number} number */

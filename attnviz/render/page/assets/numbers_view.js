@@ -5,7 +5,7 @@ import { headTitle, page } from "./data.js";
 import { theme } from "./colors.js";
 import { make } from "./elements.js";
 import { listedHeads } from "./listing.js";
-import { highOf, meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
+import { highOf, meaningOf, isChange, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { faded } from "./scales.js";
 import { state } from "./state.js";
 
@@ -54,8 +54,8 @@ export class NumbersView {
     for (const name of METRIC_NAMES) {
       const value = numbersOf(number)[name];
       const cell = make("td", {}, open(metricText(name, value), `${title} ${name} ${metricText(name, value)}`));
-      const part = Number.isNaN(value) ? 0 : Math.min(1, value / highOf(name));
-      cell.style.backgroundColor = part ? faded(theme().arc, 0.4 * part) : "";
+      const part = Number.isNaN(value) ? 0 : Math.max(-1, Math.min(1, value / highOf(name)));
+      cell.style.backgroundColor = part ? faded(theme()[part < 0 ? "less" : isChange(name) ? "more" : "arc"], 0.4 * Math.abs(part)) : "";
       row.append(cell);
     }
     return row;

@@ -8,6 +8,7 @@ import { quoted } from "./formatting.js";
 import { sharedScale, thumbnailScale } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
+import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
 import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
@@ -57,7 +58,7 @@ export function drawOverview(open) {
   const home = open ? one("side") : one("main");
   if (overview.parentElement !== home) home.prepend(overview);
   const order = listedHeads();
-  const name = [order.join(), sortMetric(), state.side, state.pool, state.limits, state.steps].join(" ");
+  const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps].join(" ");
   if (name !== built.name) buildOverview(order);
   built.name = name;
   markCurrent();
@@ -173,10 +174,10 @@ export const chosenChanged = { act: () => {} };
 /** What a thumbnail says of its head. @param {number} number */
 function peakSaid(number) {
   if (comparing) return `, changes by at most ${weightText(page.heads[number].reach)}`;
-  const peak = page.heads[number].peaks[0];
+  const peak = peakOf(number);
   if (!peak) return ", nothing visible";
   const [query, key] = [quoted(textOf(number, "query"), peak[0]), quoted(textOf(number, "key"), peak[1])];
-  return `, largest ${page.quantity} ${weightText(peak[2])} from ${query} to ${key}`;
+  return `, largest ${state.of} ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
 /** Paints every thumbnail in its colours. */

@@ -32,13 +32,13 @@ export function quantitiesOf(shown) {
   if (!shown.sides.length) return [combinedQuantity(shown)];
   const weights = shown.sides.map((side, number) => ({
     name: comparing
-      ? `${page.quantity} ${page.sides[number]}`
-      : `${page.block > 1 ? "mean " : ""}${page.quantity}`,
+      ? `${state.of} ${page.sides[number]}`
+      : `${page.block > 1 ? "mean " : ""}${state.of}`,
     text: (/** @type {number} */ row, /** @type {number} */ column) =>
       weightText(side.weight(row, column), false, side.weightError?.(row, column)),
   }));
   const rest = shown.sides.map((side, number) => ({
-    name: (page.block > 1 ? `largest ${page.quantity}` : "score") + (comparing ? ` ${page.sides[number]}` : ""),
+    name: (page.block > 1 ? `largest ${state.of}` : "score") + (comparing ? ` ${page.sides[number]}` : ""),
     text: (/** @type {number} */ row, /** @type {number} */ column) => secondText(side, row, column, shown.columns),
   }));
   if (!comparing) return [...weights, ...rest];

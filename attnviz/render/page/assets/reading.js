@@ -3,6 +3,7 @@
 import { ITEM_SIZES, readHalves, readWeights } from "./encoding.js";
 import { inOne, Pieces } from "./pieces.js";
 import { DenseSide, FactoredSide, factorsOf, partsOfRest } from "./sides.js";
+import { timesMoved } from "./values.js";
 
 /** @import { AboutFactors, Axis, Precision, Side } from "./types.js" */
 
@@ -14,6 +15,7 @@ import { DenseSide, FactoredSide, factorsOf, partsOfRest } from "./sides.js";
  * @property {Precision} precision
  * @property {number} block
  * @property {AboutFactors | null} about its factors, where it has them
+ * @property {Float32Array | null} moved what weights are multiplied by, by key, where contributions are shown
  */
 
 /** The pieces of a head: its weights, or its queries. @param {GivenSide} given */
@@ -27,11 +29,11 @@ export function piecesOfKeys(content, { shape: [, columns], about }) {
 }
 
 /** @param {GivenSide} given @param {Pieces} pieces @param {Promise<Float32Array> | null} keys @returns {Promise<Side>} */
-export async function readSide({ shape, high, precision, block, about }, pieces, keys) {
+export async function readSide({ shape, high, precision, block, about, moved }, pieces, keys) {
   const rest = await pieces.rest();
-  if (about && keys) return new FactoredSide(factorsOf(about, await readAll(pieces), await keys, partsOfRest(rest, about)));
+  if (about && keys) return new FactoredSide(factorsOf(about, await readAll(pieces), await keys, { ...partsOfRest(rest, about), moved }));
   const weights = inOne((await pieces.all()).map((piece) => readWeights(piece, precision, high)));
-  return new DenseSide(weights, rest, shape[1], high, { precision, block });
+  return new DenseSide(weights, rest, shape[1], high, { precision, block, moved });
 }
 
 /** All queries, or all keys. @param {Pieces} pieces */
@@ -47,12 +49,12 @@ export async function readAll(pieces) {
  * @param {Axis} axis
  * @param {number} place
  */
-export async function readLine({ high, precision }, pieces, axis, place) {
+export async function readLine({ high, precision, moved }, pieces, axis, place) {
   const { bytesOfRow } = pieces;
   const size = ITEM_SIZES[precision.dtype];
   if (axis === "query") {
     const [piece, row] = await pieces.pieceOf(place);
-    return readWeights(piece.slice(row * bytesOfRow, (row + 1) * bytesOfRow), precision, high);
+    return timesMoved(readWeights(piece.slice(row * bytesOfRow, (row + 1) * bytesOfRow), precision, high), moved);
   }
   const cells = (await pieces.all()).map((piece) => {
     const line = new Uint8Array((piece.length / bytesOfRow) * size);
@@ -62,7 +64,7 @@ export async function readLine({ high, precision }, pieces, axis, place) {
     }
     return readWeights(line, precision, high);
   });
-  return inOne(cells);
+  return timesMoved(inOne(cells), moved && moved.subarray(place, place + 1));
 }
 
 /**
@@ -74,19 +76,21 @@ export async function readLine({ high, precision }, pieces, axis, place) {
  * @param {Axis} axis
  * @param {number} place
  * @param {(pieces: Pieces) => Promise<Float32Array>} whole all numbers of pieces
+ * @param {Float32Array | null} [moved] what weights are multiplied by, by key
  */
-export async function computeLine(about, queries, keys, axis, place, whole) {
+export async function computeLine(about, queries, keys, axis, place, whole, moved = null) {
   const parts = partsOfRest(await queries.rest(), about);
   const { sums, relative, byKey, real } = parts;
   const { firstQuery, firstKey } = about.mask;
   if (axis === "query") {
     const mask = { ...about.mask, firstQuery: firstQuery + place };
-    const own = { ...parts, sums: sums.subarray(place, place + 1), relative: relative?.subarray(queries.rows - 1 - place) };
+    const own = { ...parts, moved, sums: sums.subarray(place, place + 1), relative: relative?.subarray(queries.rows - 1 - place) };
     return factorsOf({ ...about, mask }, await rowOf(queries, place), await whole(keys), own).row(0);
   }
   const mask = { ...about.mask, firstKey: firstKey + place };
   const [ownBias, ownReal] = [byKey, real].map((part) => part?.subarray(place, place + 1));
-  const own = { sums, relative: relative?.subarray(place), byKey: ownBias, real: ownReal };
+  const ownMoved = moved && moved.subarray(place, place + 1);
+  const own = { sums, relative: relative?.subarray(place), byKey: ownBias, real: ownReal, moved: ownMoved };
   return factorsOf({ ...about, mask }, await whole(queries), await rowOf(keys, place), own).column(0);
 }
 

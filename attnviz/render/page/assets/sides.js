@@ -2,7 +2,7 @@
 
 import { readWeights } from "./encoding.js";
 import { Factors } from "./factors.js";
-import { ABSENT, lineOf } from "./values.js";
+import { ABSENT, lineOf, timesMoved } from "./values.js";
 
 /** @import { AboutFactors, Axis, GivenFactors, Precision, Score } from "./types.js" */
 
@@ -13,10 +13,11 @@ export class DenseSide {
    * @param {Uint8Array<ArrayBuffer>} rest what follows them
    * @param {number} columns
    * @param {number} high what the largest code stands for
-   * @param {{ precision: Precision, block: number }} page
+   * @param {{ precision: Precision, block: number, moved?: Float32Array | null }} page
    */
-  constructor(weights, rest, columns, high, { precision, block }) {
-    this.weights = weights;
+  constructor(weights, rest, columns, high, { precision, block, moved }) {
+    this.weights = timesMoved(weights, moved);
+    this.moved = moved;
     this.columns = columns;
     this.high = high;
     this.largest = precision.largest;
@@ -37,8 +38,9 @@ export class DenseSide {
 
   /** @param {number} row @param {number} column @returns {Score | null} */
   score(row, column) {
-    const weight = this.weight(row, column);
-    if (weight === ABSENT) return null;
+    const shown = this.weight(row, column);
+    if (shown === ABSENT) return null;
+    const weight = this.moved ? shown / this.moved[column] : shown;
     if (this.scores) return { value: this.scores[row * this.columns + column], error: 0 };
     const sum = this.sums?.[row] ?? NaN;
     if (Number.isNaN(sum) || Number.isNaN(weight)) return null;

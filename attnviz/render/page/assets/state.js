@@ -9,6 +9,7 @@ export const state = {
   head: null,
   view: page.view,
   side: comparing ? "change" : "",
+  of: page.quantity,
   limits: page.limits,
   steps: page.steps ?? (hasManyTokens() ? "root" : "even"),
   list: "maps",

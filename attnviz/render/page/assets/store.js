@@ -47,10 +47,10 @@ export class HeadStore {
   /** @param {string} name @param {GivenSide} given @param {Axis} axis @param {number} place */
   line(name, given, axis, place) {
     const pieces = this.pieces(name, given);
-    const { about } = given;
+    const { about, moved } = given;
     if (!about) return readLine(given, pieces, axis, place);
     const keys = this.kept(`keys ${about.keys}`, () => piecesOfKeys(this.keys.get(about.keys) ?? "", given), sizeOf);
-    return computeLine(about, pieces, keys, axis, place, (some) => this.numbers(some === keys ? `keys ${about.keys}` : name, some));
+    return computeLine(about, pieces, keys, axis, place, (some) => this.numbers(some === keys ? `keys ${about.keys}` : name, some), moved);
   }
 
   /** @param {string} name @param {GivenSide} given */

@@ -13,7 +13,6 @@ import { ABSENT } from "./values.js";
 const MAX_TABLE_CELLS = 900;
 const ROW_STEP = 29; // pixels of a row of many
 const ROWS_BEYOND = 12; // drawn above and below those that are seen
-const NOTE = "Each cell: the weight, and under it the score.";
 
 /** @implements {View} */
 export class TableView {
@@ -42,7 +41,7 @@ export class TableView {
   draw() {
     const { whole, scroll } = this;
     const twoNumbers = whole && page.block === 1 && !this.shown.scale.change && this.shown.sides.length > 0;
-    const note = twoNumbers ? [make("p", { className: "note" }, NOTE)] : [];
+    const note = twoNumbers ? [make("p", { className: "note" }, `Each cell: the ${state.of}, and under it the score.`)] : [];
     this.element.replaceChildren(...(whole ? [] : [this.chooser()]), scroll, ...note);
     scroll.replaceChildren(whole ? this.everyQuery() : this.oneQuery());
     if (!whole) this.drawRows();

@@ -2,6 +2,7 @@
 
 import { page, shapeOf } from "./data.js";
 import { bytesOf, decode, weightsOfCodes } from "./encoding.js";
+import { movedCodes, showsMoved } from "./moved.js";
 import { sideNumber, state } from "./state.js";
 import { changeOf } from "./values.js";
 
@@ -35,15 +36,29 @@ class Thumbnail {
   }
 }
 
-const thumbnails = readThumbnails();
+/** @type {Map<boolean, Pooled[][]>} of weights, and of the contributions that a page holds besides */
+const thumbnails = new Map([[false, readThumbnails(bytesOf(page.thumbnails), (number) => page.heads[number].thumbnailHighs)]]);
 
-/** Means and maxima by head and side, each read when it is shown. @returns {Pooled[][]} */
-function readThumbnails() {
-  const codes = bytesOf(page.thumbnails);
+/** Those that are shown now. */
+function shownThumbnails() {
+  const moved = showsMoved();
+  const found = thumbnails.get(moved) ?? readThumbnails(movedCodes(), (number) => [page.moved?.thumbnailHighs[number] ?? [1, 1]]);
+  thumbnails.set(moved, found);
+  return found;
+}
+
+/**
+ * Means and maxima by head and side, each read when it is shown.
+ *
+ * @param {Uint8Array} codes
+ * @param {(number: number) => [number, number][]} highsOf a head's sides
+ * @returns {Pooled[][]}
+ */
+function readThumbnails(codes, highsOf) {
   let place = 0;
-  return page.heads.map((head) => {
+  return page.heads.map((head, number) => {
     const cells = head.thumbnail[0] * head.thumbnail[1];
-    return head.thumbnailHighs.map((highs) => {
+    return highsOf(number).map((highs) => {
       place += 2 * cells;
       return new Thumbnail(codes.subarray(place - 2 * cells, place), highs);
     });
@@ -58,12 +73,12 @@ export function shownPool(pooled) {
 
 /** The maxima of a thumbnail. @param {number} number @param {number} side */
 export function largestMaxima(number, side) {
-  return thumbnails[number][side].largest;
+  return shownThumbnails()[number][side].largest;
 }
 
 /** @param {number} number */
 export function thumbnailValues(number) {
-  return shownPool(thumbnails[number]);
+  return shownPool(shownThumbnails()[number]);
 }
 
 /** Whether a thumbnail has fewer cells than its head has tokens. */

@@ -5,6 +5,7 @@ import { theComputer } from "./computer.js";
 import { page, textOf } from "./data.js";
 import { make } from "./elements.js";
 import { scaleOf } from "./head_scales.js";
+import { highOfAll, showsMoved } from "./moved.js";
 import { seenBy } from "./seen.js";
 import { PictureStage } from "./stage.js";
 import { sideNumber } from "./state.js";
@@ -28,6 +29,7 @@ export function whyNot(numbers, how) {
   const factored = page.heads[first].factors.length > 0;
   if (how !== "rollout") return factored && numbers.length > 12 ? "Of texts this long, up to 12 heads are combined." : "";
   const layers = [...new Set(numbers.map((number) => page.heads[number].layer))].sort((one, two) => one - two);
+  if (showsMoved()) return "Rollout of contributions is drawn by attnviz show --reduce rollout --of contributions.";
   if (!page.heads[first].same || page.block > 1) return "Rollout follows self-attention, token by token.";
   if (layers.some((layer, place) => layer !== layers[0] + place)) return "Rollout needs layers that follow one another.";
   if (factored || textOf(first, "query").labels.length > MAX_ROLLED_TOKENS) {
@@ -103,7 +105,7 @@ function scaleOfCombined(number, how, values) {
   });
   if (!change && scale.steps === "lift") return scale;
   const steps = change && scale.steps === "lift" ? /** @type {const} */ ("root") : scale.steps;
-  return { ...scale, low: 0, high: high || (change ? page.high : scale.high), steps, change, palette: change ? page.diverging : page.sequential };
+  return { ...scale, low: 0, high: high || (change ? highOfAll() : scale.high), steps, change, palette: change ? page.diverging : page.sequential };
 }
 
 /** Stages side by side that scroll, zoom and point together. @implements {View} */

@@ -7,6 +7,7 @@
  * @typedef {"maps" | "numbers" | "lens"} ListName how all heads are shown: thumbnails, a table, or one token's rows
  * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "largest"} Pool
+ * @typedef {"weight" | "contribution"} Quantity
  * @typedef {"query" | "key"} Axis
  * @typedef {{ query: number | null, key: number | null, head?: number }} Mark a cell, or a token where one of both is
  *   null; of one head where several are shown
@@ -22,7 +23,8 @@
  * @property {string} caption
  * @property {Precision} precision
  * @property {string} precisionSaid
- * @property {string} quantity what stands where weights do: weight or contribution
+ * @property {Quantity} quantity what stands where weights do
+ * @property {Moved | null} moved by what weights become contributions, where that is known
  * @property {number} block tokens that a cell stands for, each way
  * @property {boolean} absent whether a cell is masked
  * @property {boolean} nan whether a weight is NaN
@@ -49,12 +51,22 @@
  */
 
 /**
+ * @typedef {object} Moved by head, as those of weights are
+ * @property {number} unit the norm that stands for 100 %
+ * @property {number} high
+ * @property {number[]} tops
+ * @property {([number, number, number] | null)[]} peaks
+ * @property {[number, number][]} thumbnailHighs
+ */
+
+/**
  * @typedef {object} Metrics
  * @property {string[]} names
- * @property {("share" | "bits" | "tokens")[]} units
+ * @property {("share" | "bits" | "tokens" | "norm" | "change")[]} units
  * @property {string[]} meanings
+ * @property {number[]} lows the least number of each, 0 at most
  * @property {number[]} highs the largest number of each
- * @property {string} codes in 16 bits of the largest, heads by metrics, in base 85
+ * @property {string} codes in 16 bits from the least to the largest, heads by metrics, in base 85
  * @property {[string, string][]} patterns names and tokens
  * @property {number[][]} of places of each head's patterns
  * @property {number[][]} values their numbers
@@ -144,6 +156,7 @@
  * @property {Float32Array} [relative] bias by key - query
  * @property {Float32Array} [byKey] bias by key
  * @property {Float32Array} [real] whether a key is no padding, by key
+ * @property {Float32Array | null} [moved] what weights are multiplied by, by key, where contributions are shown
  */
 
 /**
@@ -300,6 +313,7 @@
  * @property {number | null} head number of the open head; null for the overview
  * @property {ViewName} view
  * @property {SideName} side
+ * @property {Quantity} of what the cells are
  * @property {"page" | "head"} limits
  * @property {Steps} steps
  * @property {ListName} list how all heads are shown where none is open

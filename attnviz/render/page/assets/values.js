@@ -35,6 +35,20 @@ export function changeOf(before, after) {
   return change;
 }
 
+/**
+ * Rows of weights times what their keys move, in place; weights where nothing is known of that.
+ *
+ * @param {Float32Array} weights
+ * @param {Float32Array | null} [moved] by key, or of the one key
+ */
+export function timesMoved(weights, moved) {
+  if (!moved) return weights;
+  for (let place = 0; place < weights.length; place++) {
+    if (weights[place] !== ABSENT) weights[place] *= moved[place % moved.length];
+  }
+  return weights;
+}
+
 /** The weight, 0 where the cell is masked. @param {number} weight */
 export function visibleWeight(weight) {
   return weight === ABSENT ? 0 : weight;

@@ -11,7 +11,8 @@ import { LensShown } from "./lens.js";
 import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
-import { loadHead } from "./numbers.js";
+import { isMovedRead, readMoved, showsMoved } from "./moved.js";
+import { contentOf, forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview, focusThumbnail } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
 import { ShownHead } from "./shown.js";
@@ -22,14 +23,16 @@ import { TableView } from "./table.js";
 import { combinedShown, SideBySide, whyNot } from "./together.js";
 import { ZoomPicture } from "./zoom.js";
 
-/** @import { Mark, Picture, Shown, State, View } from "./types.js" */
+/** @import { Mark, Picture, Quantity, Shown, State, View } from "./types.js" */
 
-/** @type {{ id: number, head: number | null | undefined }} */
-const drawn = { id: 0, head: undefined }; // number of the latest drawing: one that takes long is let go of when another begins
+/** @type {{ id: number, head: number | null | undefined, of: Quantity }} */
+const drawn = { id: 0, head: undefined, of: page.quantity }; // number of the latest drawing: one that takes long is let go of when another begins
 
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
 export async function draw(zoom = null) {
   const id = ++drawn.id;
+  if (drawn.of !== state.of) await turnTo(state.of);
+  if (id !== drawn.id) return;
   drawFrame();
   drawStrip(firstListed());
   if (state.together) await drawTogether(id);
@@ -42,6 +45,15 @@ export async function draw(zoom = null) {
   if (state.pin) for (const view of [state.current, state.strip]) view?.reveal(state.pin);
   if (zoom) takeZoom(zoom);
   focusAfter();
+}
+
+/** Reads what weights are multiplied by where contributions are shown; lift is of weights. @param {Quantity} of */
+async function turnTo(of) {
+  if (!isMovedRead()) readMoved(await contentOf("moved"));
+  drawn.of = of;
+  forgetHeads();
+  if (showsMoved() && state.steps === "lift") state.steps = "root";
+  else if (page.steps === "lift" && state.steps === "root") state.steps = "lift";
 }
 
 /** Puts the focus where a reader expects it: on what was opened, or on the head that was left. */
@@ -154,7 +166,7 @@ function isOf(lens, token) {
   const place = lens.axis === "query" ? token.query : token.key;
   const axis = token.query !== null && (token.key === null || lens.axis === "query") ? "query" : "key";
   const heads = listedHeads();
-  return place === lens.place && axis === lens.axis && lens.side === state.side && heads.every((number) => lens.lines.has(number));
+  return place === lens.place && axis === lens.axis && lens.side === state.side && lens.of === state.of && heads.every((number) => lens.lines.has(number));
 }
 
 /** @param {number} id */

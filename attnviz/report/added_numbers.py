@@ -1,0 +1,47 @@
+"""Numbers of heads beside their metrics: what each moves, and what is lost without it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.metrics.head_table import AddedNumber
+from attnviz.metrics.metrics import Metric
+
+if TYPE_CHECKING:
+    from attnviz.effects.effect_table import Effects
+
+MOVED = Metric("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
+EFFECT = Metric("effect", "effect", "change", "change without the head", needs="the effect of some head")
+
+
+def added_effect(effects: "Effects") -> AddedNumber:
+    """What an output loses without each head alone."""
+    metric = replace(EFFECT, meaning=f"change of {effects.metric} without the head")
+    return AddedNumber(metric, {row.heads[0]: row.mean for row in effects.rows if len(row.heads) == 1})
+
+
+def effect_remark(effects: "Effects") -> str:
+    """Of which model and text the effects are, and that they are those of an intervention."""
+    over = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
+    return f"Effects are those of {effects.model} on {over}, with heads replaced by {effects.by}: an intervention."
+
+
+def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
+    """The effects of a file, some of which are those of these layers and heads.
+
+    Raises:
+        AttnvizError: for a file that cannot be read, holds no effects, or those of none of these heads.
+    """
+    from attnviz.effects.effect_table import Effects
+
+    try:
+        effects = Effects.load(Path(file))
+    except (OSError, ValueError) as error:  # of a path with a zero byte
+        reason = error.strerror if isinstance(error, OSError) else "it is no name of a file"
+        raise AttnvizError(f"{option('effects', file)} cannot be read: {reason}") from None
+    single = added_effect(effects).values
+    if not heads & single.keys():
+        named = ", ".join(f"{layer}.{head}" for layer, head in list(single)[:3]) or "no single head"
+        raise AttnvizError(f"{option('effects', file)} is of {named}, and of none of these heads; theirs work")
+    return effects
