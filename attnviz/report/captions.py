@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from attnviz.report.look import Look
 from attnviz.report.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Panel
 from attnviz.report.report import Arcs, DrawnReport, ShadedText
 from attnviz.text.landmarks import LANDMARKS
+
+if TYPE_CHECKING:
+    from attnviz.text.tokens import Tokens
 
 MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
 MAX_NAMED_PANELS = 6  # one by one
@@ -29,13 +33,22 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
 def text_title(recording: Recording) -> str:
-    """The recording's text, or texts, on one line, or its model where there is no text."""
+    """The recording's text, or texts, on one line; its tokens where they alone are known, or else its model."""
     from attnviz.text.tokens import start_of
 
-    texts = {maps.item: maps.query_tokens.text for maps in reversed(recording.maps)}
+    texts = {maps.item: _written(maps.query_tokens) for maps in reversed(recording.maps)}
     first = sorted(texts)[:MAX_TITLE_CHARACTERS]
     words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
     return start_of(words, MAX_TITLE_CHARACTERS) or recording.model
+
+
+def _written(tokens: "Tokens") -> str:
+    """The text, or the labels of tokens that have none; nothing where these are no more than positions."""
+    labels = tokens.labels[:MAX_READ_CHARACTERS]
+    if tokens.text or all(label.endswith(str(place)) for place, label in enumerate(labels)):
+        return tokens.text
+    named = (label for label, special in zip(labels, tokens.special.tolist(), strict=False) if not special)
+    return " ".join(named).replace(" ##", "")  # a piece of a word
 
 
 def source_line(report: DrawnReport) -> str:

@@ -83,6 +83,18 @@ def test_title_is_the_text_made_visible_and_short(recording: Recording) -> None:
     assert len(titled("word " * 50)) <= 200
 
 
+def test_title_of_tokens_without_a_text_is_the_tokens_and_of_positions_the_model(recording: Recording) -> None:
+    from attnviz.report.captions import text_title
+    from attnviz.text.tokens import Tokens
+
+    def titled(*labels: str) -> str:
+        tokens = replace(Tokens.numbered(len(labels)), labels=labels)
+        return text_title(Recording(maps=(random_maps(tokens),), model="GPT2LMHeadModel"))
+
+    assert titled("The", "cat", "sit", "##s") == "The cat sits"
+    assert titled("0", "1", "2") == titled("k0", "k1") == "GPT2LMHeadModel"
+
+
 def test_an_article_in_a_models_name_is_not_said_twice(recording: Recording) -> None:
     caption = report_of(replace(recording, untrained=True, seed=7, model="a made-up model")).caption
     assert " in an untrained made-up model, " in caption

@@ -70,12 +70,14 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     moved = pack_contributions(report.numbers.heads, heads, plan)
-    data = _about_page(report, plan, heads) | {
+    data = _about_page(report, plan, heads)
+    said = [*measured_remarks(report.numbers, measured), *([effect_remark(effects)] if effects else [])]
+    data |= {
+        "remarks": [*data["remarks"], *said, *report.remarks],
         "metrics": about_metrics(measured),
         "moved": None if moved is None else moved.about,
     }
-    said = [*measured_remarks(report.numbers, measured), *([effect_remark(effects)] if effects else [])]
-    file.write(_opening(report, data, said).encode())
+    file.write(_opening(report, data).encode())
     write_data(file, "worker", bundle("worker.js").encode())
     if moved is not None:
         write_data(file, "moved", moved.content)
@@ -94,15 +96,14 @@ def _read_effects(report: ExactNumbers) -> "Effects | None":
     return read_effects(report.look.effects, {(head.maps.layer, head.head) for head in report.numbers.heads})
 
 
-def _opening(report: ExactNumbers, data: dict[str, Any], said: list[str]) -> str:
+def _opening(report: ExactNumbers, data: dict[str, Any]) -> str:
     """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
     style, script = style_of(report.look), bundle("page.js")
-    remarks = [*data.pop("remarks"), *said, *report.remarks]
     fields = {
         "policy": policy_of(script, style),
         "title": html.escape(report.title),
         "caption": html.escape(report.caption),
-        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks),
+        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
         "summary": _summary(report.summary) if report.summary else "",
         "scheme": report.look.theme or "light dark",
         "style": style,

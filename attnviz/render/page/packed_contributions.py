@@ -64,8 +64,8 @@ def _look(head: HeadCells, packed: PackedHead) -> FirstLook:
     """What is seen of a head's contributions at once, in as many cells as of its weights."""
     maps, [side] = head.maps, packed.sides
     if side.factors is not None:
-        shape = side.factors.overview.visible.shape
-        return look_at_overview(maps, head, maps.overview((head.head,), *shape, head.queries, head.keys))
+        height, width = side.factors.overview.visible.shape
+        return look_at_overview(maps, head, maps.overview((head.head,), height, width, head.queries, head.keys))
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     cells = window.weights[0]
     shown = np.where(window.visible, cells, np.float32(-1))

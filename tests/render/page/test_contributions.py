@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.contributions import ContributionMaps, bound_of, contributions_of, moved_by
+from attnviz.maps.contributions import bound_of, contributions_of, moved_by
+from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
@@ -52,7 +53,7 @@ def test_contributions_of_the_page_are_those_of_python(show: Opener, source: Any
     query, key = 7, 4
     opened.evaluate(f"location.hash = 'number=1&of=contributions&query={query}'")
     opened.until("state.of === 'contribution' && state.shown?.number === 1 && state.current !== null")
-    within = 1e-2 if isinstance(maps, ContributionMaps) else 1e-5  # of queries and keys in float16
+    within = 1e-2 if isinstance(recording.maps[0], FactoredMaps) else 1e-5  # of queries and keys in float16
     seen, seeing = window.visible[query], window.visible[:, key]
     row = np.array(opened.evaluate(f"[...state.shown.line('query', {query})]"))
     column = np.array(opened.evaluate(f"[...state.shown.line('key', {key})]"))
@@ -107,7 +108,8 @@ def test_effects_shade_sort_and_filter_heads_as_what_they_move_does(show: Opener
     assert names[:3] == ["1.2", "2.3", "0.1"]
     cell = opened.page.locator(".numbers-table tbody tr").nth(0).locator("td").nth(1)
     assert cell.inner_text() == "+2.5000"
-    colors = opened.evaluate("[...document.querySelectorAll('tbody tr')].map((row) => row.children[2].style.background)")
+    rows = "[...document.querySelectorAll('.numbers-table tbody tr')]"
+    colors = opened.evaluate(f"{rows}.map((row) => row.cells[2].style.backgroundColor)")
     assert len({colors[0], colors[2], ""}) == 3
     moved = opened.page.locator(".numbers-table tbody tr").nth(0).locator("td").nth(2).inner_text()
     maps = contributions_of(recording).maps[1]

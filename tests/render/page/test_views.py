@@ -127,6 +127,45 @@ def texts_of(drawing: str) -> list[str]:
     return ["".join(element.itertext()) for element in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
 
 
+@pytest.mark.parametrize(
+    ("size", "millimetres", "pixels"),
+    [("column", ("89mm", None), (1051, None)), ("slide", ("338.7mm", "190.5mm"), (1920, 1080))],
+)
+def test_saved_figure_has_the_size_that_is_asked_for_and_the_screen_stays(
+    show: Opener, size: str, millimetres: tuple[str, str | None], pixels: tuple[int, int | None]
+) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate(f"location.hash = 'head=1.2&size={size}'")
+    opened.until("state.current !== null && state.size !== ''")
+    before = opened.evaluate(
+        "[state.current.stage.width, state.current.stage.whole.width, state.current.stage.picture.wide]"
+    )
+    drawing = ElementTree.fromstring(opened.evaluate("svgOfView()"))
+    assert drawing.get("width") == millimetres[0]
+    assert millimetres[1] in (None, drawing.get("height"))
+    texts = {"".join(element.itertext()) for element in drawing.iter("{http://www.w3.org/2000/svg}text")}
+    assert texts > {"the", "tired", "Head 1.2 · previous token 1.00", "attention weight"}
+    saved = opened.evaluate("(({width, height}) => [width, height])(canvasOfView())")
+    assert saved[0] == pixels[0]
+    assert pixels[1] in (None, saved[1])
+    after = opened.evaluate(
+        "[state.current.stage.width, state.current.stage.whole.width, state.current.stage.picture.wide]"
+    )
+    assert after == before
+    assert opened.page.input_value("#save-size") == size
+
+
+def test_tip_of_a_picture_with_several_cells_a_pixel_says_that_its_number_is_of_one_pair(show: Opener) -> None:
+    opened = show(report_of(large(900, heads=1)))
+    opened.until("state.current !== null")
+    tip = (
+        "tipOf(state.shown, {query: 5, key: 3}, state.current.stage.picture).map((it) => it.textContent ?? it).join('')"
+    )
+    assert "of this one pair" in opened.evaluate(tip)
+    opened.evaluate("(state.current.stage.picture.factor = 40, state.current.stage.fit())")
+    assert "of this one pair" not in opened.evaluate(tip)
+
+
 def test_paper_holds_every_head(show: Opener) -> None:
     maps = tuple(random_maps(Tokens.numbered(9), layer=layer, heads=12, seed=layer) for layer in range(2))
     opened = show(report_of(Recording(maps=maps, model="a test")))

@@ -51,7 +51,7 @@ export function pointTo(mark, x, y, stage = state.current?.stage) {
     state.mark = mark;
     drawMarks();
   }
-  const tip = mark && x !== undefined ? tipOf(stage?.picture.shown ?? shown, mark) : null;
+  const tip = mark && x !== undefined ? tipOf(stage?.picture.shown ?? shown, mark, stage?.picture) : null;
   stage?.showTip(mark, tip, x, y); // last, since it measures: the browser lays out once
 }
 

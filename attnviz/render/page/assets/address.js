@@ -9,6 +9,7 @@ import { state } from "./state.js";
 const VIEW_NAMES = ["matrix", "arcs", "text", "table"];
 const LIST_NAMES = ["maps", "numbers", "lens"];
 const TOGETHER_NAMES = ["side", "difference", "mean", "max", "rollout"];
+const SIZE_NAMES = ["column", "page", "slide"];
 const STEP_NAMES = { linear: "even", sqrt: "root", log: "log", lift: "lift" };
 const begun = { steps: state.steps, limits: state.limits, side: state.side, view: state.view, pin: state.pin };
 
@@ -55,6 +56,7 @@ function lookParts() {
   if (state.limits !== begun.limits) parts.push(["limits", state.limits === "head" ? "head" : "shared"]);
   if (state.of !== page.quantity) parts.push(["of", "contributions"]);
   if (state.side !== begun.side) parts.push(["side", state.side]);
+  if (state.size) parts.push(["size", state.size]);
   if (state.pool === "largest") parts.push(["pool", "max"]);
   if (state.direction === "from") parts.push(["direction", "from"]);
   const zoom = zoomOf();
@@ -117,6 +119,7 @@ function readLook(address) {
   state.limits = address.has("limits") ? (address.get("limits") === "head" ? "head" : "page") : begun.limits;
   state.of = page.moved && address.get("of") === "contributions" ? "contribution" : page.quantity;
   state.side = comparing ? (oneOf(["A", "B", "change"], address.get("side")) ?? begun.side) : begun.side;
+  state.size = oneOf(SIZE_NAMES, address.get("size")) ?? "";
   state.pool = address.get("pool") === "max" ? "largest" : "mean";
   state.direction = address.get("direction") === "from" ? "from" : "to";
 }

@@ -10,7 +10,7 @@ import { METRIC_NAMES, patternOf } from "./metrics.js";
 import { openNotes, original, startStory } from "./notes.js";
 import { chosenChanged, listenToOverview, sizeThumbnails } from "./overview.js";
 import { listenToPrint } from "./printing.js";
-import { savePng, saveSvg } from "./save.js";
+import { offerSizes, savePng, saveSvg } from "./save.js";
 import { state } from "./state.js";
 import { draw, fitView } from "./view.js";
 
@@ -24,6 +24,7 @@ function start() {
   listenToOverview();
   listenToButtons();
   listenToFields();
+  offerSizes();
   chosenChanged.act = draw;
   document.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", follow);
@@ -49,6 +50,7 @@ function fitAll() {
 /** Opens what the address names. */
 function follow() {
   followAddress();
+  offerSizes();
 }
 
 function listenToButtons() {

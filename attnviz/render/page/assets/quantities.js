@@ -6,7 +6,7 @@ import { percentText, scoreText } from "./formatting.js";
 import { state } from "./state.js";
 import { ABSENT } from "./values.js";
 
-/** @import { Mark, Shown, Side } from "./types.js" */
+/** @import { Mark, Picture, Shown, Side } from "./types.js" */
 
 /** @typedef {{ name: string, text: (row: number, column: number) => string }} Quantity */
 
@@ -71,14 +71,16 @@ function numbersSaid(shown, query, key) {
   return quantitiesOf(shown).map((quantity) => `${quantity.name} ${quantity.text(query, key)}`);
 }
 
-/** What a tip beside the pointer says. @param {Shown} shown @param {Mark | null} mark */
-export function tipOf(shown, mark) {
+/** What a tip beside the pointer says. @param {Shown} shown @param {Mark | null} mark @param {Picture} [picture] */
+export function tipOf(shown, mark, picture) {
   if (!mark) return null;
   if (shown.said) return shown.said(mark).flatMap((text, place) => [place ? make("br") : "", make("bdi", {}, text)]);
   if (mark.query === null || mark.key === null) return null;
   const pair = `${shown.queries.labels[mark.query]} → ${shown.keys.labels[mark.key]}`;
   const [first, ...rest] = numbersSaid(shown, mark.query, mark.key);
-  return [make("bdi", {}, pair), make("br"), make("b", {}, first), ...rest.map((text) => ` · ${text}`)];
+  const pooled = picture?.pooled ?? (picture?.cell ?? 1) < 1;
+  const note = pooled ? [make("br"), "of this one pair; a pixel shows several"] : [];
+  return [make("bdi", {}, pair), make("br"), make("b", {}, first), ...rest.map((text) => ` · ${text}`), ...note];
 }
 
 /** What a screen reader says of a mark. @param {Shown} shown @param {Mark} mark */

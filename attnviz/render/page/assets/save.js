@@ -1,5 +1,6 @@
 /** The present view as a file: the same strokes as on the screen, on an SVG or on a larger canvas. */
 
+import { writeAddress } from "./actions.js";
 import { contextOf, newCanvas, theme } from "./colors.js";
 import { titleOfView } from "./controls.js";
 import { page } from "./data.js";
@@ -11,10 +12,29 @@ import { TextView } from "./strip.js";
 import { CanvasSurface, fitText, textWidth } from "./surface.js";
 import { MovedSurface, SvgSurface } from "./svg.js";
 
-/** @import { Area, Stage, Surface } from "./types.js" */
+/** @import { Area, FigureSize, Stage, Surface } from "./types.js" */
 
 /** @typedef {{ width: number, height: number }} Size */
 
+/**
+ * Of a figure: how wide it is drawn in the page's pixels, so that its letters have the size that is read there, and how
+ * wide and at most how high the file is.
+ *
+ * @typedef {object} Format
+ * @property {string} name
+ * @property {number} drawn
+ * @property {number} width millimetres
+ * @property {number} [height] millimetres, which the figure stands in the middle of
+ */
+
+/** @type {Record<Exclude<FigureSize, "">, Format>} */
+const FORMATS = {
+  column: { name: "Column, 89 mm", drawn: 430, width: 89 },
+  page: { name: "Page, 183 mm", drawn: 884, width: 183 },
+  slide: { name: "Slide, 16:9", drawn: 960, width: 338.7, height: 190.5 },
+};
+const PIXELS_OF_PRINT = 300 / 25.4; // of a PNG, a millimetre
+const PIXELS_OF_SLIDE = 1920 / 338.7;
 const PNG_SCALE = 3;
 const MAX_PNG_SIDE = 16_000; // pixels, which browsers can still draw
 const FRAME = 28; // pixels around the picture
@@ -175,23 +195,79 @@ function offer(blob, suffix) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
+/** Offers the sizes of saved figures. */
+export function offerSizes() {
+  const select = one("save-size");
+  if (!(select instanceof HTMLSelectElement)) return;
+  const named = Object.entries(FORMATS).map(([value, { name }]) => make("option", { value }, name));
+  select.replaceChildren(make("option", { value: "" }, "As seen"), ...named);
+  select.value = state.size;
+  select.onchange = () => {
+    state.size = /** @type {FigureSize} */ (select.value);
+    writeAddress();
+  };
+}
+
+/** The format that was chosen; nothing for the size that is seen. */
+function chosenFormat() {
+  return state.size ? FORMATS[state.size] : null;
+}
+
+/**
+ * Lays the open picture out for a format while a file is drawn.
+ *
+ * @template File
+ * @param {() => File} drawn
+ * @returns {File}
+ */
+function laidOut(drawn) {
+  const format = chosenFormat();
+  const stage = state.current?.stages ? null : state.current?.stage;
+  if (!format || !stage || stage.picture.factor > 1.01) return drawn();
+  stage.width = format.drawn - 2 * FRAME;
+  const most = format.height ? (format.drawn * format.height) / format.width - 4 * FRAME : MAX_WHOLE;
+  stage.whole = stage.picture.measure(stage.width, format.height ? most : Math.min(most, stage.width));
+  try {
+    return drawn();
+  } finally {
+    stage.fit();
+  }
+}
+
 /** The present view as SVG. */
 function svgOfView() {
-  const size = sizeOfView();
-  const surface = new SvgSurface();
-  drawViewOn(surface, FRAME, drawFile(surface, size));
-  return surface.file(size.width, size.height, [titleOfView(), page.title].filter(Boolean).join(" · "), page.caption);
+  return laidOut(() => {
+    const size = sizeOfView();
+    const surface = new SvgSurface();
+    drawViewOn(surface, FRAME, drawFile(surface, size));
+    const title = [titleOfView(), page.title].filter(Boolean).join(" · ");
+    return surface.file(size.width, size.height, title, page.caption, chosenFormat());
+  });
 }
 
 function canvasOfView() {
-  const size = sizeOfView();
-  const scale = Math.min(PNG_SCALE, MAX_PNG_SIDE / Math.max(size.width, size.height));
-  const canvas = newCanvas(size.width * scale, size.height * scale);
-  const context = contextOf(canvas);
-  context.scale(scale, scale);
-  const surface = new CanvasSurface(context);
-  drawViewOn(surface, FRAME, drawFile(surface, size));
-  return canvas;
+  return laidOut(() => {
+    const size = sizeOfView();
+    const format = chosenFormat();
+    const [wide, high] = format ? sizeOfPng(format, size) : [PNG_SCALE * size.width, PNG_SCALE * size.height];
+    const scale = Math.min(wide / size.width, high / size.height, MAX_PNG_SIDE / Math.max(size.width, size.height));
+    const canvas = newCanvas(format ? wide : size.width * scale, format ? high : size.height * scale);
+    const context = contextOf(canvas);
+    context.fillStyle = theme().paper;
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.translate((canvas.width - size.width * scale) / 2, (canvas.height - size.height * scale) / 2);
+    context.scale(scale, scale);
+    const surface = new CanvasSurface(context);
+    drawViewOn(surface, FRAME, drawFile(surface, size));
+    return canvas;
+  });
+}
+
+/** The pixels of a PNG: of print 300 an inch, of a slide those of a screen. @param {Format} format @param {Size} size */
+function sizeOfPng({ width, height }, size) {
+  if (height) return [Math.round(width * PIXELS_OF_SLIDE), Math.round(height * PIXELS_OF_SLIDE)];
+  const wide = Math.round(width * PIXELS_OF_PRINT);
+  return [wide, Math.min(MAX_PNG_SIDE, Math.round((wide * size.height) / size.width))];
 }
 
 export function saveSvg() {

@@ -12,6 +12,7 @@ export const state = {
   of: page.quantity,
   limits: page.limits,
   steps: page.steps ?? (hasManyTokens() ? "root" : "even"),
+  size: "",
   list: "maps",
   chosen: [],
   together: null,

@@ -115,13 +115,22 @@ export class SvgSurface {
    * @param {number} height
    * @param {string} title
    * @param {string} description
+   * @param {{ width: number, height?: number } | null} millimetres of the file, where not as many as its pixels
    */
-  file(width, height, title, description) {
+  file(width, height, title, description, millimetres = null) {
     const [wide, high] = [Math.ceil(width), Math.ceil(height)];
-    const size = `width="${wide}" height="${high}" viewBox="0 0 ${wide} ${high}"`;
+    const [across, down] = millimetres
+      ? [`${short(millimetres.width)}mm`, `${short(millimetres.height ?? (millimetres.width * high) / wide)}mm`]
+      : [wide, high];
+    const ratio = millimetres?.height ? millimetres.width / millimetres.height : wide / high;
+    const [frame, tall] = [Math.max(wide, high * ratio), Math.max(high, wide / ratio)]; // which the picture stands in the middle of
+    const [left, top] = [(wide - frame) / 2, (high - tall) / 2];
+    const size = `width="${across}" height="${down}" viewBox="${[left, top, frame, tall].map(short).join(" ")}"`;
+    const paper = frame > wide || tall > high ? `<rect ${box(left, top, frame, tall)} fill="${theme().paper}"/>` : "";
     return [
       `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img" font-family="${escaped(FONT)}">`,
       `<title>${escaped(title)}</title><desc>${escaped(description)}</desc>`,
+      paper,
       ...this.parts,
       "</svg>\n",
     ].join("\n");

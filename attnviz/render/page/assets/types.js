@@ -7,6 +7,7 @@
  * @typedef {"maps" | "numbers" | "lens"} ListName how all heads are shown: thumbnails, a table, or one token's rows
  * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "largest"} Pool
+ * @typedef {"" | "column" | "page" | "slide"} FigureSize of a saved figure: of a journal's column or page, or a slide
  * @typedef {"weight" | "contribution"} Quantity
  * @typedef {"query" | "key"} Axis
  * @typedef {{ query: number | null, key: number | null, head?: number }} Mark a cell, or a token where one of both is
@@ -272,6 +273,7 @@
  * @property {string} [note]
  * @property {Scale} [scale] where it is not the head's
  * @property {boolean} [pooled] where it may be or not
+ * @property {number} [cell] pixels of a cell's smaller side
  * @property {(width: number, height: number) => { width: number, height: number }} measure
  * @property {(surface: Surface, area: Area) => void} draw
  * @property {(surface: Surface, area: Area) => void} drawOver
@@ -316,6 +318,7 @@
  * @property {Quantity} of what the cells are
  * @property {"page" | "head"} limits
  * @property {Steps} steps
+ * @property {FigureSize} size of a saved figure
  * @property {ListName} list how all heads are shown where none is open
  * @property {number[]} chosen heads that are shown together
  * @property {Together | null} together
