@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.cli.input import Given
+from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Grouping, Selection, resolve_span
 
@@ -44,13 +45,13 @@ def attributed(given: Given, settings: "ModelSettings", selection: Selection, wa
 def refuse_beside_logits(options: ReportOptions, batch: Path | None) -> None:
     """Raises AttnvizError for options that choose or combine maps, of which there are none."""
     usual = ReportOptions()
-    asked = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter")}
+    asked = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}
     given = [name for name, value in asked.items() if value != getattr(usual, name)]
     if options.grouping != Grouping():
         given.append("words")
     if options.selection.keys != (None, None):
         given.append("keys")
-    given += [name for name in ("style", "query", "mark") if getattr(options.look, name) is not None]
+    given += [name for name in ("style", "query", "mark", "pool") if getattr(options.look, name) != getattr(Look, name)]
     if batch is not None:
         given.append("batch")
     if given:

@@ -3,6 +3,7 @@
 import inspect
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -211,6 +212,9 @@ ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # meant by them
 NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # where the parameter is called otherwise
 
 
+TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # the options of the command that runs
+
+
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one parameter for every option of its groups, as typer reads parameters, and ``-h``.
 
@@ -230,7 +234,9 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def spread(parsed: Context, brief: bool = False, **values: Any) -> None:
         values = without_unused(parsed, values)
-        refuse_ignored(given_names(parsed, values), declared, values)
+        given = given_names(parsed, values)
+        refuse_ignored(given, declared, values)
+        TYPED.set(tuple(given))
         if "model" in values and _recording_alone(values) is None:
             refuse_to_fetch(parsed, values["model"])
         built = {

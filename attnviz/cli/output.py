@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.printable import printable
 from attnviz.cli.meant import refuse_suffix
 from attnviz.cli.options import STANDARD_OUTPUT, Output
@@ -110,9 +110,22 @@ def _refuse_place(output: Output) -> None:
 
 def deliver(report: "Report", output: Output) -> None:
     """Writes the report to its file and the path to standard output, or the picture to standard output."""
+    from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
 
-    deliver_file(output, partial(write_report, report, medium(output)))
+    suffix = medium(output)
+    deliver_file(output, partial(write_report, report, suffix))
+    if FORMATS[suffix].kind == "terminal":
+        _say_unseen(report)
+
+
+def _say_unseen(report: "Report") -> None:
+    """Says which options of colours were typed for a picture without colours."""
+    from attnviz.cli.options import TYPED
+    from attnviz.render.terminal.draw import unseen_options
+
+    if unseen := [flag(name) for name in unseen_options(report) if name in TYPED.get()]:
+        remark(f"{unseen[0]} is of colours, and there are none here; -o picture.png has them")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:

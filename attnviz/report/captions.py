@@ -276,11 +276,23 @@ def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
     return (f"Cut: {' and '.join(cut)}; {advice}",) if cut else ()
 
 
+DROPPED = (
+    "Dropout comes after the weights: it changes what later layers attend to; --num-layers 2 shows it, and "
+    "attnviz explain --step dropout the weights that are kept."
+)
+
+
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
     """What the recording itself has to say, that its weights are untrained first."""
     untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
     first = ((untrained,) if recording.untrained else ()) + recording.doubts
-    return first + recording.remarks + fidelity_remarks(recording)
+    return first + _dropout_remarks(recording) + recording.remarks + fidelity_remarks(recording)
+
+
+def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
+    """Why dropout leaves the weights of a single layer as they are."""
+    alone = recording.settings.get("dropout") and {maps.layer for maps in recording.maps} == {0}
+    return (DROPPED,) if alone else ()
 
 
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:

@@ -222,7 +222,6 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
         ),
         *first,
         MEASURES,
-        *_dropout_remarks(a, b),
         *mark_remarks(options.look.mark, panels),
         *panel_remarks(panels),
         *scale_remarks(options.look, panels),
@@ -247,16 +246,6 @@ def _summary(comparison: _Comparison) -> Summary:
         for one in (pair.change for pair in comparison.pairs)
     ]
     return Summary(header, tuple(rows))
-
-
-def _dropout_remarks(a: Recording, b: Recording) -> tuple[str, ...]:
-    """Why dropout leaves the first layer as it is."""
-    if a.settings.get("dropout") == b.settings.get("dropout"):
-        return ()
-    return (
-        "Dropout comes after the weights: it changes what later layers attend to; --num-layers 2 shows it, and "
-        "attnviz explain --step dropout the weights that are kept.",
-    )
 
 
 def _caption(comparison: _Comparison) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import choose, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
@@ -83,9 +83,10 @@ def heads_report(
         effects: what an output loses without each head, as one more number.
 
     Raises:
-        AttnvizError: if the recordings have different heads, or the order cannot be had.
+        AttnvizError: if the recordings have different heads, the order cannot be had, or a part of maps is chosen.
     """
     refuse_style(options.look, "a table of heads")
+    _refuse_parts(options)
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.contributions import contributions_of
 
@@ -105,6 +106,15 @@ def heads_report(
     )
     about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
     return table_report(TableSource(title, model_name(recordings[0]), remarks, about), table, options)
+
+
+def _refuse_parts(options: ReportOptions) -> None:
+    """Raises AttnvizError where a part of the maps is chosen, which are measured whole."""
+    chosen = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
+    if chosen:
+        raise AttnvizError(
+            f"{option(chosen[0])} chooses what is drawn, and heads are measured over their whole maps; leave it out"
+        )
 
 
 def _moved(heads: list[tuple[LayerMaps, int]]) -> list[AddedNumber]:

@@ -283,6 +283,7 @@ ADVISED = {
     "show 'a b a' --axes previous,sink": ("--sort previous orders heads", "show 'a b a' --sort previous"),
     "show survey.safetensors --style arcs": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
     "show survey.safetensors --pool max": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
+    "heads 'a b a' --queries 0:2": ("measured over their whole maps; leave it out", "heads 'a b a'"),
     "heads survey.safetensors --keys 0:1": ("--keys is of the map of a text", "heads survey.safetensors"),
     "heads survey.safetensors --effects effects.json": ("listed without", "heads survey.safetensors"),
     "compare survey.safetensors run.safetensors": (
@@ -457,6 +458,21 @@ def test_nothing_to_compare_is_said_before_a_text_is_chosen(run: Run) -> None:
         code, said = run(line)
         assert (code, said.count("\n")) == (1, 1), said
         assert said.startswith("attnviz: nothing to compare; --causal")
+
+
+@pytest.mark.parametrize(
+    "line", ["show Life --cmap magma", "heads Life --limits 0:0.3", "heads survey.safetensors --cmap magma"]
+)
+def test_colours_that_were_typed_where_there_are_none_are_said(
+    run: Run, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, said = run(line)
+    assert code == 0
+    assert f"{line.split()[2]} is of colours, and there are none here; -o picture.png has them" in said
+    name, value = line.split()[2][2:], line.split()[3]
+    monkeypatch.setenv(f"ATTNVIZ_{name.upper()}", value)
+    assert run(line.partition(" --")[0]) == (0, "")
 
 
 def test_one_head_or_one_layer_may_be_named_by_either_number(run: Run) -> None:

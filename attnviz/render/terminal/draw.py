@@ -59,14 +59,16 @@ def report_lines(report: Report) -> list[Line]:
         case _:
             lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
     lines += [[Span(line)] for line in wrap(written(report.caption), look.width)]
-    remarks = *report.remarks, *_uncoloured(look)
-    return lines + [[Span(line, style="dim")] for remark in remarks for line in wrap(written(remark), look.width)]
+    return lines + [
+        [Span(line, style="dim")] for remark in report.remarks for line in wrap(written(remark), look.width)
+    ]
 
 
-def _uncoloured(look: Look) -> tuple[str, ...]:
-    """That a colormap was chosen where there are no colours."""
-    unseen = look.cmap and not look.colors
-    return (f"There are no colours here for --cmap {look.cmap}; -o picture.png has them.",) if unseen else ()
+def unseen_options(report: Report) -> tuple[str, ...]:
+    """The options of colours that this picture shows nothing of: a list has none, nor has a terminal without them."""
+    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers):
+        return "cmap", "color_scale", "limits"
+    return () if report.look.colors else ("cmap",)
 
 
 def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
