@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.factored import FactoredMaps
 
 BATCH, TOKENS, WIDTH, COUNT = 2, 5, 12, 4
 
@@ -56,6 +57,12 @@ def by_einsum(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 def by_keys_before_heads(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     weights = torch.einsum("bqhd,bkhd->bqkh", split(queries), split(keys)).softmax(2)
     return torch.einsum("bqkh,bkhd->bqhd", weights, split(values))
+
+
+def by_keys_first(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    parts = [split(part).transpose(1, 2) for part in (queries, keys, values)]
+    mixed: Tensor = (parts[1] @ parts[0].mT).softmax(-2).mT @ parts[2]
+    return mixed
 
 
 def by_five_axes(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -113,6 +120,7 @@ WAYS = {
     "heads first": by_heads_first,
     "einsum": by_einsum,
     "softmax over the axis before the last": by_keys_before_heads,
+    "keys first": by_keys_first,
     "five axes": by_five_axes,
     "broadcasting": by_broadcasting,
     "exp / sum": of_heads(powers_by_their_sum),
@@ -142,6 +150,14 @@ def test_texts_heads_and_queries_are_told_apart_however_attention_is_written(way
         assert maps.fidelity < 1e-5
 
 
+@torch.no_grad()
+def test_queries_and_keys_of_a_long_text_are_known_from_their_product_whichever_stands_first() -> None:
+    model = nn.Sequential(Written(by_keys_first))
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, 300, WIDTH))
+    assert isinstance(recording.maps[0], FactoredMaps)
+
+
 def linear_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return split(queries).softmax(-1).transpose(1, 2) @ (
         split(keys).permute(0, 2, 3, 1).softmax(-1) @ split(values).transpose(1, 2)
@@ -158,6 +174,22 @@ def rectified(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return products.relu().sum(-1).softmax(-1) @ values
 
 
+def by_landmarks(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    landmarks = queries[:, :2], keys[:, :2]
+    near, far = (queries @ landmarks[1].mT).softmax(-1), (landmarks[0] @ keys.mT).softmax(-1)
+    return (near @ far) @ values
+
+
+def summed_over_heads(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    weights = torch.einsum("bqhd,bkhd->bqkh", split(queries), split(keys)).softmax(2)
+    return torch.einsum("bqkh,bkhd->bqd", weights, split(values))
+
+
+def joined_to_others(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    weights = (queries @ keys.mT).softmax(-1)
+    return torch.cat((weights, queries[..., :2]), dim=-1) @ torch.cat((values, values[:, :2]), dim=1)
+
+
 def gate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     experts = torch.stack([queries, keys, values], dim=-2)
     return (queries[..., :3].softmax(-1).unsqueeze(-2) @ experts).squeeze(-2)
@@ -170,6 +202,9 @@ def gate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         (over_channels, "attention over channels"),
         (gate, "no attention call .* computes a softmax over features"),
         (lambda queries, keys, values: queries.softmax(-1), "no attention call in the forward pass"),
+        (by_landmarks, "weights that multiply other weights"),
+        (summed_over_heads, "is no softmax over queries x keys"),
+        (joined_to_others, "is no softmax over queries x keys"),
         (rectified, "no product of queries and keys gave"),
     ],
 )
@@ -178,6 +213,20 @@ def test_what_is_no_map_of_tokens_is_refused_and_named(other: Callable[..., Tens
     attention = nn.Sequential(Written(other))
     with pytest.raises(AttnvizError, match=says), attnviz.record(attention):
         attention(torch.randn(BATCH, TOKENS, WIDTH))
+
+
+class OfInputs(nn.Module):
+    """Linear attention of queries, keys and values that are its inputs."""
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return queries.softmax(-1) @ (keys.mT @ values)
+
+
+@torch.no_grad()
+def test_softmax_of_an_input_that_multiplies_a_product_of_keys_and_values_is_refused() -> None:
+    model, x = OfInputs(), torch.randn(BATCH, TOKENS, WIDTH)
+    with pytest.raises(AttnvizError, match="multiplies a product made of keys and values"), attnviz.record(model):
+        model(x, x + 1, x + 2)
 
 
 @torch.no_grad()
@@ -219,6 +268,13 @@ class Cached(Two):
         return torch.softmax(self.queries(x) @ self.cache.mT, -1) @ y
 
 
+class Joined(Two):
+    """Attention to the other text and its own."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().forward(x, torch.cat((y, x), dim=1))
+
+
 class Layers(nn.Module):
     """Two layers that look at the same other text."""
 
@@ -240,6 +296,33 @@ def test_keys_of_another_input_make_attention_cross_and_keys_of_the_same_self(of
         with attnviz.record(model) as recording:
             model(x, other)
         assert [maps.kind for maps in recording.maps] == [kind, kind]
+
+
+@torch.no_grad()
+def test_keys_of_another_input_beside_the_same_make_attention_self() -> None:
+    model, x = Layers(Joined), torch.randn(1, TOKENS, WIDTH)
+    with attnviz.record(model) as recording:
+        model(x, torch.randn(1, 3, WIDTH))
+    assert [(maps.kind, len(maps.key_tokens)) for maps in recording.maps] == [("self", TOKENS + 3)] * 2
+
+
+def with_sink(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    scores = queries @ keys.mT
+    return torch.cat((scores, torch.zeros(*scores.shape[:-1], 1)), dim=-1).softmax(-1)[..., :-1] @ values
+
+
+@pytest.mark.parametrize("count", [1, TOKENS])
+@torch.no_grad()
+def test_keys_beside_a_sink_are_known_however_few_there_are(count: int) -> None:
+    written, x = Written(with_sink), torch.randn(1, count, WIDTH)
+    model = nn.Sequential(written)
+    with attnviz.record(model) as recording:
+        model(x)
+    queries, keys, _ = written.qkv(x)[0].chunk(3, -1)
+    powers = (queries @ keys.mT).exp()
+    [maps] = recording.maps
+    assert isinstance(maps, DenseMaps)
+    np.testing.assert_allclose(maps.weights[0], powers / (1 + powers.sum(-1, keepdim=True)), atol=1e-6)
 
 
 @torch.no_grad()
