@@ -222,7 +222,8 @@ class ForwardPass:
         modules = len({other.module for other in others})
         count = f"{modules} modules compute" if modules > 1 else "one module computes"
         first = others[0]
-        return (f"Left out: {count} no softmax over queries x keys, such as {first.module} with {first.computes}.",)
+        name = first.module or "the model itself"
+        return (f"Left out: {count} no softmax over queries x keys, such as {name} with {first.computes}.",)
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:

@@ -126,6 +126,25 @@ def test_softmaxes_that_multiply_nothing_are_left_out_however_many_there_are() -
     assert recording.remarks[0].startswith("Left out: 12 modules compute no softmax over queries x keys, such as 1 ")
 
 
+class Compared(Unread):
+    """Attention, and a softmax of the model itself that multiplies nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention(lambda weights: weights)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.attention(x)
+        return super().forward(x)
+
+
+def test_softmax_of_the_model_itself_is_named_so() -> None:
+    model = Compared()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    assert "such as the model itself with a softmax" in recording.remarks[0]
+
+
 def test_dropout_is_told_from_masks_and_scales() -> None:
     weights = torch.randn(1, HEADS, TOKENS, 7).softmax(-1)
     dropped = functional.dropout(weights, 0.25, True)

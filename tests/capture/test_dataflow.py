@@ -190,6 +190,11 @@ def joined_to_others(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return torch.cat((weights, queries[..., :2]), dim=-1) @ torch.cat((values, values[:, :2]), dim=1)
 
 
+def pooled(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    features = torch.cat((queries, queries.tanh()), dim=-1)
+    return torch.nn.functional.linear(features, torch.ones(3, 2 * WIDTH)).mT.softmax(-1) @ values
+
+
 def gate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     experts = torch.stack([queries, keys, values], dim=-2)
     return (queries[..., :3].softmax(-1).unsqueeze(-2) @ experts).squeeze(-2)
@@ -205,6 +210,7 @@ def gate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         (by_landmarks, "weights that multiply other weights"),
         (summed_over_heads, "is no softmax over queries x keys"),
         (joined_to_others, "is no softmax over queries x keys"),
+        (pooled, "no product of queries and keys gave"),
         (rectified, "no product of queries and keys gave"),
     ],
 )
