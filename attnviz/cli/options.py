@@ -160,7 +160,7 @@ Whole = Annotated[
 Corpus = Annotated[
     list[str] | None,
     Option(
-        "Files of texts (.txt .jsonl .csv .tsv .parquet), folders, patterns in quotes, or - for standard input.",
+        "Files of texts (.txt .jsonl .csv .tsv .parquet .arrow), folders, patterns in quotes, a dataset's name, or -.",
         brief="Files of texts (.txt .jsonl .csv .tsv .parquet), or folders.",
     ),
 ]

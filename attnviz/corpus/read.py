@@ -1,4 +1,4 @@
-"""Reads the texts of a corpus one by one: files of lines, JSON lines, CSV or Parquet, folders, standard input."""
+"""Reads the texts of a corpus one by one: files of lines, JSON lines, CSV, Parquet, Arrow; folders, standard input."""
 
 import csv
 import json
@@ -16,6 +16,7 @@ STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
 MAX_ROW_BYTES = 64 * 10**6
 PARQUET_ROWS = 1024  # read at once
+DERIVED = "cache-"  # before the names of files that `datasets` made of others: the same texts again
 EMPTY, NOT_UTF8, NOT_JSON, NO_TEXT = "empty", "not UTF-8", "not JSON", "no text"
 
 
@@ -134,8 +135,11 @@ def files_of(path: str) -> list[str]:
     if path == STANDARD_INPUT:
         return [path]
     found = Path(path)
+    if not found.exists() and (cached := cached_dataset(path)).is_dir():
+        found = cached
     if found.is_dir():
         files = sorted(file for file in found.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
+        files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED))]
         if not files:
             raise AttnvizError(f"no texts in the folder {path!r}; {known_names(READERS)} are read")
         return list(map(str, files))
@@ -149,10 +153,17 @@ def files_of(path: str) -> list[str]:
         files = [found]
     for file in files:
         if not file.exists():
-            raise AttnvizError(f"there is no file {str(file)!r}; a file, a folder, a pattern in quotes or - works")
+            known = "a file, a folder, a pattern in quotes, the name of a cached dataset or - works"
+            raise AttnvizError(f"there is no file {str(file)!r}; {known}")
         if file.suffix.lower() not in READERS:
             raise AttnvizError(f"{str(file)!r} is of no kind that is read; {known_names(READERS)} works")
     return list(map(str, files))
+
+
+def cached_dataset(name: str) -> Path:
+    """Where Hugging Face's `datasets` keeps the dataset of this name, if it has it."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
+    return Path(os.environ.get("HF_DATASETS_CACHE") or os.path.join(home, "datasets")) / name.replace("/", "___")
 
 
 def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
@@ -203,10 +214,7 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
         reader = csv.reader(file, delimiter=separator)
         try:
             names = next(reader, [])
-            wanted = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
-            if wanted not in names:
-                raise _no_column(path, wanted, names)
-            place = names.index(wanted)
+            place = names.index(wanted := _column_of(path, column, names))
             for row in reader:
                 yield _text_of(row[place] if place < len(row) else None, wanted)
         except csv.Error as error:
@@ -217,20 +225,48 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 def _read_parquet(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """A row of a Parquet file."""
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise AttnvizError(f"{str(path)!r} needs pyarrow; pip install 'attnviz[corpus]' works") from error
+    pyarrow = _arrow(path)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            wanted = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
-            if wanted not in names:
-                raise _no_column(path, wanted, names)
+            wanted = _column_of(path, column, file.schema_arrow.names)
             for batch in file.iter_batches(PARQUET_ROWS, columns=[wanted]):
                 yield from (_text_of(value, wanted) for value in batch.column(0).to_pylist())
     except pyarrow.ArrowException as error:
         raise AttnvizError(f"{str(path)!r} is no Parquet file that can be read: {error}") from error
+
+
+def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
+    """A row of a stream of Arrow, as Hugging Face's `datasets` keeps its tables."""
+    pyarrow = _arrow(path)
+    try:
+        with pyarrow.memory_map(str(path)) as file, pyarrow.ipc.open_stream(file) as batches:
+            wanted = _column_of(path, column, batches.schema.names)
+            for batch in batches:
+                yield from (_text_of(value, wanted) for value in batch.column(wanted).to_pylist())
+    except pyarrow.ArrowException as error:
+        raise AttnvizError(f"{str(path)!r} is no stream of Arrow that can be read: {error}") from error
+
+
+def _arrow(path: Path) -> Any:
+    """The library that reads the file."""
+    try:
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError as error:
+        raise AttnvizError(f"{str(path)!r} needs pyarrow; pip install 'attnviz[corpus]' works") from error
+    return pyarrow
+
+
+def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
+    """The column that holds the text.
+
+    Raises:
+        AttnvizError: if there is none of that name.
+    """
+    wanted = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
+    if wanted not in names:
+        raise _no_column(path, wanted, names)
+    return wanted
 
 
 def _text_of(value: Any, column: str) -> "str | Skipped":
@@ -254,4 +290,5 @@ READERS: "dict[str, Callable[[Path, str | None], Iterator[str | Skipped]]]" = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,
+    ".arrow": _read_arrow,
 }

@@ -32,6 +32,26 @@ def test_parquet_is_read_in_parts(tmp_path: Path) -> None:
         texts(tmp_path / "a.parquet")
 
 
+def test_a_dataset_is_read_from_the_cache_by_its_name_without_what_was_made_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    folder = tmp_path / "someone___tales" / "default" / "0.0.0"
+    folder.mkdir(parents=True)
+    said = {"cache-1": ["one", "two"], "tales-train": ["one", None, "three"]}
+    for name, rows in said.items():
+        table = pyarrow.table({"text": rows})
+        with pyarrow.ipc.new_stream(str(folder / f"{name}.arrow"), table.schema) as file:
+            file.write_table(table, max_chunksize=2)
+    assert [text.text for text in CorpusReader(["someone/tales"])] == ["one", "three"]
+    with pytest.raises(AttnvizError, match=r"has no column 'said'; column='text' works"):
+        texts(folder / "tales-train.arrow", column="said")
+    (folder / "tales-train.arrow").write_bytes(b"no arrow")
+    with pytest.raises(AttnvizError, match=r"tales-train.arrow' is no stream of Arrow that can be read"):
+        texts(folder / "tales-train.arrow")
+
+
 def test_folders_and_patterns_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "deep/c.txt", "left.bin"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
