@@ -25,7 +25,8 @@ Axis = tuple[Part, ...]
 Axes = tuple[Axis, ...]
 
 
-def unknown_axes(shape: Sequence[int]) -> Axes:
+@lru_cache(MAX_REMEMBERED)
+def unknown_axes(shape: tuple[int, ...]) -> Axes:
     """Axes of which nothing is known."""
     return tuple(axis_of(size, UNKNOWN) for size in shape)
 

@@ -179,6 +179,7 @@ class Capture:
             self.texts.add(self.calls)
             return ForwardPass(
                 self.model,
+                self.modules.modules,
                 self.options,
                 self.runs,
                 self.head_counts,

@@ -38,8 +38,9 @@ def anything_compiled() -> bool:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    own = vars(module).get("_compiled_call_impl"), vars(module).get("forward")
-    return hasattr(module, "_orig_mod") or any(getattr(each, "_is_torch_compile", False) for each in own)
+    own = vars(module)
+    called = own.get("_compiled_call_impl"), own.get("forward")
+    return "_orig_mod" in module._modules or any(getattr(each, "_is_torch_compile", False) for each in called if each)
 
 
 def _is_within(path: str, around: str) -> bool:

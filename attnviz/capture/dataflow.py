@@ -4,7 +4,7 @@ Attention is a product of two things that gives scores, normalised over the rows
 what was normalised over as many rows. Where a softmax lacks one of these it is a classifier, a gate or something else.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -70,7 +70,7 @@ class DataFlow:
     """What is known of the tensors of a forward pass.
 
     Args:
-        model: whose parameters and buffers are constants.
+        modules: of the model, whose parameters and buffers are constants.
         running: gives the module that runs now.
         on_use: receives what turns out to be attention, or to look like it.
         on_unused: receives what was normalised and multiplies nothing that was seen.
@@ -78,13 +78,13 @@ class DataFlow:
 
     def __init__(
         self,
-        model: nn.Module,
+        modules: Iterable[nn.Module],
         running: Callable[[], CallingModule | None],
         on_use: Callable[[Use], None],
         on_unused: Callable[[Candidate], None],
     ) -> None:
         self.running, self.on_use, self.on_unused = running, on_use, on_unused
-        self.constants = {id(each) for module in model.modules() for each in _constants_of(module)}
+        self.constants = {id(each) for module in modules for each in _constants_of(module)}
         self.known: dict[int, _Known] = {}
         self.open: list[Candidate] = []
         self.marks = count(1)
@@ -105,7 +105,7 @@ class DataFlow:
             return self._written(args[0], args[2])
         if name == "copy_" and args[0]._base is not None:
             self._written(args[0], args[1])
-        product = contraction(name, args, kwargs) if inputs else None
+        product = contraction(name, args, kwargs) if name in PRODUCTS and inputs else None
         if product is None and name in ("sum", "nansum") and inputs:
             product = self._broadcast_product(inputs[0], args, kwargs)
         if product is not None and isinstance(result, Tensor):
@@ -295,7 +295,6 @@ class DataFlow:
         return None
 
 
-def _constants_of(module: nn.Module) -> Iterator[Tensor | None]:
+def _constants_of(module: nn.Module) -> tuple[Tensor | None, ...]:
     """The module's own parameters and buffers."""
-    yield from module._parameters.values()
-    yield from module._buffers.values()
+    return (*module._parameters.values(), *module._buffers.values())

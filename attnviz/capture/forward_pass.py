@@ -59,6 +59,7 @@ class ForwardPass:
 
     Attributes:
         model: the model.
+        modules: of the model, by their paths.
         options: what was to be recorded.
         runs: the passes of the model.
         head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
@@ -69,6 +70,7 @@ class ForwardPass:
     """
 
     model: nn.Module
+    modules: Mapping[str, nn.Module]
     options: CaptureOptions
     runs: RunCounter
     head_counts: Mapping[CallSite, int]
@@ -204,7 +206,7 @@ class ForwardPass:
             *(other.module for other in self.others),
             *self.unreadable,
         }
-        modules = unheard(dict(self.model.named_modules()), heard)
+        modules = unheard(self.modules, heard)
         if not modules:
             return ()
         others = f" and of {len(modules) - 1} other modules" if len(modules) > 1 else ""

@@ -1,6 +1,7 @@
 """KeyMarks: one number for each key of a call, by which it is known again in another forward pass."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ TOLERANCE, HALF_TOLERANCE = (
     1e-3,
     5e-2,
 )  # of the largest: a key that is computed again is rounded
+MAX_REMEMBERED = 16
 EXACT_DTYPES = (torch.float32, torch.float64)
 
 
@@ -57,9 +59,15 @@ def key_marks(call: AttentionCall) -> KeyMarks | None:
     tensor = _keys_of(call)
     if tensor is None:
         return None
-    features = torch.arange(tensor.shape[-1], device=tensor.device, dtype=torch.float32)
-    numbers = tensor.detach().float() @ torch.cos(1.7 * features + 0.3)
+    numbers = tensor.detach().float() @ _directions(tensor.shape[-1], tensor.device)
     return KeyMarks(numbers.cpu().numpy(), TOLERANCE if tensor.dtype in EXACT_DTYPES else HALF_TOLERANCE)
+
+
+@lru_cache(MAX_REMEMBERED)
+def _directions(features: int, device: torch.device) -> Tensor:
+    """What each feature of a key is multiplied by."""
+    with torch.inference_mode(False):  # it is used by other runs as well
+        return torch.cos(1.7 * torch.arange(features, device=device, dtype=torch.float32) + 0.3)
 
 
 def _keys_of(call: AttentionCall) -> Tensor | None:

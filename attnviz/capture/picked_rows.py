@@ -64,22 +64,26 @@ class OperandPicks(NamedTuple):
 
 
 class PickedRows:
-    """Follows picked rows through the functions of torch that are called."""
+    """Follows picked rows through the functions of torch that are called.
+
+    Attributes:
+        is_active: whether any were picked.
+    """
 
     def __init__(self) -> None:
         self._picks: Any = WeakIdKeyDictionary()
-        self._any = False
+        self.is_active = False
 
     def of(self, tensor: Tensor) -> Picks | None:
         """Which rows a tensor has; ``None`` where they were not picked."""
-        picks: Picks | None = self._picks.get(tensor) if self._any else None
+        picks: Picks | None = self._picks.get(tensor) if self.is_active else None
         if picks is None or picks.numbers.shape == tensor.shape:
             return picks
         return picks.unknown(tensor.shape)  # it was given another shape in place
 
     def follows(self, name: str, args: Sequence[Any]) -> bool:
         """Whether it looks at a call of a function of this name."""
-        return self._any or (name in PICKING and (name != ITEM or _is_index(args[1])))
+        return self.is_active or (name in PICKING and (name != ITEM or _is_index(args[1])))
 
     def follow(
         self,
@@ -178,7 +182,7 @@ class PickedRows:
 
     def _set(self, tensor: Tensor, picks: Picks | None) -> None:
         if picks is not None and picks.numbers.shape == tensor.shape:
-            self._picks[tensor], self._any = picks, True
+            self._picks[tensor], self.is_active = picks, True
 
 
 def _is_index(key: object) -> bool:

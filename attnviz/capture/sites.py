@@ -9,7 +9,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
@@ -95,9 +96,8 @@ class ModuleIndex:
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = dict(model.named_modules())
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
-        self._blocks: dict[tuple[str, type[nn.Module]], Block] = {}
-        self._own_numbers: dict[str, int | None] = {}
-        self._alike: dict[tuple[str, int, type[nn.Module]], list[tuple[int, ...]]] = {}
+        memo = _memo_of(model, self.modules)
+        self._blocks, self._own_numbers, self._alike = memo.blocks, memo.own_numbers, memo.alike
 
     def holds(self, module: nn.Module) -> bool:
         """Whether the module is one of the model's."""
@@ -208,6 +208,35 @@ class ModuleIndex:
     def _numbers(self, path: str) -> tuple[int, ...]:
         found = (self._number(prefix) for prefix in prefixes(path))
         return tuple(number for number in found if number is not None)
+
+
+@dataclass(frozen=True)
+class _Memo:
+    """What is known of the layers of a model, for the next block that records it.
+
+    Attributes:
+        built: the names, identities and classes of its modules, of which it is known.
+        blocks: the layer around the attention of a class at a path.
+        own_numbers: the number in the last name of a path.
+        alike: the numbers of the blocks whose paths differ in them alone.
+    """
+
+    built: tuple[tuple[str, int, type[nn.Module]], ...]
+    blocks: dict[tuple[str, type[nn.Module]], Block] = field(default_factory=dict)
+    own_numbers: dict[str, int | None] = field(default_factory=dict)
+    alike: dict[tuple[str, int, type[nn.Module]], list[tuple[int, ...]]] = field(default_factory=dict)
+
+
+_memos: WeakKeyDictionary[nn.Module, _Memo] = WeakKeyDictionary()  # hold names alone, so that models can go
+
+
+def _memo_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _Memo:
+    """The memo of a model, a new one where its modules have changed."""
+    built = tuple((name, id(module), type(module)) for name, module in modules.items())
+    memo = _memos.get(model)
+    if memo is None or memo.built != built:
+        memo = _memos[model] = _Memo(built)
+    return memo
 
 
 class LayerNumbering:

@@ -24,7 +24,7 @@ from attnviz.capture.arguments import (
 from attnviz.capture.axes import FEATURES, is_all
 from attnviz.capture.calls import AttentionCall
 from attnviz.capture.dataflow import DataFlow
-from attnviz.capture.functions import tensors_in
+from attnviz.capture.functions import PICKING, tensors_in
 from attnviz.capture.layout import layout_of_use
 from attnviz.capture.lineage import NOTHING, Lineage
 from attnviz.capture.nodes import Candidate, Scores, Use
@@ -141,7 +141,7 @@ class Observer:
     def __init__(self, modules: ModuleIndex, listener: AttentionListener) -> None:
         self.modules = modules
         self.listener = listener
-        self.flow = DataFlow(modules.modules[""], self._running, self._on_use, self._on_unused)
+        self.flow = DataFlow(modules.modules.values(), self._running, self._on_use, self._on_unused)
         self.cross: bool | None = None
         self.places = TokenPlaces()
         self.picked = PickedRows()
@@ -162,14 +162,14 @@ class Observer:
     def see(self, call: TorchCall) -> None:
         """Looks at a call."""
         handler = HANDLERS.get(call.name)
-        if handler is not None or self.places.follows(call.name):
+        if handler is not None or (self.places.is_active and self.places.follows(call.name)):
             with self.looking():
                 if handler is not None:
                     handler(self, call)
                 else:
                     self.places.follow(call.name, call.func, call.args, call.kwargs, call.result)
         self._follow(call)
-        if self.picked.follows(call.name, call.args):
+        if (self.picked.is_active or call.name in PICKING) and self.picked.follows(call.name, call.args):
             with self.looking():
                 self.picked.follow(call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._runs)
         if self.search is not None and self.search.pending and call.name in PRODUCTS:
