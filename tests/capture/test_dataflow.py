@@ -150,6 +150,23 @@ def test_texts_heads_and_queries_are_told_apart_however_attention_is_written(way
         assert maps.fidelity < 1e-5
 
 
+def powers_without_another_maximum(scores: Tensor) -> Tensor:
+    powers = (scores - scores.relu().amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+@torch.no_grad()
+def test_powers_by_their_sum_are_weights_whatever_was_subtracted() -> None:
+    written, x = Written(of_heads(powers_without_another_maximum)), torch.randn(1, TOKENS, WIDTH)
+    model = nn.Sequential(written)
+    with attnviz.record(model) as recording:
+        model(x)
+    queries, keys, _ = (split(part).transpose(1, 2) for part in written.qkv(x).chunk(3, -1))
+    [maps] = recording.maps
+    assert isinstance(maps, DenseMaps)
+    np.testing.assert_allclose(maps.weights, (queries @ keys.mT).softmax(-1)[0], atol=1e-6)
+
+
 @torch.no_grad()
 def test_queries_and_keys_of_a_long_text_are_known_from_their_product_whichever_stands_first() -> None:
     model = nn.Sequential(Written(by_keys_first))
