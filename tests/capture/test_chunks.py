@@ -23,6 +23,16 @@ def by_hand(queries: Tensor, keys: Tensor, values: Tensor, first: int) -> Tensor
     return weights @ values
 
 
+def by_hand_and_overwritten(queries: Tensor, keys: Tensor, values: Tensor, first: int) -> Tensor:
+    scores = queries @ keys.transpose(-1, -2) / FEATURES**0.5
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(first + 1)
+    weights: Tensor = scores.masked_fill_(hidden, float("-inf")).softmax(-1)
+    mixed = weights @ values
+    weights.zero_()
+    scores.zero_()
+    return mixed
+
+
 def by_kernel(queries: Tensor, keys: Tensor, values: Tensor, first: int) -> Tensor:
     mask = torch.ones(queries.shape[2], keys.shape[2], dtype=torch.bool).tril(first)
     return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
@@ -73,7 +83,7 @@ def recorded(stop: bool = False, layers: list[int] | None = None, **given: objec
     return recording
 
 
-@pytest.mark.parametrize("attend", [by_hand, by_kernel, by_kernel_with_numbers])
+@pytest.mark.parametrize("attend", [by_hand, by_hand_and_overwritten, by_kernel, by_kernel_with_numbers])
 @pytest.mark.parametrize("looks_back", [False, True])
 def test_chunks_are_the_map_of_the_whole_call(attend: object, looks_back: bool) -> None:
     whole, chunked = (
