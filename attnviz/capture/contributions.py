@@ -14,6 +14,7 @@ from attnviz.capture.calls import AttentionCall, checked_rows, pick_heads
 from attnviz.capture.captured_call import CapturedCall
 from attnviz.capture.output_projection import OperandPlace, OutputProjection, ProjectionSearch
 
+SEVERAL = "several maps"  # a field of calls whose output enters more than one linear map: they are refused
 MIN_FACTORED_KEYS = 8  # for each feature of a head, from which on the projection is reduced to a triangle first
 
 
@@ -30,6 +31,11 @@ class MovedValues:
         held = [head - first_head for head in captured.heads]
 
         def found(projection: OutputProjection, place: OperandPlace) -> None:
+            if any("moved" in fields or SEVERAL in fields for fields in captured.fields):
+                for fields in captured.fields:
+                    fields.pop("moved", None)
+                    fields[SEVERAL] = True
+                return
             moved = moved_norms(call, projection, held)
             differences = difference(call, projection, held)
             for fields, norms, worst in zip(captured.fields, moved, differences, strict=True):

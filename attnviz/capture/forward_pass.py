@@ -8,6 +8,7 @@ from torch import nn
 from attnviz.base.errors import AttnvizError, known_names, number_ranges
 from attnviz.capture.captured_call import CapturedCall, maps_of
 from attnviz.capture.compiled import anything_compiled, unheard
+from attnviz.capture.contributions import SEVERAL
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
 from attnviz.capture.sites import CallSite
@@ -185,8 +186,8 @@ class ForwardPass:
             if not all("moved" in text for text in call.fields):
                 place = call.site.module or "the model itself"
                 raise AttnvizError(
-                    f"layer {call.site.layer} ({place}) has no contributions: no linear map was seen that takes what "
-                    "its attention gave unchanged; its weights can be shown"
+                    f"layer {call.site.layer} ({place}) has no contributions: {_why_unmoved(call)}; its weights can be "
+                    "shown"
                 )
 
     def _left_out(self) -> tuple[str, ...]:
@@ -236,6 +237,15 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
         layer = (site.stack, site.kind, site.layer, site if site.head is None else None)
         layers.setdefault(layer, {}).setdefault(call.first_item, []).append(call)
     return (group for batches in layers.values() for group in batches.values())
+
+
+def _why_unmoved(call: CapturedCall) -> str:
+    """Why the output projection of a call is not known."""
+    if any(SEVERAL in text for text in call.fields):
+        return "what its attention gave enters several linear maps, as with an adapter that is not merged"
+    if call.windows > 1:
+        return "it attends within windows, whose keys are projected window by window"
+    return "no linear map was seen that takes what its attention gave unchanged"
 
 
 def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:

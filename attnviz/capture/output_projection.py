@@ -160,15 +160,27 @@ Found = Callable[[OutputProjection, OperandPlace], None]
 class ProjectionSearch:
     """Looks for the projections of attention calls among the products that a thread computes.
 
+    What the heads gave may enter several maps, as where an adapter (LoRA) adds its own: each of them is received.
+
     Attributes:
         pending: what the calls gave, ``(batch, heads, queries, features)``, and what receives their projection.
+        entered: the operand of the last projection, until the next call is expected.
+        received: what was told of it, with the columns and whether its rows go by queries first.
     """
 
     def __init__(self) -> None:
         self.pending: list[tuple[Tensor, Found]] = []
+        self.entered: Tensor | None = None
+        self.received: list[tuple[Found, Tensor, bool]] = []
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a product may be one that is looked for."""
+        return bool(self.pending) or self.entered is not None
 
     def expect(self, output: Tensor, found: Found) -> None:
         """Begins to look for the projection of an attention call."""
+        self.entered, self.received = None, []
         self.pending = [*self.pending[1 - MAX_PENDING :], (output, found)]
 
     def see(
@@ -180,12 +192,29 @@ class ProjectionSearch:
         is_constant: Callable[[Tensor], bool],
     ) -> bool:
         """Looks at a function that has returned, and tells whether it was the projection of a call."""
-        if not self.pending or not isinstance(result, Tensor):
+        if not self.is_looking or not isinstance(result, Tensor):
             return False
         for place in operand_places(name, args, kwargs):
-            if place.operand.is_floating_point() and is_constant(place.product.right) and self._looks(place):
+            if not place.operand.is_floating_point() or not is_constant(place.product.right):
+                continue
+            if self._enters_again(place):
+                return self._receive_again(place, bias_of(name, args, kwargs), result)
+            if self._looks(place):
                 return self._compare(place, bias_of(name, args, kwargs), result)
         return False
+
+    def _enters_again(self, place: OperandPlace) -> bool:
+        """Whether the operand is that of the last projection."""
+        if self.entered is None or place.operand.data_ptr() != self.entered.data_ptr():
+            return False
+        matrix = place.matrix()
+        return matrix.shape == self.entered.shape and matrix.stride() == self.entered.stride()
+
+    def _receive_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
+        matrix, gave = place.matrix(), place.result(result)
+        for found, columns, queries_first in self.received:
+            found(OutputProjection(place.weight(), bias, columns, matrix, gave, queries_first), place)
+        return True
 
     def _looks(self, place: OperandPlace) -> bool:
         """Whether the operand is as large as what a call gave, or as several calls together."""
@@ -199,5 +228,6 @@ class ProjectionSearch:
                 left.append((output, found))
                 continue
             found(OutputProjection(place.weight(), bias, columns[0], matrix, place.result(result), columns[1]), place)
+            self.entered, self.received = matrix, [*self.received, (found, *columns)]
         changed, self.pending = len(left) < len(self.pending), left
         return changed

@@ -172,7 +172,7 @@ class Observer:
         if (self.picked.is_active or call.name in PICKING) and self.picked.follows(call.name, call.args):
             with self.looking():
                 self.picked.follow(call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._runs)
-        if self.search is not None and self.search.pending and call.name in PRODUCTS:
+        if self.search is not None and self.search.is_looking and call.name in PRODUCTS:
             self._find_projection(self.search, call)
 
     def _follow(self, call: TorchCall) -> None:

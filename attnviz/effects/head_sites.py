@@ -112,7 +112,8 @@ class SiteFinder(Capture):
         self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
         """Keeps where the heads of a call enter their projection."""
-        self.unknown.remove(site)
+        if site in self.unknown:
+            self.unknown.remove(site)
         columns = {(site.layer, first + head): each for head, each in enumerate(projection.columns)}
         known = self.sites.get(self.counting.key)
         if known is not None:

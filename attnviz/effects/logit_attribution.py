@@ -105,7 +105,9 @@ class _PathFinder(SiteFinder):
         )
         entered = self.path.value(place.operand)
         entered.sources = None
-        self.heads.setdefault(entered, []).append(heads)
+        known = self.heads.setdefault(entered, [])
+        if not any(each.site == site and each.first == first for each in known):  # it may enter several maps
+            known.append(heads)
 
 
 def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:

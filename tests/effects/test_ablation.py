@@ -198,3 +198,53 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
 def test_what_cannot_be_done_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(AttnvizError, match=message):
         attnviz.ablate(model_of("BertModel"), IDS, **options)
+
+
+class Adapted(nn.Module):
+    """A linear map with an adapter of low rank beside it, as LoRA adds one."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.down, self.up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        out: Tensor = self.base(features) + 3 * self.up(self.down(features))
+        return out
+
+
+def adapted_model() -> Any:
+    torch.manual_seed(0)
+    model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**GROUPED))
+    for layer in model.model.layers:
+        layer.self_attn.o_proj = Adapted(layer.self_attn.o_proj)
+    return model.eval()
+
+
+def test_a_head_is_removed_from_every_map_that_it_enters() -> None:
+    model = adapted_model()
+    found = attnviz.ablate(model, {"input_ids": IDS, "use_cache": False}, lambda output: float(output.logits[0, -1, 7]))
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            columns = slice(head * SIZE, (head + 1) * SIZE)
+
+            def zero(_: nn.Module, args: tuple[Tensor, ...], columns: slice = columns) -> tuple[Tensor]:
+                given = args[0].clone()
+                given[..., columns] = 0
+                return (given,)
+
+            handle = model.model.layers[layer].self_attn.o_proj.register_forward_pre_hook(zero)
+            with torch.no_grad():
+                expected = float(model(input_ids=IDS, use_cache=False).logits[0, -1, 7])
+            handle.remove()
+            row = next(each for each in found.rows if each.heads == ((layer, head),))
+            assert found.baseline + row.mean == pytest.approx(expected, abs=1e-6)
+
+
+def test_contributions_through_several_maps_are_refused_and_logits_still_sum() -> None:
+    model = adapted_model()
+    with pytest.raises(AttnvizError, match="enters several linear maps, as with an adapter that is not merged"):
+        attnviz.contributions(model, {"input_ids": IDS[:1], "use_cache": False})
+    parts = attnviz.logit_attribution(model, {"input_ids": IDS[:1], "use_cache": False}, 7)
+    assert parts.difference < 1e-5
+    assert sum(part.kind == "head" for part in parts.parts) == LAYERS * HEADS
