@@ -31,6 +31,8 @@ from attnviz.text.selection import refuse_missing
 from attnviz.text.tokens import start_of
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
+OBSERVED = "The numbers of {}, taken from its own forward pass; a weight is not an explanation."
+UNSEEN = ("embedding", "projections", "dropout", ABLATION)  # of what is known only of models that come with the package
 TRAINED = "Trained to go on with random tokens that are said again, and on no language."
 
 
@@ -62,6 +64,10 @@ def explain(
     if step == COMPOSITION and not computation.parts:
         works = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(f"{option('step', COMPOSITION)} needs heads before this one; {works} has them")
+    if step in UNSEEN and computation.pretrained:
+        told = known_names([name for name in STEPS if _is_usual(name, computation)])
+        by_command = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
+        raise AttnvizError(f"{option('step', step)} is not told of a run that was observed; {told} works{by_command}")
     if step in (CONTRIBUTIONS, ABLATION) and computation.moved is None:
         raise AttnvizError(f"{option('step', step)} is told of what has learned; {option('model', 'trained')} works")
     if not np.isfinite(computation.scores[head]).all():
@@ -84,15 +90,24 @@ def explain(
         title=look.title or words,
         head=f"{computation.layer}.{head}",
         steps=tuple(steps),
-        remarks=(TRAINED if computation.seed is None else UNTRAINED.format(computation.seed),),
+        remarks=(_remark(computation),),
         look=look,
     )
+
+
+def _remark(computation: Computation) -> str:
+    """What the numbers are those of."""
+    if computation.pretrained:
+        return OBSERVED.format(computation.pretrained)
+    return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
 def _is_usual(name: str, computation: Computation) -> bool:
     """Whether a step is told where none is asked for: an ablation runs the model anew, and takes its time."""
     if name == COMPOSITION:
         return bool(computation.parts)
+    if computation.pretrained and (name in UNSEEN or (name == "output" and not computation.output.size)):
+        return False
     return name != ABLATION and (name != CONTRIBUTIONS or computation.moved is not None)
 
 

@@ -1,7 +1,7 @@
 """The steps of an explanation up to the heads: text to tokens, to features, to queries, keys and values."""
 
 from attnviz.explain.head_view import HeadView
-from attnviz.explain.tables import Matrix, Step, cut_table, shape
+from attnviz.explain.tables import Matrix, Step, Table, cut_table, shape
 from attnviz.explain.worked_examples import join_heads, projection_example
 
 
@@ -15,7 +15,7 @@ def explain_tokens(head: HeadView) -> Step:
     cut = (
         f"The text is cut into tokens, and each token is looked up in a vocabulary of {computation.vocabulary}: its "
         "number there is its id."
-        if computation.seed is not None
+        if computation.seed is not None or computation.pretrained
         else "The text is cut into tokens, after one that stands for its start, and each different one gets one of "
         f"{computation.vocabulary} numbers: its id."
     )
@@ -95,6 +95,8 @@ def explain_heads(head: HeadView) -> Step:
             ("V", computation.values, computation.key_tokens.labels),
         )
     ]
+    if computation.pretrained:
+        return _observed_heads(head, tables)
     shared = f"The features are shared out to {heads} heads, {width} to each" + (
         "" if value_width == width else f" ({value_width} of a value)"
     )
@@ -109,4 +111,27 @@ def explain_heads(head: HeadView) -> Step:
         before=shape(queries=queries, features=heads * width),
         after=shape(heads=heads, queries=queries, features=width),
         tables=tuple(tables) if heads > 1 else (),
+    )
+
+
+def _observed_heads(head: HeadView, tables: list[Table]) -> Step:
+    """A head's queries, keys and values as they were seen in the run of a model."""
+    computation = head.computation
+    heads, queries, width = computation.queries.shape
+    keys, number = len(computation.key_tokens), head.number
+    shared = (
+        f" The {heads} heads share {computation.key_heads} sets of keys and values."
+        if computation.key_heads != heads
+        else ""
+    )
+    return Step(
+        title="Queries, keys and values",
+        sentence=f"The numbers of head {computation.layer}.{number} as {computation.pretrained} had them when they "
+        "met, after its projections and after whatever else it does to them, such as turning them by their position."
+        + shared,
+        formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    the columns of this head",
+        latex=rf"Q_{{{number}}} = X W_Q, \quad K_{{{number}}} = X W_K, \quad V_{{{number}}} = X W_V",
+        before=f"{heads} heads",
+        after=f"Q {shape(queries=queries, features=width)}, K {shape(keys=keys, features=width)}",
+        tables=tuple(tables),
     )

@@ -49,7 +49,7 @@ def explain_output(head: HeadView) -> Step:
     """The joined heads mixed to the output."""
     computation = head.computation
     heads, queries, width = computation.mixed.shape
-    bias = "" if computation.query_bias is None else " + b_O"
+    bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""
     return Step(
         title="Output projection",
         sentence="A last matrix mixes what the heads have gathered back into the features of the model. A layer adds "

@@ -43,6 +43,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     )
     score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]
     hidden = "" if computation.visible[row, column] else " The mask hides this key from this query."
+    more = f". {computation.added} That makes" if computation.added else ","
     return Step(
         title="Why this weight",
         sentence="A score is a sum over the features of the head: what the query has in one times what the key has "
@@ -53,7 +54,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
         after="one number",
         tables=(cut_table(table, head.room),),
         examples=(
-            f"The shares sum to {shares.sum():.4f}, the score of this pair ({score:.4f}); after the softmax its weight "
-            f"is {weight:.4f}.{hidden}",
+            f"The shares sum to {shares.sum():.4f}{more} the score of this pair ({score:.4f}); after the softmax its "
+            f"weight is {weight:.4f}.{hidden}",
         ),
     )

@@ -5,7 +5,7 @@ After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
 
 import numpy as np
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.explain.worked_examples import masking_example, score_example, variance_table, weight_example
@@ -42,6 +42,7 @@ def explain_scaling(head: HeadView) -> Step:
     chosen = "" if usual else f" Here q·k is multiplied by {computation.scale:.4g} instead."
     warmth = computation.temperature
     warm = "" if warmth == 1 else f" Then they are divided by the temperature, {warmth:g}."
+    added = f" {computation.added}" if computation.added else ""
     total = computation.scale / computation.temperature
     before, after = (float(scores.var(dtype=np.float64)) for scores in (raw, scaled))
     return Step(
@@ -49,7 +50,7 @@ def explain_scaling(head: HeadView) -> Step:
         sentence=f"Were the {head.width} features of q and k independent, with mean 0 and variance 1, each product of "
         f"two would have variance 1 and their sum q·k variance {head.width}: the wider the heads, the larger the "
         "scores, until the softmax puts everything on one key and passes on no gradient. Multiplying by 1/√width "
-        f"brings the variance back to 1.{chosen}{warm}",
+        f"brings the variance back to 1.{chosen}{warm}{added}",
         formula=f"S′ = S {factor}    since Var(α q·k) = α² Var(q·k)",
         latex=rf"S' = S {latex} \quad \text{{since}} \quad \operatorname{{Var}}(\alpha\, q \cdot k) = "
         r"\alpha^2 \operatorname{Var}(q \cdot k)",
@@ -101,11 +102,22 @@ def explain_mask(head: HeadView) -> Step:
         sentence = "There is no mask: every query may look at every key, also at those that come after it"
         return Step(
             title="Mask",
-            sentence=f"{sentence}{'' if computation.cross else ' (--causal hides those)'}.",
+            sentence=f"{sentence}{'' if computation.cross or computation.pretrained else ' (--causal hides those)'}.",
             formula="S″ = S′",
             latex="S'' = S'",
             before=same,
             after=same,
+        )
+    if not _is_causal(computation.visible):
+        return Step(
+            title="Mask",
+            sentence="The mask hides keys from queries: their scores are set to −∞, so that the softmax gives them "
+            f"nothing. {hidden} of {scores.size} cells are hidden; they are shown as ·.",
+            formula="S″[i, j] = S′[i, j] where j is visible to i, else −∞",
+            latex=r"S''_{ij} = S'_{ij} \text{ where } j \text{ is visible to } i, \text{ else } -\infty",
+            before=same,
+            after=same,
+            tables=(head.cells("masked scores", scores, masked=True),),
         )
     return Step(
         title="Mask",
@@ -117,6 +129,11 @@ def explain_mask(head: HeadView) -> Step:
         after=same,
         tables=(head.cells("masked scores", scores, masked=True),),
     )
+
+
+def _is_causal(visible: BoolArray) -> bool:
+    """Whether each query sees the keys up to its own position, and no others."""
+    return visible.shape[0] == visible.shape[1] and bool((visible == np.tri(len(visible), dtype=bool)).all())
 
 
 def explain_softmax(head: HeadView) -> Step:

@@ -38,6 +38,11 @@ class Computation:
             ``keys``. Empty where they are not told apart.
         earlier: the weights of those parts that are heads, ``(queries, keys)`` by name.
         moved: ``(heads, keys)``, the norm of each value after the output projection; ``None`` where not known.
+        pretrained: what a model is called whose run was observed, and of which what comes before queries, keys and
+            values is not known; empty for those that come with the package.
+        added: what else such a model does to the scores before the mask, in sentences.
+        key_heads: how many different keys its heads have; 0 for as many as heads.
+        output_bias: whether its output projection adds a bias.
     """
 
     layer: int
@@ -66,3 +71,7 @@ class Computation:
     parts: dict[str, FloatArray] = field(default_factory=dict)
     earlier: dict[str, FloatArray] = field(default_factory=dict)
     moved: FloatArray | None = None
+    pretrained: str = ""
+    added: str = ""
+    key_heads: int = 0
+    output_bias: bool = False

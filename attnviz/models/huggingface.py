@@ -22,6 +22,7 @@ from attnviz.models.huggingface_loading import (
 )
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
+from attnviz.text.selection import Selection
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnviz.maps.recording import Recording
+    from attnviz.models.computation import Computation
     from attnviz.models.runnable import Runnable
-    from attnviz.text.selection import AttentionPart, Selection
+    from attnviz.text.selection import AttentionPart
     from attnviz.text.tokens import Tokens
 
 KEPT_GENERATION_SETTINGS = (  # of a folder's: where a text begins and ends, and what it never has; all else is greedy
@@ -71,7 +73,7 @@ class HuggingFaceSource(AbstractSource):
         super().__init__(settings, built_in)
         self.loaded: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None
 
-    def record(self, text: str, selection: "Selection", values: bool = False) -> "Recording":
+    def record(self, text: str, selection: Selection, values: bool = False) -> "Recording":
         """The recording of one text in one forward pass, which ends after the last chosen layer.
 
         Raises:
@@ -135,15 +137,7 @@ class HuggingFaceSource(AbstractSource):
 
         if text is None:
             raise AttnvizError(f"{self.settings.model} needs a text; attnviz samples lists some")
-        folder = self._find()
-        with quiet_library(folder), refusals(self.settings.model):
-            model, tokenizer = self._load(folder, predicts=True)
-            inner = text_part(model)
-            with silenced():
-                reading = self._read(model, tokenizer, text)
-                if self.settings.truncate:
-                    reading = truncated(reading, position_limit(inner))
-        refuse_unreadable(inner, reading, self.settings.model)
+        inner, tokenizer, reading = self._opened(self._find(), text, predicts=True)
         return Runnable(
             model=inner,
             inputs=_inputs(inner, reading),
@@ -155,6 +149,34 @@ class HuggingFaceSource(AbstractSource):
             labels=reading.tokens.labels,
             context=() if reading.context is None else reading.context.labels,
         )
+
+    def compute(self, text: str, layer: int) -> "Computation":
+        """The numbers of one layer over one text, from queries and keys on, as the model itself had them.
+
+        Raises:
+            AttnvizError: if there is no such model or layer, or its attention is no single softmax of products.
+        """
+        folder = self._find()
+        refuse_absent(folder, Selection(layers=(layer,)))
+        from attnviz.models.huggingface_computation import computation_of
+
+        inner, _, reading = self._opened(folder, text)
+        inputs, name = _inputs(inner, reading), describe_name(self.settings.model)
+        return computation_of(inner, inputs, layer, name, reading.tokens, reading.context, reading.attention)
+
+    def _opened(
+        self, folder: Path, text: str, predicts: bool = False
+    ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase, ModelInput]":
+        """The part of the model that reads text, its tokenizer, and what it reads."""
+        with quiet_library(folder), refusals(self.settings.model):
+            model, tokenizer = self._load(folder, predicts)
+            inner = text_part(model)
+            with silenced():
+                reading = self._read(model, tokenizer, text)
+                if self.settings.truncate:
+                    reading = truncated(reading, position_limit(inner))
+        refuse_unreadable(inner, reading, self.settings.model)
+        return inner, tokenizer, reading
 
     def _find(self) -> Path:
         """The model's folder, found where nothing has been imported for it yet."""

@@ -41,14 +41,13 @@ class AbstractSource(ABC):
         """
         raise AttnvizError(f"{option('batch')} works with the seeded model; leave {option('model')} out")
 
+    @abstractmethod
     def compute(self, text: str, layer: int) -> "Computation":
         """Every number of one layer over one text.
 
         Raises:
-            AttnvizError: if this source gives scores and weights alone, the text has no tokens, or there is no such
-                layer.
+            AttnvizError: if the text has no tokens, or there is no such layer.
         """
-        raise AttnvizError(f"explain works with the seeded model and with {option('model', 'trained')}")
 
     def runnable(self, text: str | None) -> "Runnable":
         """The model and what it reads, to be run with heads removed; ``None`` is the model's own example.

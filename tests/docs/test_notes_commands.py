@@ -16,6 +16,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
+from attnviz.models.computation import Computation
 from attnviz.models.seeded import SeededSource
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
@@ -224,6 +225,9 @@ def test_sources_that_take_one_text_refuse_a_batch() -> None:
         def __init__(self, settings: ModelSettings) -> None: ...
 
         def record(self, text: str, selection: Selection, values: bool = False) -> Recording:
+            raise NotImplementedError
+
+        def compute(self, text: str, layer: int) -> Computation:
             raise NotImplementedError
 
     with pytest.raises(AttnvizError, match="batch works with the seeded model; leave model out"):

@@ -31,10 +31,8 @@ def test_refuses_an_unknown_model_when_it_records_and_lists_the_built_in_ones() 
         open_source(ModelSettings(model="./nope")).record("text", Selection())
 
 
-def test_model_that_gives_scores_and_weights_alone_is_refused_before_it_is_looked_for() -> None:
+def test_model_that_takes_one_text_at_a_time_is_refused_before_it_is_looked_for() -> None:
     source = open_source(ModelSettings(model="./nope"))
-    with pytest.raises(AttnvizError, match="explain works with the seeded model and with model='trained'"):
-        source.compute("text", 0)
     with pytest.raises(AttnvizError, match="batch works with the seeded model"):
         source.record_batch(["text"], Selection())
 

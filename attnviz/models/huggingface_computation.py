@@ -1,0 +1,235 @@
+"""Every number of one attention call of a Hugging Face model, as the forward pass itself had them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.machine import available_memory
+from attnviz.models.computation import Computation
+from attnviz.text.selection import Selection, refuse_missing
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from attnviz.base.arrays import FloatArray
+    from attnviz.capture.calls import AttentionCall, FactoredCall
+    from attnviz.capture.output_projection import OperandPlace, OutputProjection
+    from attnviz.capture.sites import CallSite
+    from attnviz.text.selection import AttentionPart
+    from attnviz.text.tokens import Tokens
+
+ARRAYS_AT_ONCE = 6  # of queries x keys, for each head
+
+
+class LayerCalls:
+    """Keeps the attention calls of one layer, and what they are projected by.
+
+    Args:
+        model: the model.
+        layer: which layer.
+        attention: of an encoder-decoder, which attention.
+    """
+
+    def __init__(self, model: "nn.Module", layer: int, attention: Any) -> None:
+        from attnviz.capture.listening import Listening
+        from attnviz.capture.options import CaptureOptions
+
+        selection = Selection(layers=(layer,))
+        options = CaptureOptions(
+            selection=selection, attention=attention, stop=True, values=True, receive=self._received
+        )
+        self.model, self.layer, self.listening = model, layer, Listening(model, options)
+        self.calls: list[tuple[CallSite, AttentionCall]] = []
+        self.moved: FloatArray | None = None
+        self.result: FloatArray | None = None
+        self.has_bias = False
+
+    def run(self, inputs: Mapping[str, Any]) -> "tuple[CallSite, AttentionCall]":
+        """The one call that the layer makes.
+
+        Raises:
+            AttnvizError: if there is no such layer, or it makes several.
+        """
+        with self.listening:
+            self.model(**inputs)
+        capture = self.listening.own
+        capture.finish()
+        if not capture.head_counts:
+            raise AttnvizError(
+                f"no attention call in the forward pass of {type(self.model).__name__}; a model with one works"
+            )
+        refuse_missing((self.layer,), sorted({site.layer for site in capture.head_counts}), "layer")
+        if len(self.calls) != 1:
+            many = "no attention call of queries and keys" if not self.calls else f"{len(self.calls)} attention calls"
+            raise AttnvizError(f"layer {self.layer} makes {many}, and explain tells one; attnviz show draws all maps")
+        return self.calls[0]
+
+    def _received(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
+        self.calls.append((site, call))
+        search = self.listening.own.observer.search
+        if search is not None and call.output is not None and call.values is not None and call.carried_on is None:
+            search.expect(call.output, self._projected)
+
+    def _projected(self, projection: "OutputProjection", place: "OperandPlace") -> None:
+        from attnviz.capture.contributions import moved_norms
+
+        if self.moved is not None:  # it enters a further map, and neither gives the output
+            self.moved = self.result = None
+            return
+        call = self.calls[-1][1]
+        self.moved = moved_norms(call, projection, range(call.shape[1]))[0]
+        self.result, self.has_bias = array_of(projection.result), projection.bias is not None
+
+
+def computation_of(
+    model: "nn.Module",
+    inputs: Mapping[str, Any],
+    layer: int,
+    name: str,
+    tokens: "Tokens",
+    context: "Tokens | None" = None,
+    attention: "AttentionPart | None" = None,
+) -> Computation:
+    """Every number of one layer over a text.
+
+    Args:
+        model: the model.
+        inputs: what it is called with.
+        layer: which layer.
+        name: what the model is called.
+        tokens: of the text; of an encoder-decoder, what its decoder reads.
+        context: what the encoder of an encoder-decoder reads.
+        attention: of an encoder-decoder, which attention.
+
+    Raises:
+        AttnvizError: if there is no such layer, or its scores are no products of queries and keys.
+    """
+    import torch
+
+    with torch.inference_mode():
+        layer_calls = LayerCalls(model, layer, attention)
+        site, call = layer_calls.run(inputs)
+        _refuse_size(call)
+        factors = _factors(site, call)
+        heads = range(call.shape[1])
+        maps = factors.maps(heads)
+        weights = call.maps(heads).weights  # the model's own, also where its softmax was written by hand
+    read = tokens if context is None or attention != "encoder" else context
+    keys = read if context is None or attention != "cross" else context
+    _refuse_windows(factors, len(read), len(keys), layer)
+    arrays = {each: array_of(grouped(getattr(factors, each), call.shape[1])[0]) for each in ("queries", "keys")}
+    values, mixed = _values_and_mixed(call)
+    embedding = getattr(model, "get_input_embeddings", lambda: None)()
+    return Computation(
+        layer=layer,
+        tokens=read,
+        key_tokens=keys,
+        cross=attention == "cross",
+        vocabulary=0 if embedding is None else len(embedding.weight),
+        features=np.zeros((len(read), 0), dtype=np.float32),
+        context_features=np.zeros((len(keys), 0), dtype=np.float32),
+        query_weight=np.zeros((0, 0), dtype=np.float32),
+        query_bias=None,
+        queries=arrays["queries"],
+        keys=arrays["keys"],
+        values=values,
+        scores=array_of(maps.scores[0]),
+        weights=array_of(weights[0]),
+        dropped=array_of(weights[0]),
+        mixed=mixed,
+        output=np.zeros((len(read), 0), dtype=np.float32) if layer_calls.result is None else layer_calls.result,
+        visible=maps.visible[0].cpu().numpy(),
+        scale=factors.scale,
+        temperature=1.0,
+        dropout=0.0,
+        seed=None,
+        moved=layer_calls.moved,
+        pretrained=name,
+        added=_added(factors),
+        key_heads=int(factors.keys.shape[1]),
+        output_bias=layer_calls.has_bias,
+    )
+
+
+def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
+    """The call by its queries and keys, with what the kernel was given, or as they were found before its softmax."""
+    from attnviz.capture.recovered_factors import factors_of
+
+    factors = factors_of(call, list(range(call.shape[1])))
+    if factors is None or site.head is not None:
+        raise AttnvizError(
+            f"the scores of layer {site.layer} are no products of queries and keys that could be found; attnviz show "
+            "draws them"
+        )
+    if factors.sinks is not None:
+        raise AttnvizError(
+            f"the heads of layer {site.layer} give a share of each row to a sink, which explain does not tell; attnviz "
+            "show draws what is left"
+        )
+    return factors
+
+
+def _values_and_mixed(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
+    """The values of each head, and what its weights make of them."""
+    if call.values is None:
+        raise AttnvizError("the values of this attention were not seen; attnviz show draws its scores and weights")
+    values = grouped(call.values, call.shape[1])
+    weights = call.weights(range(call.shape[1]), slice(None))
+    return array_of(values[0]), array_of((weights @ values.to(weights.dtype))[0])
+
+
+def grouped(features: "torch.Tensor", heads: int) -> "torch.Tensor":
+    """The features of each head, those of a group once for each of its heads."""
+    from attnviz.capture.calls import pick_heads
+
+    return pick_heads(features, range(heads), heads)
+
+
+def _added(factors: "FactoredCall") -> str:
+    """What else happens to the scores before the mask, in a sentence."""
+    sentences = []
+    if factors.softcap is not None:
+        sentences.append(f"Scores are then drawn together below the model's soft cap, {factors.softcap:g}.")
+    biased = factors.position_bias is not None or _is_bias(factors.mask)
+    if biased:
+        sentences.append("The model adds a bias by position to them.")
+    return " ".join(sentences)
+
+
+def _is_bias(mask: "torch.Tensor | None") -> bool:
+    """Whether a mask adds numbers of its own to the scores of visible cells."""
+    import torch
+
+    from attnviz.capture.calls import hidden_cells
+
+    if mask is None or mask.dtype == torch.bool:
+        return False
+    return bool(mask.masked_fill(hidden_cells(mask), 0).any())
+
+
+def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int) -> None:
+    found = factors.shape[2:]
+    if found != (queries, keys):
+        raise AttnvizError(
+            f"layer {layer} attends with {found[0]} queries to {found[1]} keys, and the text has {queries} and {keys} "
+            "tokens; attnviz show draws its maps"
+        )
+
+
+def _refuse_size(call: "AttentionCall") -> None:
+    _, heads, queries, keys = call.shape
+    needed, free = ARRAYS_AT_ONCE * heads * queries * keys * 4, available_memory()
+    if free is not None and needed > free:
+        raise AttnvizError(
+            f"a text of {queries} tokens would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
+            f"a shorter text works, or attnviz show with {option('heads', '2.8')}"
+        )
+
+
+def array_of(values: "torch.Tensor") -> "FloatArray":
+    """A tensor as numbers of float32."""
+    numbers: FloatArray = values.detach().float().cpu().numpy()
+    return numbers

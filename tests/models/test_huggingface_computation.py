@@ -1,0 +1,143 @@
+"""The numbers of a head of a Hugging Face model: each follows from those before, and they are the model's own."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.record import record
+from attnviz.explain.explain import explain
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.models.computation import Computation
+from attnviz.models.huggingface_computation import computation_of
+from attnviz.text.tokens import Tokens
+
+WIDTH, HEADS, TOKENS, LAYER = 24, 4, 7, 1
+SMALL: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": WIDTH,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": 6}
+GPT2 = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": 2, "n_head": HEADS, "bos_token_id": 1, "eos_token_id": 2}
+MODELS = {
+    "Bert": (SMALL, "encoder.layer.1.attention.output.dense"),
+    "GPT2": (GPT2, "h.1.attn.c_proj"),
+    "Llama": (GROUPED, "layers.1.self_attn.o_proj"),
+    "Gemma2": (GROUPED | {"attn_logit_softcapping": 2.0}, "layers.1.self_attn.o_proj"),
+    "Bloom": (GPT2 | {"hidden_size": WIDTH}, "h.1.self_attention.dense"),
+}
+IDS = torch.arange(TOKENS)[None] * 7 % 47 + 3
+READ = replace(Tokens.numbered(TOKENS), ids=IDS[0].numpy())
+
+
+def model_of(name: str, kernel: str = "sdpa") -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**MODELS[name][0], attn_implementation=kernel)
+    return getattr(transformers, f"{name}Model")(config).eval()
+
+
+def computed(model: Any, layer: int = LAYER) -> Computation:
+    return computation_of(model, {"input_ids": IDS}, layer, "tiny", READ)
+
+
+CASES = [
+    ("Bert", "sdpa"),
+    ("Bert", "eager"),
+    ("GPT2", "sdpa"),
+    ("Llama", "sdpa"),
+    ("Gemma2", "eager"),
+    ("Bloom", "eager"),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel"), CASES)
+def test_every_number_follows_from_those_before_and_is_the_models_own(name: str, kernel: str) -> None:
+    model = model_of(name, kernel)
+    given: list[Tensor] = []
+    gave: list[Tensor] = []
+
+    def keep(_: Any, inputs: tuple[Tensor, ...], result: Tensor) -> None:
+        given.append(inputs[0])
+        gave.append(result)
+
+    handle = model.get_submodule(MODELS[name][1]).register_forward_hook(keep)
+    found = computed(model)
+    with torch.no_grad(), record(model, layers=[LAYER], values=True) as recording:
+        model(input_ids=IDS)
+    handle.remove()
+    products = found.queries @ found.keys.transpose(0, 2, 1) * found.scale
+    cap = MODELS[name][0].get("attn_logit_softcapping")
+    if cap is not None:
+        products = cap * np.tanh(products / cap)
+    if name != "Bloom":
+        np.testing.assert_allclose(found.scores, products, atol=1e-5)
+    powers = np.exp(found.scores.astype(np.float64)) * found.visible
+    np.testing.assert_allclose(found.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(found.mixed, found.weights @ found.values, atol=1e-6)
+    joined = found.mixed.transpose(1, 0, 2).reshape(TOKENS, WIDTH)
+    np.testing.assert_allclose(joined, given[-1].detach()[0].reshape(TOKENS, WIDTH), atol=1e-5)
+    np.testing.assert_allclose(found.output, gave[-1].detach().reshape(TOKENS, -1), atol=1e-6)
+    whole = cell_maps(recording.maps[0]).window(tuple(range(HEADS)), slice(None), slice(None))
+    np.testing.assert_allclose(found.weights, whole.weights, atol=1e-6)
+    np.testing.assert_array_equal(found.visible, whole.visible)
+    assert recording.maps[0].moved is not None
+    np.testing.assert_allclose(found.moved, recording.maps[0].moved, rtol=1e-5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("Gemma2", "soft cap, 2"), ("Bloom", "bias by position"), ("Llama", "4 heads share 2 sets of keys")],
+)
+def test_what_a_model_does_besides_is_said(name: str, said: str) -> None:
+    steps = explain(computed(model_of(name, "eager")), 1).steps
+    assert any(said in step.sentence for step in steps)
+    assert not any(word in step.sentence for step in steps for word in ("--causal", "--dropout"))
+
+
+def test_steps_are_those_that_were_observed_and_others_are_refused() -> None:
+    found = computed(model_of("GPT2"))
+    told = explain(found, 3)
+    names = "tokens heads scores scaling mask softmax sum join output contributions"
+    assert [step.name for step in told.steps] == names.split()
+    assert "tiny, taken from its own forward pass" in told.remarks[0]
+    for step in ("embedding", "projections", "dropout", "ablation"):
+        with pytest.raises(AttnvizError, match=f"step='{step}' is not told of a run that was observed"):
+            explain(found, 3, step)
+
+
+def test_scores_of_a_pair_are_summed_with_what_the_model_adds() -> None:
+    [step] = explain(computed(model_of("Bloom", "eager")), 1, pair=("5", "2")).steps
+    assert "The model adds a bias by position to them. That makes the score of this pair" in step.examples[0]
+
+
+def test_layers_that_are_not_there_are_refused_and_known_ones_listed() -> None:
+    with pytest.raises(AttnvizError, match=r"no layer 5; there are 0-1"):
+        computed(model_of("Llama"), 5)
+
+
+def test_attention_without_products_of_queries_and_keys_is_refused_in_one_line() -> None:
+    config = transformers.FNetConfig(**{name: SMALL[name] for name in SMALL if name != "num_attention_heads"})
+    with pytest.raises(AttnvizError, match="no attention call in the forward pass of FNetModel"):
+        computed(cast("Any", transformers.FNetModel)(config).eval())
+
+
+def test_a_model_is_the_same_after_it_was_explained() -> None:
+    model = model_of("Bert").train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    random = torch.get_rng_state()
+    computed(model.eval())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
