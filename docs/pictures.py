@@ -1,4 +1,4 @@
-"""Makes README's pictures that are not of the gallery, ``python docs/pictures.py``, each time the same bytes.
+"""Makes the pictures of README and notes that are not of the gallery, ``python docs/pictures.py``, each time the same bytes.
 
 ``python docs/pictures.py --sheet FOLDER`` draws what the default colours were chosen from: every kind of map on every
 scale, a picture each, and all of a kind beside each other.
@@ -6,16 +6,23 @@ scale, a picture each, and all of a kind beside each other.
 
 import os
 import sys
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from attnviz.cli.commands import main
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 PICTURES = {
     "arcs.png": [
         *("show", "--sample", "repeat", "--model", "trained", "--style", "arcs", "--heads", "0.0,1.1", "--dpi", "100"),
     ],
     "difference.png": ["compare", "--causal", "--heads", "0,1", "--dpi", "100"],
+}
+SURVEYED = ("--model", "trained")  # over the sample texts
+OF_A_SURVEY = {
+    "survey-sentence.png": ["show", "my plan is to sleep", *SURVEYED, "--heads", "1.1", "--dpi", "100"],
+    "survey-card.png": ["show", "{survey}", "--heads", "1.1", "--sort", "induction", "--dpi", "100"],
 }
 MANY_HEADS = ("--sample", "repeat", "--causal", "--num-layers", "12", "--num-heads", "12", "--embed-dim", "96")
 
@@ -85,6 +92,13 @@ def redraw() -> None:
         sample = [] if "--sample" in arguments else ["--sample", "life"]
         if main([*arguments, *sample, "-o", str(HERE / name), "--force"]) != 0:
             raise SystemExit(f"{name} was not drawn")
+    with TemporaryDirectory() as folder, chdir(HERE.parent):
+        survey = str(Path(folder) / "samples.safetensors")
+        main(["survey", "sample_texts", *SURVEYED, "-o", survey])
+        for name, arguments in OF_A_SURVEY.items():
+            given = [survey if one == "{survey}" else one for one in arguments]
+            if main([*given, "-o", str(HERE / name), "--force"]) != 0:
+                raise SystemExit(f"{name} was not drawn")
 
 
 if __name__ == "__main__":
