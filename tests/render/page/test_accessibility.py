@@ -1,0 +1,39 @@
+"""What axe finds in every view of the page: nothing. It is taken from where it is installed, and else not asked."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.render.page.conftest import Opener
+from tests.render.page.examples import report_of, sentence
+
+pytestmark = pytest.mark.slow
+
+INSTALLED = Path(__file__).parents[3] / "tools" / "page" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(os.environ.get("AXE", INSTALLED))
+VIEWS = (
+    *("", "view=numbers", "query=it", "heads=0.1,0.2&together=side"),
+    *(f"head=1.2&query=it&view={view}" for view in ("matrix", "arcs", "text", "table")),
+)
+DIALOGS = ("share-open", "notes-open", "help-open")
+FOUND = (
+    "axe.run().then(({violations, passes}) => [violations.map(({id, nodes}) => [id, nodes[0].html]), passes.length])"
+)
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: npm install --prefix tools/page axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_view_or_dialog(show: Opener, scheme: str) -> None:
+    opened = show(report_of(sentence()), color_scheme=scheme, bypass_csp=True)
+    opened.evaluate(AXE.read_text(encoding="utf-8"))
+    for view in VIEWS:
+        opened.evaluate(f"followAddress('#{view}')")
+        opened.page.wait_for_timeout(150)
+        found, passed = opened.evaluate(FOUND)
+        assert found == [], view
+        assert passed > 10
+    for dialog in DIALOGS:
+        opened.page.click(f"#{dialog}")
+        assert opened.evaluate(FOUND)[0] == [], dialog
+        opened.press("Escape")
