@@ -271,6 +271,10 @@ def test_phone_never_scrolls_sideways(show: Opener, recording: Recording) -> Non
         if number is not None:
             opened.open_head(number, view)
         assert opened.evaluate("document.documentElement.scrollWidth") <= 360
+    for place in ("", "view=numbers", "query=q1"):
+        opened.evaluate(f"followAddress('#{place}')")
+        opened.page.wait_for_timeout(100)
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 360, place
 
 
 def test_pointing_does_not_keep_the_reader_waiting(show: Opener) -> None:
