@@ -1,4 +1,4 @@
-"""Makes the pictures of README and notes that are not the gallery's, ``python docs/pictures.py``, always the same bytes.
+"""Makes the pictures of README and notes beside the gallery, ``python docs/pictures.py``: the same bytes always.
 
 ``python docs/pictures.py --sheet FOLDER`` draws what the default colours were chosen from: every kind of map on every
 scale, a picture each, and all of a kind beside each other.
