@@ -73,8 +73,8 @@ class Capture:
             other = OtherCall(layer, caller.name, tuple(shape), reason, is_attention, called)
             self.others.setdefault((caller.name, is_attention), other)
 
-    def on_projection(self) -> None:
-        """Ends the forward pass after the projections of all chosen layers, where it waited for them alone."""
+    def on_further_product(self) -> None:
+        """Ends the forward pass after all maps that the chosen heads enter, where it waited for them alone."""
         if self.observer.ends_after_search and self.moved is not None and not self.moved.search.pending:
             raise StopForward(self)
 

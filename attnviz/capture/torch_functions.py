@@ -101,8 +101,8 @@ class AttentionListener(Protocol):
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """Receives an attention call on tensors that cannot be read, and what they are."""
 
-    def on_projection(self) -> None:
-        """Receives that a projection was found which is looked for."""
+    def on_further_product(self) -> None:
+        """Receives that a product was computed that what attention gave does not enter."""
 
     def on_failure(self, error: Exception) -> None:
         """Receives what went wrong while a call was looked at, for the end of the block: the run goes on."""
@@ -202,10 +202,12 @@ class Observer:
         return picks if picks.queries is not None or picks.keys is not None else None
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
-        """Tells of a product that is the projection of what attention gave."""
+        """Looks for the projection of what attention gave, and tells of a product that is none."""
         with self.looking():
-            if search.see(call.name, call.args, call.kwargs, call.result, lambda each: self.flow.node(each).constant):
-                self.listener.on_projection()
+            if not search.see(
+                call.name, call.args, call.kwargs, call.result, lambda each: self.flow.node(each).constant
+            ):
+                self.listener.on_further_product()
 
     def holders(self) -> list[Candidate]:
         """What holds tensors of the run that may still be written over."""

@@ -132,8 +132,8 @@ class _VisibleCalls:
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """The whole call is reported where its own tensors cannot be read."""
 
-    def on_projection(self) -> None:
-        """No projection is within the kernel."""
+    def on_further_product(self) -> None:
+        """What attention gave enters nothing within the kernel."""
 
     def on_failure(self, error: Exception) -> None:
         self.listener.on_failure(error)

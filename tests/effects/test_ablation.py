@@ -245,6 +245,11 @@ def test_contributions_through_several_maps_are_refused_and_logits_still_sum() -
     model = adapted_model()
     with pytest.raises(AttnvizError, match="enters several linear maps, as with an adapter that is not merged"):
         attnviz.contributions(model, {"input_ids": IDS[:1], "use_cache": False})
+    with (
+        pytest.raises(AttnvizError, match="enters several linear maps"),
+        attnviz.record(model, layers=[0], values=True, stop=True),
+    ):
+        model(IDS[:1], use_cache=False)
     parts = attnviz.logit_attribution(model, {"input_ids": IDS[:1], "use_cache": False}, 7)
     assert parts.difference < 1e-5
     assert sum(part.kind == "head" for part in parts.parts) == LAYERS * HEADS
