@@ -274,7 +274,7 @@ def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: M
         from attnviz.render.formats import TERMINAL, refuse_unseen
 
         refuse_unseen(
-            given,
+            [name for name in given if declared[name].option.media],
             Output(**{each: values[each] for each in declared_options(Output) if each in values}).suffix or TERMINAL,
         )
 

@@ -324,7 +324,14 @@ ADVISED = {
         "show 'a b a' --logits a --model trained --heads 0.0",
     ),
     "show run.safetensors --logits a": ("give a text", "show 'a b a' --logits a --model trained"),
-    "heads 'a b a b' --effects run.safetensors": ("attnviz ablate TEXT -o effects.json writes", "heads 'a b a b'"),
+    "heads 'a b a b' --effects run.safetensors": (
+        "attnviz ablate TEXT -o effects.json writes",
+        "heads 'a b a b' --effects effects.json --sort effect",
+    ),
+    "show run.safetensors --effects effects.json": (
+        "-o picture.html shows it",
+        "show run.safetensors --effects effects.json -o picture.html",
+    ),
     "explain 'a b a' --step ablation": ("--model trained works", "explain 'a b a' --step ablation --model trained"),
     "show run.safetensors --of contributions": ("--values keeps it", "record 'a b' --values -o values.safetensors"),
 }
@@ -350,6 +357,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["record", "Life is short", "-o", str(folder / "run.safetensors")]) == 0
     survey = ["survey", str(folder / "two.txt"), "--model", "trained", "-o", str(folder / "survey.safetensors")]
     assert main(survey) == 0
+    assert main(["ablate", "a b a b", "--model", "trained", "-o", str(folder / "effects.json")]) == 0
     return folder
 
 
