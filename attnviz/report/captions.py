@@ -64,6 +64,11 @@ def source_line(report: DrawnReport) -> str:
     return printable_line(f"Model: {named}." + ("" if titled else f" Text: {shown}"))
 
 
+def source_of(model: str, text: str) -> dict[str, object]:
+    """What ``source_line`` reads of a report that no recording is drawn in, but what was computed of a text."""
+    return {"recording": {"model": model, "text": text, "untrained": False}}
+
+
 def report_title(recording: Recording, look: Look) -> str:
     """The heading of a report: as the look says, else the text."""
     return look.title or text_title(recording)

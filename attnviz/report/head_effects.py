@@ -6,6 +6,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_table import Effect, Effects
+from attnviz.report.captions import source_of
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
 from attnviz.report.options import ReportOptions
@@ -76,6 +77,7 @@ def _map(effects: Effects, options: ReportOptions) -> Heatmaps:
         caption=_caption(effects),
         remarks=("Rows are layers, columns heads.", *_remarks(effects)),
         look=options.look,
+        about=source_of(effects.model, effects.title),
     )
 
 

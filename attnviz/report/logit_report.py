@@ -7,6 +7,7 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.report.captions import source_of
 from attnviz.report.colors import ColorScale
 from attnviz.report.look import refuse_style
 from attnviz.report.options import ReportOptions
@@ -130,7 +131,7 @@ def _pictures(parts: LogitParts, chosen: list[LogitPart], options: ReportOptions
             *_remarks(parts),
         ),
         look=options.look,
-        about={"logit": parts.as_json()},
+        about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )
 
 

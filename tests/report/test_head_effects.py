@@ -10,6 +10,7 @@ from attnviz import api
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.render.formats import draw
+from attnviz.report.captions import source_line
 from attnviz.report.head_effects import effects_report
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import Heatmaps, ResultList
@@ -41,6 +42,12 @@ def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
     np.testing.assert_allclose(panel.values, [[np.nan, 0.6], [0.0, np.nan]], atol=1e-6)
     assert panel.scale.low == -panel.scale.high
     assert panel.quantity.name == "change of loss in nats without a head"
+
+
+def test_a_picture_names_its_model() -> None:
+    report = effects_report(EFFECTS, options(".svg"))
+    assert isinstance(report, Heatmaps)
+    assert source_line(report) == f"Model: {EFFECTS.model}."
 
 
 def test_effects_that_were_written_are_read_back(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from attnviz import api
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.render.formats import draw
+from attnviz.report.captions import source_line
 from attnviz.report.logit_report import logit_report
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import Heatmaps, ResultList
@@ -72,6 +73,7 @@ def test_a_picture_has_layers_by_parts_and_heads_by_keys_on_one_scale() -> None:
     assert layers.scale == keys.scale
     assert layers.quantity.name == "adds to the logit of 'mat'"
     assert "wte +0.25" in report.remarks[0]
+    assert source_line(report) == f"Model: {PARTS.model}."
 
 
 def test_numbers_are_exact_and_a_page_is_refused() -> None:
