@@ -108,23 +108,20 @@ def explain_mask(head: HeadView) -> Step:
             before=same,
             after=same,
         )
-    if not _is_causal(computation.visible):
-        return Step(
-            title="Mask",
-            sentence="The mask hides keys from queries: their scores are set to −∞, so that the softmax gives them "
-            f"nothing. {hidden} of {scores.size} cells are hidden; they are shown as ·.",
-            formula="S″[i, j] = S′[i, j] where j is visible to i, else −∞",
-            latex=r"S''_{ij} = S'_{ij} \text{ where } j \text{ is visible to } i, \text{ else } -\infty",
-            before=same,
-            after=same,
-            tables=(head.cells("masked scores", scores, masked=True),),
+    if _is_causal(computation.visible):
+        sentence = (
+            "A query may look only at keys up to its own position: the scores of later keys are set to −∞, so that "
         )
+        seen, seen_latex = "j ≤ i", r"j \le i"
+    else:
+        sentence = "The mask hides keys from queries: their scores are set to −∞, so that "
+        seen, seen_latex = "j is visible to i", r"j \text{ is visible to } i"
     return Step(
         title="Mask",
-        sentence="A query may look only at keys up to its own position: the scores of later keys are set to −∞, so "
-        f"that the softmax gives them nothing. {hidden} of {scores.size} cells are hidden; they are shown as ·.",
-        formula="S″[i, j] = S′[i, j] where j ≤ i, else −∞",
-        latex=r"S''_{ij} = S'_{ij} \text{ where } j \le i, \text{ else } -\infty",
+        sentence=f"{sentence}the softmax gives them nothing. {hidden} of {scores.size} cells are hidden; "
+        "they are shown as ·.",
+        formula=f"S″[i, j] = S′[i, j] where {seen}, else −∞",
+        latex=rf"S''_{{ij}} = S'_{{ij}} \text{{ where }} {seen_latex}, \text{{ else }} -\infty",
         before=same,
         after=same,
         tables=(head.cells("masked scores", scores, masked=True),),
