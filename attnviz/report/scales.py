@@ -19,7 +19,6 @@ MAX_THUMBNAIL_RATIO = 8  # the same in an overview, whose heads are told apart b
 MIN_LIFT_REACH = 1.05  # colours of lift go at least so far from 1
 MIN_EXCESS = 1.005  # a larger value is said to be above the colours
 LIFT_QUANTILE = 0.999  # of the cells, which the colours of lift reach
-ROOTS = (*CHANGES, CONTRIBUTION)  # of which few are large and most are small, as of weights
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
 ONE_KEY = "Queries that see one key have weight 1 by definition and do not set the colours."
 LIFTED = "Colours are lift: a weight times the number of keys that its query may see, so that 1× is no preference."
@@ -62,7 +61,7 @@ def shared_scale(
     """
     look = look or Look()
     cmap, steps = look.cmap or usual, _steps(quantity, look)
-    if quantity in CHANGES or quantity.centred:
+    if quantity.centred:
         return _scale_of_changes(panels, steps)
     if not isinstance(look.color_limits, str):
         low, high = look.color_limits
@@ -79,7 +78,7 @@ def _steps(quantity: Quantity, look: Look) -> Steps:
     if look.color_scale is None:
         if quantity == LIFT:
             return "log"
-        return "sqrt" if quantity.is_weight or quantity in ROOTS or quantity.centred else "linear"
+        return "sqrt" if quantity.is_weight or quantity.centred or quantity == CONTRIBUTION else "linear"
     if quantity is SCORE and look.color_scale != "linear":
         raise AttnvizError(
             f"{option('color_scale', look.color_scale)} takes no scores, which may be negative; "
