@@ -83,7 +83,7 @@ class PickedRows:
 
     def follows(self, name: str, args: Sequence[Any]) -> bool:
         """Whether it looks at a call of a function of this name."""
-        return self.is_active or (name in PICKING and (name != ITEM or _is_index(args[1])))
+        return self.is_active or _is_pick(name, args)
 
     def follow(
         self,
@@ -106,7 +106,7 @@ class PickedRows:
             axes_of_rows: gives the axes of a tensor along which rows may be picked.
             running: gives the module that runs now.
         """
-        if name in PICKING and (name != ITEM or _is_index(args[1])):
+        if _is_pick(name, args):
             source = args[0] if args else kwargs["input"]
             if isinstance(result, Tensor) and source.is_floating_point():
                 self._set(result, self._picked(func, (source, *args[1:]), kwargs, result, axes_of_rows, running))
@@ -185,8 +185,11 @@ class PickedRows:
             self._picks[tensor], self.is_active = picks, True
 
 
-def _is_index(key: object) -> bool:
-    """Whether a key of a tensor picks by numbers, and does not cut."""
+def _is_pick(name: str, args: Sequence[Any]) -> bool:
+    """Whether a call of a function picks rows by their numbers, and does not cut."""
+    if name != ITEM:
+        return name in PICKING
+    key = args[1]
     return any(isinstance(each, Tensor | list) for each in (key if isinstance(key, tuple) else (key,)))
 
 
