@@ -12,6 +12,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.recording import Recording
 
 BATCH, TOKENS, WIDTH, COUNT = 2, 5, 12, 4
 
@@ -156,15 +157,21 @@ def powers_without_another_maximum(scores: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def test_powers_by_their_sum_are_weights_whatever_was_subtracted() -> None:
-    written, x = Written(of_heads(powers_without_another_maximum)), torch.randn(1, TOKENS, WIDTH)
+def recorded_with_scores(normalise: Callable[[Tensor], Tensor]) -> tuple[Recording, DenseMaps, Tensor]:
+    """A recording of scores normalised so, its only maps, and these scores, ``(heads, queries, keys)``."""
+    written, x = Written(of_heads(normalise)), torch.randn(1, TOKENS, WIDTH)
     model = nn.Sequential(written)
     with attnviz.record(model) as recording:
         model(x)
     queries, keys, _ = (split(part).transpose(1, 2) for part in written.qkv(x).chunk(3, -1))
     [maps] = recording.maps
     assert isinstance(maps, DenseMaps)
-    np.testing.assert_allclose(maps.weights, (queries @ keys.mT).softmax(-1)[0], atol=1e-6)
+    return recording, maps, (queries @ keys.mT)[0]
+
+
+def test_powers_by_their_sum_are_weights_whatever_was_subtracted() -> None:
+    _, maps, scores = recorded_with_scores(powers_without_another_maximum)
+    np.testing.assert_allclose(maps.weights, scores.softmax(-1), atol=1e-6)
 
 
 @torch.no_grad()
@@ -252,16 +259,9 @@ def test_softmax_of_an_input_that_multiplies_a_product_of_keys_and_values_is_ref
         model(x, x + 1, x + 2)
 
 
-@torch.no_grad()
 def test_sigmoids_that_multiply_values_are_recorded_and_said() -> None:
-    written, x = Written(of_heads(torch.sigmoid)), torch.randn(1, TOKENS, WIDTH)
-    model = nn.Sequential(written)
-    with attnviz.record(model) as recording:
-        model(x)
-    queries, keys, _ = (split(part).transpose(1, 2) for part in written.qkv(x).chunk(3, -1))
-    [maps] = recording.maps
-    assert isinstance(maps, DenseMaps)
-    np.testing.assert_allclose(maps.weights, (queries @ keys.mT).sigmoid()[0], atol=1e-6)
+    recording, maps, scores = recorded_with_scores(torch.sigmoid)
+    np.testing.assert_allclose(maps.weights, scores.sigmoid(), atol=1e-6)
     assert recording.remarks == ("In layer 0 the weights are sigmoids of the scores, and their rows do not sum to 1.",)
 
 
