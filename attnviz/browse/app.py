@@ -1,10 +1,7 @@
 """The inspector's process: textual hands in keys, clicks and sizes, and is given the lines that changed."""
 
-import asyncio
-import gc
 import os
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -13,17 +10,15 @@ from pathlib import Path
 from threading import Thread
 
 from rich.segment import Segment
-from rich.text import Text
 from textual import events
-from textual.app import App, ComposeResult, SystemCommand
-from textual.drivers import linux_driver
+from textual.app import ComposeResult, SystemCommand
 from textual.geometry import Region
 from textual.screen import Screen as TextualScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.base.signals import ENDING, SIGNALLED
+from attnviz.browse.application import Application
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.copying import copied
 from attnviz.browse.cursor import Screen, first_ranked, settle
@@ -38,7 +33,6 @@ from attnviz.browse.place import start_state
 from attnviz.browse.screen import draw_screen, padded
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
-from attnviz.browse.terminal import KeyDecoder, hang_up
 from attnviz.browse.themes import on_paper
 from attnviz.render.terminal.lines import Line, Span
 
@@ -48,9 +42,6 @@ SECONDS_BEFORE_REFINING = 0.15  # after a key
 SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map that is being refined
 Work = Callable[[], None]
 Save = Callable[[Screen, State, Path], None]
-
-# textual's own decoder raises an error at a byte that is no UTF-8, and asks a terminal that has gone without end.
-linux_driver.getincrementaldecoder = lambda _: partial(KeyDecoder, hang_up)  # type: ignore[attr-defined,assignment]
 
 
 class Canvas(Widget):
@@ -312,7 +303,7 @@ class Canvas(Widget):
         self.go(press(self.here, self.state, "plus" if event.ctrl else "up"))
 
 
-class Browser(App[int]):
+class Browser(Application[int]):
     """The inspector as an application."""
 
     COMMAND_PALETTE_BINDING = "ctrl+p"
@@ -323,7 +314,7 @@ class Browser(App[int]):
     """
 
     def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
-        super().__init__(ansi_color=True)
+        super().__init__()
         self.canvas = Canvas(session, save, ascii)
 
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
@@ -332,23 +323,9 @@ class Browser(App[int]):
             yield SystemCommand(title, f"key {SHOWN.get(key, key)}", partial(self.canvas.press, key))
         yield SystemCommand("quit", "key q", partial(self.exit, 0))
 
-    def _fatal_error(self) -> None:
-        """Shows a bug as Python does: textual would write out every local array, for minutes."""
-        self.panic(Text(traceback.format_exc()))
-
     def compose(self) -> ComposeResult:
         """The canvas and nothing else."""
         yield self.canvas
-
-    def on_mount(self) -> None:
-        """Gives the terminal back when the process is told to end."""
-        if self.is_headless:
-            return
-        loop = asyncio.get_running_loop()
-        for number in ENDING:
-            loop.add_signal_handler(number, partial(self.exit, return_code=SIGNALLED + number))
-        gc.freeze()
-        gc.enable()
 
 
 def strip_of(line: Line) -> Strip:

@@ -17,7 +17,7 @@ from attnviz.render.formats import FORMATS, write
 from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
-from attnviz.report.report import Heatmaps
+from attnviz.report.report import Heatmaps, Report
 from attnviz.text.landmarks import Mark
 
 MAX_NAMED_HEADS = 24  # one by one, down a picture
@@ -30,14 +30,27 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     Raises:
         AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
     """
-    suffix = path.suffix.lower()
-    if suffix not in PICTURE_SUFFIXES:
+    refuse_picture(path)
+    save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look).max_cells, look), path)
+
+
+def save_report(report: Report, path: Path) -> None:
+    """Writes a report as a picture.
+
+    Raises:
+        AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
+    """
+    refuse_picture(path)
+    with output_file(path) as file:
+        write(report, path.suffix.lower(), file)
+
+
+def refuse_picture(path: Path) -> None:
+    """Raises AttnvizError where the suffix is not that of a picture, or the file exists."""
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
         raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURE_SUFFIXES)} works")
     if os.path.lexists(path):
         raise AttnvizError(f"{str(path)!r} exists; another name works")
-    report = picture(screen, state, FORMATS[suffix].medium(look).max_cells, look)
-    with output_file(path) as file:
-        write(report, suffix, file)
 
 
 def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:

@@ -24,7 +24,7 @@ from attnviz.report.captions import model_name, text_title
 from attnviz.report.colors import ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
-IN_ASCII = ASCII_FOR | str.maketrans("▸▾│░▒▓█•─→▏▎▍▌▋▊▉", ">v|-+#@*->.::-=+#")
+IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉", ">v^|+-+#@*oO->^.::-=+#")
 if TYPE_CHECKING:
     from attnviz.browse.opened import OpenHead
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -15,6 +16,8 @@ from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from attnviz.browse.session import Session
+    from attnviz.browse.survey_app import OpenedText
+    from attnviz.browse.survey_state import SurveyView
 
 
 def refuse_browse() -> None:
@@ -67,9 +70,38 @@ def browse(
 
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()
-    code = browser.return_code or 0
+    return _ended(browser.return_code or 0)
+
+
+def browse_survey(
+    view: "SurveyView", look: Look, file: Path, record: Callable[[str], Recording], line: int | None = None
+) -> "tuple[OpenedText | None, int]":
+    """Shows a survey until the user quits or opens one of its texts: that text, and the exit code.
+
+    Args:
+        view: the survey, as it is looked at first.
+        look: that of saved pictures.
+        file: where it is saved, for the commands that draw it.
+        record: runs the surveyed model over a text.
+        line: of the list, whose head is opened first; ``None`` opens none.
+
+    Raises:
+        AttnvizError: if there is no terminal for the keys.
+    """
+    from attnviz.browse.survey_app import SurveyBrowser
+    from attnviz.browse.terminal import tolerated_terminal
+
+    _take_keys_from_terminal()
+    with tolerated_terminal():
+        browser = SurveyBrowser(view, str(file), record, look, line)
+        opened = browser.run()
+    return opened, _ended(browser.return_code or 0)
+
+
+def _ended(code: int) -> int:
+    """The exit code of an application; a signal that ended it may now do what it does to every process."""
     if code > SIGNALLED:
-        signal.raise_signal(code - SIGNALLED)  # the terminal is given back: it may do what it does to every process
+        signal.raise_signal(code - SIGNALLED)
     return code
 
 

@@ -333,13 +333,18 @@ def browse(
 ) -> None:
     """Look through all heads, full-screen."""
     from attnviz.browse.start import browse, refuse_browse
-    from attnviz.cli.input import as_given, read_input, refuse_survey
+    from attnviz.cli.input import as_given, is_survey, read_input
     from attnviz.cli.recordings import record
 
     refuse_browse()
     refuse_uninspected(look)
     given, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
-    refuse_survey(given)
+    if isinstance(given, Path) and is_survey(given):
+        from attnviz.cli.surveys import look_through
+
+        if other is not None or at is not None or values:
+            raise AttnvizError("--with, --at and --of are of maps, and a survey has none; leave them out")
+        raise typer.Exit(look_through(given, selection, look))
     recording = record(given, settings, selection, values=values)
     compared = None if other is None else record(as_given(other), settings, selection, values=values)
     if values:

@@ -65,15 +65,6 @@ def read_survey(given: list[Given]) -> "Survey | None":
     return load_survey(given[0])
 
 
-def refuse_survey(given: Given) -> None:
-    """Raises AttnvizError where a survey was given to what looks at the maps of one text."""
-    if isinstance(given, Path) and is_survey(given):
-        raise AttnvizError(
-            f"{str(given)!r} is a survey, which holds no maps to look through; attnviz heads {given} lists its heads, "
-            f"and attnviz show {given} draws them"
-        )
-
-
 def read_surveys(one: Given, other: Given) -> "tuple[Survey, Survey] | None":
     """Two surveys to compare; ``None`` for texts and recordings.
 

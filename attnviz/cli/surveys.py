@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.cli.options import Output
 from attnviz.cli.output import remark
+from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from attnviz.models.settings import ModelSettings
-    from attnviz.text.selection import Selection
+    from attnviz.report.look import Look
 
 SUFFIX, PARQUET = ".safetensors", ".parquet"
 TABLES = (PARQUET, ".csv", ".json")
@@ -72,7 +73,7 @@ def parse_count(name: str, text: str) -> int:
 
 
 def write_survey(
-    asked: Corpora, settings: "ModelSettings", selection: "Selection", path: Path, force: bool, resume: bool
+    asked: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
 ) -> bool:
     """Surveys a corpus and writes what was found; false where another process writes it.
 
@@ -116,6 +117,33 @@ def write_survey(
     if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
         remark(f"left out of the corpus: {skipped}")
     return True
+
+
+def look_through(path: Path, selection: Selection, look: "Look") -> int:
+    """Shows a survey full-screen, and each text of it that is opened, until the user quits: the exit code.
+
+    Raises:
+        AttnvizError: if the file is no survey, or has no such heads.
+    """
+    from attnviz.browse.start import browse, browse_survey
+    from attnviz.browse.survey_state import SurveyView
+    from attnviz.cli.recordings import record
+    from attnviz.corpus.saved import load_survey
+    from attnviz.report.options import ReportOptions
+    from attnviz.report.survey_heads import refuse_of_texts
+
+    refuse_of_texts(ReportOptions(selection=selection))
+    survey = load_survey(path)
+    view, line = SurveyView(survey, selection), None
+    _ = view.rows
+    while True:
+        opened, code = browse_survey(
+            view, look, path, lambda text: record(text, survey.model_settings, Selection()), line
+        )
+        if opened is None:
+            return code
+        view, line = opened.view, opened.line
+        browse(opened.recording, None, Selection(), look, None, opened.at)
 
 
 def _said(numbers: object) -> str | None:

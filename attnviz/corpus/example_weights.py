@@ -1,7 +1,6 @@
 """The weights of a survey's examples, which its file does not hold: computed again by the model that was surveyed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_batch import measure_batch
 from attnviz.corpus.text_models import TextModel, open_texts
-from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 
 CHECKED_TEXTS = 4  # of the sample, whose numbers the model must give again
@@ -61,13 +59,8 @@ def example_weights(survey: Survey, wanted: Sequence[WantedWeights]) -> Mapping[
 
 
 def _open(survey: Survey) -> TextModel:
-    """The model by the name that the survey has for it: one of this machine, since a file must not have one fetched."""
-    name = str(survey.settings.get("model", ""))
-    if not name or (name != "trained" and not Path(name).expanduser().is_dir()):
-        raise AttnvizError(f"the model {survey.model!r} is not on this machine")
     window = survey.settings.get("window")
-    settings = ModelSettings(model=name, dtype=str(survey.settings.get("dtype", ModelSettings.dtype)))
-    return open_texts(settings, Selection(), window if isinstance(window, int) else None)
+    return open_texts(survey.model_settings, Selection(), window if isinstance(window, int) else None)
 
 
 def _refuse_other_model(survey: Survey, model: TextModel) -> None:

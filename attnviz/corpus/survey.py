@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from attnviz.corpus.bins import quantile
 from attnviz.corpus.examples import Examples
 from attnviz.corpus.tallies import VARIOUS_SINKS, Tallies
 from attnviz.metrics.metrics import Metric
+from attnviz.models.settings import ModelSettings
 
 NORMAL_95 = 1.959963984540054  # standard errors to either side of a mean that hold 95 % of a normal distribution
 DECILES = tuple(range(11))  # tenths
@@ -69,6 +71,18 @@ class Survey:
     skipped: Mapping[str, int] = field(default_factory=dict)
     sink_labels: Mapping[int, str] = field(default_factory=dict)
     version: str = ""
+
+    @property
+    def model_settings(self) -> ModelSettings:
+        """The model that was surveyed, to be run again: one of this machine, since a file must not have one fetched.
+
+        Raises:
+            AttnvizError: if it is not on this machine.
+        """
+        name = str(self.settings.get("model", ""))
+        if not name or (name != "trained" and not Path(name).expanduser().is_dir()):
+            raise AttnvizError(f"the model {self.model!r} is not on this machine")
+        return ModelSettings(model=name, dtype=str(self.settings.get("dtype", ModelSettings.dtype)))
 
     @property
     def texts(self) -> int:

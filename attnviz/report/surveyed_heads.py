@@ -30,7 +30,7 @@ SHOWN_TOKENS, SHOWN_AFTER = 96, 32  # of a text, and at least so many of these a
 MAX_CELLS = 4_000_000  # weights of all examples, before each has those of one query alone
 
 
-class _Chosen(NamedTuple):
+class ChosenExample(NamedTuple):
     """An example before its weights are known.
 
     Attributes:
@@ -74,7 +74,7 @@ def surveyed_heads_report(
     weights, scores = (_means(each.total[held], pairs)[:, seen] for each in (tallies.weights, tallies.scores))
     entropies = _means(tallies.entropies.total[held], tallies.rows[held])[:, lived]
     chosen = [
-        _examples(survey, place, names.index(name), cards) if cards or not picture else []
+        chosen_examples(survey, place, names.index(name), cards) if cards or not picture else []
         for place, name in zip(places, shown_by, strict=True)
     ]
     examples, texts, remark = _with_weights(survey, places, chosen)
@@ -134,9 +134,9 @@ def chosen_axes(survey: Survey, asked: str | None) -> tuple[str, ...]:
     return axes
 
 
-def _examples(survey: Survey, place: int, number: int, few: bool) -> list[_Chosen]:
+def chosen_examples(survey: Survey, place: int, number: int, few: bool) -> list[ChosenExample]:
     """The texts with the head's largest numbers, then those of the sample that are nearest to each decile."""
-    examples, found = survey.examples, list[_Chosen]()
+    examples, found = survey.examples, list[ChosenExample]()
     top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
     for id, value, query in list(top)[: CARD_TEXTS if few else None]:
         if id != NO_TEXT:
@@ -152,14 +152,14 @@ def _examples(survey: Survey, place: int, number: int, few: bool) -> list[_Chose
     return found
 
 
-def _shown(survey: Survey, said: str, value: float, id: int, query: int) -> _Chosen:
+def _shown(survey: Survey, said: str, value: float, id: int, query: int) -> ChosenExample:
     count = len(survey.examples.texts[id].tokens)
     stop = min(count, max(query + 1 + SHOWN_AFTER, SHOWN_TOKENS))
-    return _Chosen(said, value, id, query if query >= 0 else None, (max(0, stop - SHOWN_TOKENS), stop))
+    return ChosenExample(said, value, id, query if query >= 0 else None, (max(0, stop - SHOWN_TOKENS), stop))
 
 
 def _with_weights(
-    survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[_Chosen]]
+    survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
     """The examples of each head, their texts, and what must be said of their weights."""
     from attnviz.corpus.example_weights import WantedWeights, example_weights
@@ -191,7 +191,7 @@ def _with_weights(
     return examples, tuple(_text(survey, id, span) for id, span in texts), remark
 
 
-def _queries(chosen: _Chosen, whole: bool, survey: Survey) -> tuple[int, int] | None:
+def _queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, int] | None:
     """Which rows an example keeps: all where its text is shown whole and there is room, else that of its query."""
     count = len(survey.examples.texts[chosen.id].tokens)
     if whole and chosen.span == (0, count):

@@ -1,0 +1,40 @@
+"""What every full-screen application of attnviz does: textual as a process that may be ended at any moment."""
+
+import asyncio
+import gc
+import traceback
+from functools import partial
+from typing import TypeVar
+
+from rich.text import Text
+from textual.app import App
+from textual.drivers import linux_driver
+
+from attnviz.base.signals import ENDING, SIGNALLED
+from attnviz.browse.terminal import KeyDecoder, hang_up
+
+Result = TypeVar("Result")
+
+# textual's own decoder raises an error at a byte that is no UTF-8, and asks a terminal that has gone without end.
+linux_driver.getincrementaldecoder = lambda _: partial(KeyDecoder, hang_up)  # type: ignore[attr-defined,assignment]
+
+
+class Application(App[Result]):
+    """A textual application that gives the terminal back when it is told to end, and shows bugs as Python does."""
+
+    def __init__(self) -> None:
+        super().__init__(ansi_color=True)
+
+    def _fatal_error(self) -> None:
+        """Shows a bug as Python does: textual would write out every local array, for minutes."""
+        self.panic(Text(traceback.format_exc()))
+
+    def on_mount(self) -> None:
+        """Gives the terminal back when the process is told to end."""
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in ENDING:
+            loop.add_signal_handler(number, partial(self.exit, return_code=SIGNALLED + number))
+        gc.freeze()
+        gc.enable()
