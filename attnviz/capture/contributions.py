@@ -15,7 +15,8 @@ from attnviz.capture.captured_call import CapturedCall
 from attnviz.capture.output_projection import OperandPlace, OutputProjection, ProjectionSearch
 
 SEVERAL = "several maps"  # a field of calls whose output enters more than one linear map: they are refused
-MIN_FACTORED_KEYS = 8  # for each feature of a head, from which on the projection is reduced to a triangle first
+MAX_PROJECTED_QUERIES = 8  # of those on which fidelity is measured, whose contributions are added up
+MIN_SQUARE = 0.01  # of the largest square that a value could have, below which it is not taken from products
 
 
 class MovedValues:
@@ -48,57 +49,71 @@ def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequen
     """‖f(x)‖ of each key in each of these heads, ``(batch, heads, keys)``."""
     assert call.values is not None
     values = pick_heads(call.values, heads, call.shape[1]).float()
-    weight = projection.weight.float()
-    found: FloatArray = norms_after(values, [rows_of(weight, projection.columns[head]) for head in heads]).cpu().numpy()
+    found: FloatArray = norms_after(values, rows_of(projection.weight, projection.columns[list(heads)])).cpu().numpy()
     return found
 
 
 def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a matrix, as a view where they follow each other."""
-    first, last = int(rows[0]), int(rows[-1])
-    follow = last - first == len(rows) - 1 and bool((rows.diff() == 1).all())
-    return weight[first : last + 1] if follow else weight[rows]
+    """Some rows of a matrix in float32, ``(*rows, features)``, as a view where they follow each other."""
+    first = int(rows[0, 0])
+    follow = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
+    return (weight[first : first + rows.numel()].reshape(*rows.shape, -1) if follow else weight[rows]).float()
 
 
-def norms_after(values: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """The norms of values ``(batch, heads, keys, features of a head)`` after a map of each head, without gradients.
-
-    Many keys are multiplied by R of Wᵀ = QR instead, which is small: ‖v W‖ = ‖v Rᵀ‖, since the columns of Q are
-    orthonormal. All heads are mapped to one place, since new memory takes longer than the product.
+def norms_after(values: Tensor, weights: Tensor) -> Tensor:
+    """The norms of values after a map of each head, ``(batch, heads, keys)``, without gradients.
 
     Args:
-        values: of the heads.
-        weights: one a head, ``(features of a head, features)``.
+        values: of the heads, ``(batch, heads, keys, features of a head)``.
+        weights: ``(heads, features of a head, features)``.
     """
-    batch, heads, keys, features = values.shape
-    place = values.new_empty(0)
-    norms = values.new_empty(batch, heads, keys)
-    for at, weight in enumerate(weights):
-        if batch * keys > MIN_FACTORED_KEYS * features and weight.shape[1] > features:
-            weight = torch.linalg.qr(weight.T, mode="r").R.T
-        torch.mm(values[:, at].reshape(-1, features), weight, out=place.resize_(0))
-        norms[:, at] = torch.linalg.vector_norm(place, dim=-1).view(batch, keys)
+    features, wide = weights.shape[1:]
+    if len(values) * values.shape[2] <= features or wide <= features:
+        return _mapped_norms(values, weights)
+    norms, are_exact = _norms_by_products(values, weights)
+    for at in (~are_exact).nonzero().flatten().tolist():
+        norms[:, at] = _mapped_norms(values[:, at], weights[at])
     return norms
+
+
+def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
+    """The norms of values after a map."""
+    norms: Tensor = torch.linalg.vector_norm(values @ weights, dim=-1)
+    return norms
+
+
+def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The norms as √(v G vᵀ) with G = W Wᵀ of each head, which is small, and of which heads they are exact.
+
+    A square that is far below what G could make of a value is the difference of larger numbers.
+    """
+    products = weights @ weights.mT
+    squares = (values @ products).mul_(values).sum(-1)
+    largest = values.square().sum(-1) * torch.linalg.matrix_norm(products)[:, None]
+    are_exact = (squares >= MIN_SQUARE * largest).all(-1).all(0)
+    return squares.clamp_(min=0).sqrt_(), are_exact
 
 
 def difference(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
     """The largest difference of all contributions and the bias from what the projection gave, one a text.
 
-    The sum over heads and keys of α f(x) is computed for at most 32 queries that see any key; where some heads alone
-    are recorded, the others are taken as the model computed them.
+    The sum over heads and keys of α f(x) is computed for at most 8 of the queries that are checked; where some heads
+    alone are recorded, the others are taken as the model computed them.
     """
     batch, _, queries, _ = call.shape
     mixed, seen = call.checked(heads)
+    some = slice(None, None, -(-mixed.shape[2] // MAX_PROJECTED_QUERIES))
     rows = checked_rows(queries)
+    rows = slice(None, None, (rows.step or 1) * some.step)
     given, gave = (
         _by_text(each, batch, rows, projection.queries_first) for each in (projection.matrix, projection.result)
     )
     columns = projection.columns[list(heads)].flatten()
-    given[..., columns] = mixed.transpose(1, 2).flatten(2).to(given)
+    given[..., columns] = mixed[:, :, some].transpose(1, 2).flatten(2).to(given)
     total = given @ projection.weight.to(given)
     if projection.bias is not None:
         total = total + projection.bias.to(given)
-    apart = (total - gave).abs().masked_fill(~seen.all(1), 0)
+    apart = (total - gave).abs().masked_fill(~seen[:, :, some].all(1), 0)
     return [float(worst) for worst in apart.flatten(1).amax(1)]
 
 

@@ -49,7 +49,7 @@ def norms_of(module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequen
 
     with torch.no_grad():
         weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
-        parts = weight.chunk(module.num_heads, dim=1)
+        parts = weight.T.reshape(module.num_heads, -1, len(weight))
         chosen = values[item : item + 1, list(heads)].float()
-        found: FloatArray = norms_after(chosen, [parts[head].T for head in heads])[0].cpu().numpy()
+        found: FloatArray = norms_after(chosen, parts[list(heads)])[0].cpu().numpy()
     return found

@@ -12,6 +12,7 @@ import attnviz
 from attnviz.attention.modules import SeparateHeads
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.contributions import norms_after, rows_of
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 
@@ -145,20 +146,25 @@ def test_one_layer_ends_the_pass_after_its_projection() -> None:
     assert ran in ([], ["h.0.attn.c_proj"])
 
 
-def test_many_keys_are_reduced_to_a_triangle_and_few_are_not() -> None:
-    from attnviz.capture.contributions import MIN_FACTORED_KEYS, norms_after
+@pytest.mark.parametrize("keys", [2, 40])
+def test_norms_of_few_and_of_many_keys_are_those_of_the_mapped_values(keys: int) -> None:
+    values, weights = torch.randn(2, 3, keys, 6), torch.randn(3, 6, WIDTH)
+    np.testing.assert_allclose(norms_after(values, weights), (values @ weights).norm(dim=-1), rtol=1e-5)
 
-    for keys in (5, 6 * MIN_FACTORED_KEYS + 1):
-        values, weights = torch.randn(2, 3, keys, 6), torch.randn(3, 6, WIDTH)
-        np.testing.assert_allclose(norms_after(values, [*weights]), (values @ weights).norm(dim=-1), rtol=1e-5)
+
+def test_norms_of_values_that_a_head_lets_vanish_are_exact() -> None:
+    values, weights = torch.randn(1, 3, 40, 6), torch.randn(3, 6, WIDTH)
+    weights[1, 0] *= 1e-5
+    values[0, 1, 7] = torch.eye(6)[0]
+    expected = (values.double() @ weights.double()).norm(dim=-1)
+    assert expected[0, 1, 7] < 1e-4
+    np.testing.assert_allclose(norms_after(values, weights), expected, rtol=1e-5)
 
 
 def test_columns_that_are_not_in_order_are_taken_one_by_one() -> None:
-    from attnviz.capture.contributions import rows_of
-
     weight = torch.randn(7, WIDTH)
-    for columns in (torch.tensor([2, 3, 4]), torch.tensor([4, 3, 2]), torch.tensor([0, 1, 5])):
-        assert torch.equal(rows_of(weight, columns), weight[columns])
+    for columns in ([[2, 3, 4], [5, 6, 0]], [[1, 2, 3], [4, 5, 6]], [[4, 3, 2]], [[0, 1, 5]]):
+        assert torch.equal(rows_of(weight, torch.tensor(columns)), weight[torch.tensor(columns)])
 
 
 def test_recording_without_values_keeps_none_and_the_output_stays_the_same_to_the_bit() -> None:
