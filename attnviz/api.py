@@ -88,7 +88,7 @@ def contributions(
     Args:
         source: any torch module, or a recording that was made with ``values=True``.
         inputs: what a module is called with: a tensor, a tuple, or a mapping of names.
-        layers: of a module, which layers; ``None`` for all.
+        layers: of a module, which layers, after the last of which it does not go on; ``None`` for all.
         heads: of a module, which heads; ``None`` for all.
         dense: of a module, keep whole maps (true) or factors (false); ``None`` for factors of long ones.
 
@@ -110,7 +110,7 @@ def contributions(
     from attnviz.capture.record import record
     from attnviz.capture.run_model import run_model
 
-    with record(source, layers, heads, dense=dense, values=True) as recording, torch.no_grad():
+    with record(source, layers, heads, stop=True, dense=dense, values=True) as recording, torch.no_grad():
         run_model(source, inputs)
     return contributions_of(recording)
 
