@@ -94,18 +94,22 @@ class TextRun:
         output = self._run(calls, self._edits(sets), args, kwargs)
         return (self._part(output, number, count) for number in range(count))
 
-    def agrees(self, heads: HeadSet) -> bool:
-        """Whether a run that goes on gives what a whole run gives, without these heads."""
-        [(first, _)] = self._by_first_site([heads])
-        [whole] = self._whole().outputs(first, [heads])
-        self.known[heads] = self._measured(whole)
+    def agrees(self, sets: Sequence[HeadSet]) -> bool:
+        """Whether a run that goes on gives what a whole run gives, without one of these sets beside others."""
+        first, group = next(self._by_first_site(sets))
+        checked, others = group[0], group[1 : self.together]
+        [whole] = self._whole().outputs(first, [checked])
+        self.known[checked] = self._measured(whole)
         try:
-            [*gone_on] = self.outputs(first, [heads] * min(self.together, 2))
+            *beside, last = self.outputs(first, [*others, checked])
         except AttnvizError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
             return False
-        return all(_is_close(whole, each) for each in gone_on)
+        if not _is_close(whole, last):
+            return False
+        self.known |= zip(others, map(self._measured, beside), strict=True)
+        return True
 
     def _whole(self) -> "TextRun":
         return replace(self, goes_on=False)
@@ -285,7 +289,7 @@ def _text_results(
     other = by if by in ("zero", "mean") else clean_run(model, *arguments_of(by), attention)
     run = TextRun(model, args, kwargs, clean, _measure(metric), positions, other)
     wanted = _wanted(clean, heads, sets, pairs)
-    run.goes_on = run.agrees(wanted[0])
+    run.goes_on = run.agrees(wanted)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     if top is not None:
         chosen, values = _greedily(run, wanted, top)

@@ -1,6 +1,6 @@
 """What of an output is measured: loss, divergence, accuracy or a logit of predictions, or how features move."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from attnviz.base.errors import AttnvizError, known_names, nearest, option
 
 LOGIT = "logit:"
+ROWS_AT_ONCE = 16  # of logits: more of them leave the processor's cache, and new memory takes longer than the numbers
 IDS = ("input_ids", "ids", "labels")
 
 
@@ -35,7 +36,8 @@ class MeasuredRun:
 def loss(run: MeasuredRun) -> float:
     """Cross-entropy of the next token in nats, the mean over positions."""
     logits, following = _predicted(run)
-    return float(functional.cross_entropy(logits, following))
+    blocks = _row_blocks(logits, following)
+    return sum(float(functional.cross_entropy(*block, reduction="sum")) for block in blocks) / len(following)
 
 
 def accuracy(run: MeasuredRun) -> float:
@@ -46,8 +48,14 @@ def accuracy(run: MeasuredRun) -> float:
 
 def divergence(run: MeasuredRun) -> float:
     """Kullback-Leibler divergence of the prediction from that with all heads, in nats, the mean over positions."""
-    changed, clean = (logits_of(each)[:, run.positions].float().log_softmax(-1) for each in (run.output, run.clean))
-    return float((clean.exp() * (clean - changed)).sum(-1).mean())
+    changed, clean = (logits_of(each)[:, run.positions].flatten(0, 1) for each in (run.output, run.clean))
+    return sum(_divergence(*block) for block in _row_blocks(changed, clean)) / len(changed)
+
+
+def _divergence(changed: Tensor, clean: Tensor) -> float:
+    """The sum over rows of logits."""
+    changed, clean = (each.float().log_softmax(-1) for each in (changed, clean))
+    return float((clean.exp() * (clean - changed)).sum())
 
 
 def cosine(run: MeasuredRun) -> float:
@@ -131,6 +139,12 @@ def features_of(output: Any) -> Tensor:
     if not tensors or tensors[0].dim() < 2:
         raise AttnvizError("the output has no features of tokens; in Python a function of your own works as metric")
     return tensors[0]
+
+
+def _row_blocks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """A few rows of both at a time."""
+    for at in range(0, len(one), ROWS_AT_ONCE):
+        yield one[at : at + ROWS_AT_ONCE], other[at : at + ROWS_AT_ONCE]
 
 
 def _predicted(run: MeasuredRun) -> tuple[Tensor, Tensor]:
