@@ -15,13 +15,22 @@ from attnviz.report.look import Look
 from attnviz.report.notes import read_notes
 from attnviz.report.options import ReportOptions
 from attnviz.text.tokens import Tokens
-from tests.conftest import random_maps
+from tests.conftest import dense, random_maps
 from tests.maps.examples import softmax
 from tests.render.page.conftest import Opener
 from tests.render.page.examples import HOSTILE, NUMBERS, labelled, large, long_maps, report_of, sentence, with_labels
 
 pytestmark = pytest.mark.slow
 
+SHADES = """(() => {
+    const canvas = document.querySelector('.text-large .words-shades'), bounds = canvas.getBoundingClientRect();
+    const image = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return [...document.querySelectorAll('.text-large .token')].map((token) => {
+        const {x, y, width} = token.getBoundingClientRect();
+        const [across, down] = [x + width / 2 - bounds.x, y + 5 - bounds.y].map((part) => Math.round(part));
+        return image.data[4 * (down * canvas.width + across) + 3] / 255;
+    });
+})()"""  # how strongly each token of the text is shaded
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -197,12 +206,35 @@ def test_shades_stay_where_colours_are_forced_and_text_is_large(show: Opener) ->
     opened = show(report_of(sentence()), forced_colors="active")
     opened.open_head(6, "text")
     opened.evaluate("pin({query: 4, key: null})")
-    shade = "getComputedStyle(document.querySelectorAll('.text-large .token')[3]).backgroundColor"
-    assert opened.evaluate(shade).startswith("rgba(")
+    assert opened.evaluate(SHADES)[3] > 0.2
     opened.evaluate("document.documentElement.style.fontSize = '32px'")
     opened.open_head(6)
     opened.evaluate("fitAll()")
     assert opened.evaluate("state.current.stage.picture.wide * 12") >= 400
+
+
+def test_text_is_shaded_as_strongly_as_it_is_attended_to(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.open_head(6, "text")
+    opened.evaluate("pointTo({query: 4, key: null})")
+    weights = dense(sentence(), 1).weights[2, 4]
+    np.testing.assert_allclose(opened.evaluate(SHADES), 0.78 * np.sqrt(weights / weights.max()), atol=0.01)
+    assert opened.page.locator(".text-large .token.marked").all_inner_texts() == ["it"]
+
+
+def test_lists_of_a_long_text_follow_the_pointer_and_keep_the_focus(show: Opener) -> None:
+    maps = long_maps()
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    opened.open_head(0)
+    opened.evaluate("pointTo({query: null, key: 7})")
+    opened.page.wait_for_selector(".inspector h3:has-text('7” is attended to by') + ul li")
+    opened.evaluate("pointTo({query: 9, key: 4})")
+    opened.page.wait_for_selector(".inspector h3:has-text('4” is attended to by') + ul li")
+    opened.page.focus(".inspector li:nth-child(2) button")
+    opened.evaluate("pointTo({query: 9, key: 3})")
+    cells = maps.window((0,), slice(9, 10), slice(3, 4))
+    assert f"{100 * cells.weights[0, 0, 0]:.3f}"[:4] in opened.text(".inspector .numbers")
+    assert opened.evaluate("document.activeElement.matches('.inspector li:nth-child(2) button')")
 
 
 def test_zero_change_is_dark_on_dark_paper(show: Opener) -> None:

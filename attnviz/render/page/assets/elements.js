@@ -26,6 +26,35 @@ export function make(name, properties = {}, ...children) {
 }
 
 /**
+ * Gives an element other children, of which none listens to events itself. What is there already stays and takes over
+ * what differs: little is laid out again, and a button that has the focus keeps it.
+ *
+ * @param {Node} parent
+ * @param {Node[]} wanted
+ */
+export function refill(parent, wanted) {
+  const before = [...parent.childNodes];
+  for (const rest of before.slice(wanted.length)) parent.removeChild(rest);
+  wanted.forEach((node, place) => {
+    const old = before[place];
+    if (!old) parent.appendChild(node);
+    else if (!old.isEqualNode(node)) takeOver(old, node);
+  });
+}
+
+/** Makes a node like another, or puts the other in its place. @param {Node} old @param {Node} wanted */
+function takeOver(old, wanted) {
+  if (old instanceof Text && wanted instanceof Text) old.data = wanted.data;
+  else if (!(old instanceof HTMLElement && wanted instanceof HTMLElement) || old.nodeName !== wanted.nodeName) old.parentNode?.replaceChild(wanted, old);
+  else {
+    for (const { name } of [...old.attributes]) if (name !== "style" && !wanted.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of wanted.attributes) if (name !== "style") old.setAttribute(name, value);
+    old.style.cssText = wanted.style.cssText;
+    refill(old, [...wanted.childNodes]);
+  }
+}
+
+/**
  * Fills a group with a button for each choice, the chosen one pressed.
  *
  * @template {string} Value

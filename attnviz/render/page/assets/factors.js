@@ -167,9 +167,12 @@ export class Factors {
   row(row) {
     const line = new Float32Array(this.columns).fill(ABSENT);
     const [start, stop] = this.spanOf(row);
-    const prefix = Math.min(this.columns, this.mask.prefix - this.mask.firstKey);
-    for (let column = 0; column < prefix; column++) line[column] = this.cell(row, column);
-    for (let column = Math.max(start, prefix); column < stop; column++) line[column] = this.cell(row, column);
+    const prefix = Math.max(0, Math.min(this.columns, this.mask.prefix - this.mask.firstKey));
+    const query = this.queries.subarray(row * this.features, (row + 1) * this.features);
+    for (const [first, last] of [[0, prefix], [Math.max(start, prefix), stop]]) {
+      const products = productsOf(query, this.keys, first, last);
+      for (let column = first; column < last; column++) line[column] = this.cellOf(products[column - first], row, column);
+    }
     return line;
   }
 
@@ -177,17 +180,68 @@ export class Factors {
   column(column) {
     const line = new Float32Array(this.rows).fill(ABSENT);
     const prefixed = column + this.mask.firstKey < this.mask.prefix;
-    for (let row = 0; row < line.length; row++) {
-      const [start, stop] = prefixed ? [column, Infinity] : this.spanOf(row);
-      if (column >= start && column < stop) line[row] = this.cell(row, column);
-    }
+    const sees = (/** @type {number} */ row) => {
+      const [start, stop] = this.spanOf(row);
+      return column >= start && column < stop;
+    };
+    let [first, last] = [0, this.rows];
+    while (!prefixed && first < last && !sees(first)) first++;
+    while (!prefixed && first < last && !sees(last - 1)) last--;
+    const products = productsOf(this.keys.subarray(column * this.features, (column + 1) * this.features), this.queries, first, last);
+    for (let row = first; row < last; row++) line[row] = this.cellOf(products[row - first], row, column);
     return line;
   }
 
   /** The weight where the mask lets the query look, if the key is no padding. @param {number} row @param {number} column */
   cell(row, column) {
+    return this.cellOf(this.product(row, column), row, column);
+  }
+
+  /** The same of their product, in no unit. @param {number} product @param {number} row @param {number} column */
+  cellOf(product, row, column) {
     if (this.real && !this.real[column]) return ABSENT;
-    const weight = Math.min(1, Math.exp(this.score(row, column) - this.sums[row]));
+    const weight = Math.min(1, Math.exp(this.scoreOf(product * this.unit, row, column) - this.sums[row]));
     return this.moved ? weight * this.moved[column] : weight;
   }
+}
+
+/**
+ * One query or key times the rows of others from first to last: four at once, which do not wait for each other's sums.
+ *
+ * @param {Float32Array} one features
+ * @param {Float32Array} others rows of features
+ * @param {number} first
+ * @param {number} last
+ */
+function productsOf(one, others, first, last) {
+  const features = one.length;
+  const products = new Float64Array(Math.max(0, last - first));
+  const fours = products.length - (products.length % 4);
+  let place1 = first * features;
+  for (let place = 0; place < fours; place += 4) {
+    const place2 = place1 + features;
+    const place3 = place2 + features;
+    const place4 = place3 + features;
+    let sum1 = 0;
+    let sum2 = 0;
+    let sum3 = 0;
+    let sum4 = 0;
+    for (let feature = 0; feature < features; feature++) {
+      const number = one[feature];
+      sum1 += number * others[place1 + feature];
+      sum2 += number * others[place2 + feature];
+      sum3 += number * others[place3 + feature];
+      sum4 += number * others[place4 + feature];
+    }
+    products[place] = sum1;
+    products[place + 1] = sum2;
+    products[place + 2] = sum3;
+    products[place + 3] = sum4;
+    place1 = place4 + features;
+  }
+  for (let place = fours; place < products.length; place++) {
+    for (let feature = 0; feature < features; feature++) products[place] += one[feature] * others[place1 + feature];
+    place1 += features;
+  }
+  return products;
 }

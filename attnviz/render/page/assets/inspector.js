@@ -1,7 +1,7 @@
 /** The inspector: the cell that is pointed at, and what the chosen token attends to and is attended to by. */
 
 import { page } from "./data.js";
-import { make, one } from "./elements.js";
+import { make, one, refill } from "./elements.js";
 import { positionOf, quoted } from "./formatting.js";
 import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { quantitiesOf, weightText } from "./quantities.js";
@@ -35,13 +35,31 @@ function tokensOf(shown, mark) {
 /** @param {Shown | null} shown @param {Choose} choose */
 export function drawInspector(shown, choose) {
   const mark = state.mark ?? state.pin;
-  one("inspector").replaceChildren(...(shown ? shownSections(shown, mark, choose) : [hint(LIST_HINT)]), ...headSections());
+  const pointed = one("pointed");
+  refill(pointed, shown ? shownSections(shown, mark) : [hint(LIST_HINT)]);
+  pointed.onclick = ({ target }) => {
+    const { query, key } = /** @type {Element} */ (target).closest("button")?.dataset ?? {};
+    if (query && key) choose({ query: Number(query), key: Number(key) });
+  };
+  drawKnown();
 }
 
-/** @param {Shown} shown @param {Mark | null} mark @param {Choose} choose */
-function shownSections(shown, mark, choose) {
+const awaited = { timer: 0 };
+
+/** Computes a line in a task of its own, and draws it: two of a long text would keep the pointer waiting. @param {Shown} shown @param {Axis} axis @param {number} place */
+function computeSoon(shown, axis, place) {
+  clearTimeout(awaited.timer);
+  awaited.timer = setTimeout(() => {
+    if (state.shown !== shown) return;
+    shown.line(axis, place);
+    refill(one("pointed"), shownSections(shown, state.mark ?? state.pin));
+  });
+}
+
+/** @param {Shown} shown @param {Mark | null} mark */
+function shownSections(shown, mark) {
   if (shown.said) return lensSections(shown, mark);
-  return mark ? sectionsOf(shown, mark, choose) : [hint(HINT)];
+  return mark ? sectionsOf(shown, mark) : [hint(HINT)];
 }
 
 /** @param {string} text */
@@ -67,13 +85,13 @@ function lensSections(shown, mark) {
   return sections;
 }
 
-/** @param {Shown} shown @param {Mark} mark @param {Choose} choose */
-function sectionsOf(shown, mark, choose) {
+/** @param {Shown} shown @param {Mark} mark */
+function sectionsOf(shown, mark) {
   const listedMark = state.mark && (state.mark.query === null || state.mark.key === null) ? state.mark : (state.pin ?? mark);
   const { query, key } = tokensOf(shown, listedMark);
   const lists = [
-    ...(query === null ? [] : listSection(shown, "query", query, choose)),
-    ...(key === null ? [] : listSection(shown, "key", key, choose)),
+    ...(query === null ? [] : listSection(shown, "query", query)),
+    ...(key === null ? [] : listSection(shown, "key", key)),
   ];
   const listed = make("section", {}, ...lists);
   if (mark.query === null || mark.key === null) return [listed];
@@ -106,23 +124,26 @@ function besideSections(query, key) {
   return [make("section", {}, make("h3", {}, "side by side"), numbers)];
 }
 
-/** @param {Shown} shown @param {Axis} axis @param {number} place @param {Choose} choose */
-function listSection(shown, axis, place, choose) {
+/** @param {Shown} shown @param {Axis} axis @param {number} place */
+function listSection(shown, axis, place) {
   const { queries, keys } = shown;
   const outward = axis === "query";
   const others = outward ? keys : queries;
+  const heading = make("h3", {}, make("bdi", {}, `${quoted(outward ? queries : keys, place)} ${verbOf(outward, shown.scale.change)}`));
+  if (shown.isKnown?.(axis, place) === false) {
+    computeSoon(shown, axis, place);
+    return [heading, make("ul", { className: "list awaited" })];
+  }
   const values = shown.line(axis, place);
-  const heading = `${quoted(outward ? queries : keys, place)} ${verbOf(outward, shown.scale.change)}`;
   const items = strongestOf(values, LIST_LENGTH).map((other) => {
-    const mark = outward ? { query: place, key: other } : { query: other, key: place };
     const button = listButton(shown, others, other, values[other]);
-    button.addEventListener("click", () => choose(mark));
+    [button.dataset.query, button.dataset.key] = outward ? [`${place}`, `${other}`] : [`${other}`, `${place}`];
     return make("li", {}, button);
   });
   const list = items.length
     ? make("ul", { className: "list" }, ...items)
     : make("p", { className: "hint" }, "nothing that is visible");
-  return [make("h3", {}, make("bdi", {}, heading)), list];
+  return [heading, list];
 }
 
 /** @param {boolean} outward @param {boolean} change */
@@ -141,7 +162,13 @@ function listButton({ scale }, others, other, value) {
   return make("button", { type: "button", title }, label, make("i", {}, bar), number);
 }
 
-/** What the open head does, and its metrics. */
+/** Draws what the open head does, and its metrics, when another is opened. */
+function drawKnown() {
+  if (known.head === state.head) return;
+  known.head = state.head;
+  one("known").replaceChildren(...headSections());
+}
+
 function headSections() {
   if (state.head === null || !page.metrics) return [];
   const numbers = make("dl", { className: "numbers" });
@@ -150,10 +177,11 @@ function headSections() {
     if (Number.isNaN(value)) continue;
     numbers.append(make("dt", { title: meaningOf(name) }, name), make("dd", {}, metricText(name, value)));
   }
-  const details = make("details", { open: measures.open }, make("summary", {}, `Head ${page.heads[state.head].name} in numbers`), numbers);
-  details.addEventListener("toggle", () => (measures.open = details.open));
+  const details = make("details", { open: known.open }, make("summary", {}, `Head ${page.heads[state.head].name} in numbers`), numbers);
+  details.addEventListener("toggle", () => (known.open = details.open));
   const does = patternOf(state.head);
   return [make("section", {}, ...(does ? [make("h3", {}, "what it does"), make("p", { className: "pair" }, does)] : []), details)];
 }
 
-const measures = { open: false }; // whether the metrics are unfolded
+/** @type {{ head: number | null | undefined, open: boolean }} whose metrics are drawn, and whether they are unfolded */
+const known = { head: undefined, open: false };

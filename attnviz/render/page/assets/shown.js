@@ -55,6 +55,11 @@ export class ShownHead {
     return line;
   }
 
+  /** Whether a line need not be computed. @param {Axis} axis @param {number} place */
+  isKnown(axis, place) {
+    return this.values !== null || this.lines.has(`${axis} ${place}`);
+  }
+
   /** @param {Axis} axis @param {number} place */
   newLine(axis, place) {
     if (!this.changed) return this.side.line(axis, place);

@@ -8,7 +8,7 @@ import { computeLine, piecesOf, piecesOfKeys, readAll, readLine, readSide } from
 
 /** @typedef {{ number: number, sides: GivenSide[], keys: Record<number, string> }} GivenHead */
 
-const MAX_KEPT_BYTES = 2 ** 28; // of all that is held read
+const MAX_KEPT_BYTES = 2 ** 27; // of all that a worker holds read
 
 export class HeadStore {
   constructor() {

@@ -201,6 +201,7 @@
  * @property {Scale} scale
  * @property {Seen} seen
  * @property {string} title
+ * @property {(axis: Axis, place: number) => boolean} [isKnown] whether a line need not be computed
  * @property {(mark: Mark | null) => Shades} [shades] what shades the text, where not a line of the head
  * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark
  * @property {(mark: Mark) => string[]} [said] what is said of a cell, where not by its head's numbers

@@ -1,10 +1,10 @@
 /** A text that is shaded by what a token attends to or what attends to it: only the lines that are seen are drawn. */
 
 import { pin, pointTo } from "./actions.js";
-import { scaleUpTo, theme } from "./colors.js";
+import { contextOf, scaleUpTo, theme } from "./colors.js";
 import { make } from "./elements.js";
 import { lineWith, linesOf } from "./flow.js";
-import { faded, hueOf, inkOn, mixed, strengthOf } from "./scales.js";
+import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
 import { state } from "./state.js";
 import { textWidth } from "./surface.js";
 import { ABSENT, largestOf } from "./values.js";
@@ -13,6 +13,8 @@ import { ABSENT, largestOf } from "./values.js";
 
 /** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
 /** @typedef {{ values: Float32Array | null, scale: Scale }} Shading of tokens; null shades nothing */
+/** @typedef {{ element: HTMLElement, place: number, x: number, width: number, look: string }} DrawnToken */
+/** @typedef {{ element: HTMLElement, tokens: DrawnToken[], measured: boolean }} DrawnLine */
 
 const MARGIN_LINES = 2; // drawn above and below those that are seen
 const PADDING = 0.3; // of a token, beside it, in parts of the size of its letters
@@ -20,6 +22,8 @@ const MAX_SAVED_LINES = 400;
 const SPACE = 0.28; // of a space, in parts of the size of letters
 const MEASURED_SIZE = 16; // pixels of the letters that are measured
 const OPACITY = 0.78; // of the strongest shade
+const CORNER = 4; // pixels of a shade's corner
+const SHADE_MARGIN = 2; // pixels between the shades of two lines
 
 export class Words {
   /**
@@ -31,17 +35,20 @@ export class Words {
   constructor(parent, text, axis, label) {
     this.text = text;
     this.axis = axis;
-    this.space = make("div", { className: "words-space" });
+    // Shades are painted under the tokens: to give each a style would cost more than everything else that pointing does.
+    this.shades = make("canvas", { className: "words-shades", ariaHidden: "true" });
+    this.space = make("div", { className: "words-space" }, this.shades);
     this.element = make("div", { className: "words", tabIndex: 0 }, this.space);
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", label);
     /** @type {number[]} */
     this.starts = [0, 0];
-    /** @type {Map<number, HTMLElement>} */
+    /** @type {Map<number, DrawnLine>} */
     this.lines = new Map();
-    /** @type {Shading} */
-    this.shading = { values: null, scale: scaleUpTo(1) };
+    /** @type {Shading | null} */
+    this.shading = null;
     this.step = 24; // pixels from line to line
+    this.room = 60; // pixels of a line
     parent.append(this.element);
     this.element.addEventListener("scroll", () => this.drawLines());
     this.listen();
@@ -72,8 +79,8 @@ export class Words {
     const style = getComputedStyle(this.element);
     const size = parseFloat(style.fontSize);
     this.step = Math.round(size * 1.72);
-    const room = Math.max(60, this.element.clientWidth - 4);
-    this.starts = linesOf(widthsOf(this.text, size), this.text.spaces, size * SPACE, room);
+    this.room = Math.max(60, this.element.clientWidth - 4);
+    this.starts = linesOf(widthsOf(this.text, size), this.text.spaces, size * SPACE, this.room);
     const height = (this.starts.length - 1) * this.step;
     this.space.style.height = `${height}px`;
     this.element.style.setProperty("--line", `${this.step}px`);
@@ -82,7 +89,7 @@ export class Words {
   }
 
   clear() {
-    for (const line of this.lines.values()) line.remove();
+    for (const { element } of this.lines.values()) element.remove();
     this.lines.clear();
   }
 
@@ -91,55 +98,87 @@ export class Words {
     const { scrollTop, clientHeight } = this.element;
     const first = Math.max(0, Math.floor(scrollTop / this.step) - MARGIN_LINES);
     const count = Math.min(this.starts.length - 1, first + Math.ceil(clientHeight / this.step) + 2 * MARGIN_LINES + 1);
-    for (const [number, line] of this.lines) {
+    for (const [number, { element }] of this.lines) {
       if (number >= first && number < count) continue;
-      line.remove();
+      element.remove();
       this.lines.delete(number);
     }
+    const before = this.lines.size;
     for (let number = first; number < count; number++) if (!this.lines.has(number)) this.drawLine(number);
+    if (this.lines.size > before) this.paint();
   }
 
   /** @param {number} number */
   drawLine(number) {
-    const line = make("div", { className: "words-line", dir: "auto" });
-    line.style.top = `${number * this.step}px`;
+    const element = make("div", { className: "words-line", dir: "auto" });
+    element.style.top = `${number * this.step}px`;
+    /** @type {DrawnToken[]} */
+    const tokens = [];
     for (let place = this.starts[number]; place < this.starts[number + 1]; place++) {
-      if (place > this.starts[number] && this.text.spaces[place] === " ") line.append(" ");
+      if (place > this.starts[number] && this.text.spaces[place] === " ") element.append(" ");
       const token = make("button", { type: "button", className: "token", tabIndex: -1 }, this.text.labels[place]);
       token.dataset.place = String(place);
-      line.append(token);
-      this.shadeToken(token, place);
+      element.append(token);
+      tokens.push({ element: token, place, x: 0, width: 0, look: "" });
     }
-    this.lines.set(number, line);
-    this.space.append(line);
+    this.lines.set(number, { element, tokens, measured: false });
+    this.space.append(element);
   }
 
   /** @param {Shading} shading */
   shade(shading) {
     this.shading = shading;
-    for (const line of this.lines.values()) {
-      for (const token of line.children) {
-        if (token instanceof HTMLElement) this.shadeToken(token, Number(token.dataset.place));
-      }
-    }
+    this.paint();
   }
 
-  /** @param {HTMLElement} token @param {number} place */
-  shadeToken(token, place) {
-    const { values, scale } = this.shading;
-    const value = values ? values[place] : 0;
-    const opacity = Math.round(100 * OPACITY * strengthOf(value, scale)) / 100;
-    const [chosen, marked] = [state.pin, state.mark].map((mark) => this.isOf(mark, place));
-    const look = `${value < 0 ? "-" : ""}${opacity} ${value === ABSENT} ${chosen} ${marked}`;
-    if (token.dataset.look === look) return;
-    token.dataset.look = look;
-    const hue = theme()[hueOf(value, scale)];
-    token.style.backgroundColor = opacity ? faded(hue, opacity) : "";
-    token.style.color = opacity > 0.2 ? inkOn(mixed(theme().paper, hue, opacity)) : "";
-    token.classList.toggle("absent", value === ABSENT);
-    token.classList.toggle("nan", Number.isNaN(value));
-    token.classList.toggle("chosen", chosen);
-    token.classList.toggle("marked", marked);
+  /** Paints the shades of all lines that are drawn, and marks their tokens. */
+  paint() {
+    if (!this.shading) return;
+    const numbers = [...this.lines.keys()];
+    const first = Math.min(...numbers);
+    const context = this.cleared(first, Math.min(MAX_SAVED_LINES, Math.max(...numbers) + 1 - first));
+    for (const [number, line] of this.lines) {
+      if (!line.measured) measure(line);
+      for (const token of line.tokens) this.paintToken(context, token, (number - first) * this.step, this.shading);
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** The canvas under so many lines, empty. @param {number} first @param {number} count */
+  cleared(first, count) {
+    const density = window.devicePixelRatio || 1;
+    const [width, height] = [this.room, count * this.step];
+    const size = [Math.round(width * density), Math.round(height * density)];
+    if (this.shades.width !== size[0] || this.shades.height !== size[1]) {
+      [this.shades.width, this.shades.height] = size;
+      this.shades.style.width = `${width}px`;
+      this.shades.style.height = `${height}px`;
+    }
+    const top = `${first * this.step}px`;
+    if (this.shades.style.top !== top) this.shades.style.top = top;
+    const context = contextOf(this.shades);
+    context.setTransform(density, 0, 0, density, 0, 0);
+    context.clearRect(0, 0, width, height);
+    return context;
+  }
+
+  /** @param {CanvasRenderingContext2D} context @param {DrawnToken} token @param {number} y of its line @param {Shading} shading */
+  paintToken(context, token, y, { values, scale }) {
+    const value = values ? values[token.place] : 0;
+    const opacity = OPACITY * strengthOf(value, scale);
+    const hue = hueOf(value, scale);
+    if (opacity > 0.004) {
+      context.globalAlpha = opacity;
+      context.fillStyle = theme()[hue];
+      context.beginPath();
+      context.roundRect(token.x, y + SHADE_MARGIN, token.width, this.step - 2 * SHADE_MARGIN, CORNER);
+      context.fill();
+    }
+    const [chosen, marked] = [this.isOf(state.pin, token.place), this.isOf(state.mark, token.place)];
+    const classes = [value === ABSENT && "absent", Number.isNaN(value) && "nan", chosen && "chosen", marked && "marked"];
+    const look = ["token", ...classes.filter(Boolean), turnsInk(hue, opacity) && "turned"].filter(Boolean).join(" ");
+    if (token.look === look) return;
+    token.look = token.element.className = look;
   }
 
   /** Whether a mark names the token. @param {Mark | null} mark @param {number} place */
@@ -169,12 +208,12 @@ export class Words {
 
   /** @param {Surface} surface @param {number} place @param {number} x @param {number} y @param {number} width @param {number} size */
   drawTokenOn(surface, place, x, y, width, size) {
-    const { values, scale } = this.shading;
+    const { values, scale } = this.shading ?? { values: null, scale: scaleUpTo(1) };
     const value = values ? values[place] : 0;
     const opacity = OPACITY * strengthOf(value, scale);
     const hue = theme()[hueOf(value, scale)];
     if (opacity > 0.004) surface.rect(x, y + 2, width, this.step - 4, hue, opacity);
-    const color = opacity > 0.2 ? inkOn(mixed(theme().paper, hue, opacity)) : value === ABSENT ? theme().soft : theme().ink;
+    const color = turnsInk(hueOf(value, scale), opacity) ? theme().paper : value === ABSENT ? theme().soft : theme().ink;
     const weight = this.isOf(state.pin, place) ? 700 : 400;
     surface.text(this.text.labels[place], x + (PADDING * size) / 2, y + this.step / 2, { size, color, weight });
   }
@@ -225,4 +264,23 @@ function widthsOfLabels(labels) {
     widths.set(label, width);
     return width;
   });
+}
+
+/** Where the tokens of a line stand. @param {DrawnLine} line */
+function measure(line) {
+  for (const token of line.tokens) [token.x, token.width] = [token.element.offsetLeft, token.element.offsetWidth];
+  line.measured = true;
+}
+
+/** @type {Map<string, number>} */
+const turns = new Map();
+
+/** Whether letters on a shade are better in the other ink. @param {string} hue @param {number} opacity */
+function turnsInk(hue, opacity) {
+  if (opacity <= 0.2) return false;
+  const [paper, color] = [theme().paper, theme()[hue]];
+  const name = `${paper} ${color}`;
+  const least = turns.get(name) ?? [...Array(101).keys()].find((part) => inkOn(mixed(paper, color, part / 100)) !== inkOn(partsOf(paper))) ?? 101;
+  turns.set(name, least);
+  return 100 * opacity >= least;
 }
