@@ -147,11 +147,11 @@ class AttentionCall(ABC):
             mixed = self.carried_on((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
             unseen = (weights.sum(-1) == 0).all(1)[..., None]
             difference = (mixed - self.output[:, rows]).abs().masked_fill(unseen, 0)
-            return [float(worst) for worst in difference.flatten(1).amax(1)]
+            return list(difference.flatten(1).amax(1).tolist())
         mixed, seen = self.checked(heads)
         real = pick_heads(self.output, heads, count)[:, :, rows].to(mixed.dtype)
-        difference = (mixed - real).abs().masked_fill(~seen, 0)
-        return [float(worst) for worst in difference.flatten(1).amax(1)]
+        difference = torch.where(seen, (mixed - real).abs_(), 0)
+        return list(difference.flatten(1).amax(1).tolist())
 
     def checked(self, heads: Sequence[int]) -> CheckedRows:
         """What these heads mix of the values in the queries that are checked, computed once."""

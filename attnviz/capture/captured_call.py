@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isfinite
 from typing import Any, cast
 
 import numpy as np
@@ -166,8 +167,8 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
 def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
     """What ``DenseMaps`` hold, one a text."""
     maps = call.maps(heads)
-    _refuse_infinite(maps.weights.sum(), site)
     scores, weights = _numbers(maps.scores), _numbers(maps.weights)
+    _refuse_infinite(weights.sum(), site)
     visible = np.ascontiguousarray(np.broadcast_to(maps.visible.cpu().numpy(), (len(scores), *scores.shape[2:])))
     return [
         {"scores": scores[item], "weights": weights[item], "visible": visible[item], "uneven": maps.uneven}
@@ -323,8 +324,8 @@ def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site
         )
 
 
-def _refuse_infinite(total: Tensor, site: CallSite) -> None:
-    if not torch.isfinite(total):
+def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
+    if not isfinite(float(total)):
         raise AttnvizError(
             f"scores of layer {site.layer} ({site.module or 'the model itself'}) are not finite; check its input"
         )

@@ -31,6 +31,7 @@ from attnviz.capture.lineage import NOTHING, Lineage, merged
 from attnviz.capture.nodes import Candidate, Node, Normaliser, Use, is_of, key_axis, note_mixing
 from attnviz.capture.product_nodes import has_own_axes, product_node, uses_of
 from attnviz.capture.products import PRODUCTS, Contraction, contraction, elementwise_sum
+from attnviz.capture.remembered import BY_ARGUMENTS, PROJECTIONS, key_of, node_as_before, remember
 from attnviz.capture.sites import CallingModule
 from attnviz.capture.softmax_steps import steps_after
 
@@ -56,6 +57,10 @@ CHANGING = frozenset(
     {*SOFTMAXES, *PRODUCTS, *REDUCING, *RESHAPING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
     | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLED}
 )  # functions that do more than to compute each number from the one in its place
+
+
+FOUND_EACH_TIME = (CHANGING - PROJECTIONS.keys()) | RECURRENT | {*FUSED} | BY_ARGUMENTS
+MIN_SWEPT = 1024  # tensors that are known at least before those that are gone are looked for
 
 
 class _Known(ref[Tensor]):
@@ -86,6 +91,7 @@ class DataFlow:
         self.running, self.on_use, self.on_unused = running, on_use, on_unused
         self.constants = {id(each) for module in modules for each in _constants_of(module)}
         self.known: dict[int, _Known] = {}
+        self.swept_at = MIN_SWEPT
         self.open: list[Candidate] = []
         self.marks = count(1)
         self.roots = count()
@@ -95,8 +101,30 @@ class DataFlow:
     ) -> None:
         """Follows a function of torch that has returned; ``overwritten`` is what it has written its result over."""
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
-        if len(inputs) == 1 and isinstance(result, Tensor) and self._passed_on(name, inputs[0], result):
+        if not inputs or name in FOUND_EACH_TIME or not isinstance(result, Tensor):
+            return self._find(name, inputs, args, kwargs, result, overwritten)
+        if len(inputs) == 1 and self._passed_on(name, inputs[0], result):
             return None
+        nodes = list(map(self.node, inputs))
+        key = key_of(name, inputs, nodes, result) if self._is_new(result, inputs) else None
+        node = None if key is None else node_as_before(key, nodes)
+        if node is not None:
+            return self._keep_while_there(result, node)
+        self._find(name, inputs, args, kwargs, result, overwritten)
+        if key is not None:
+            remember(key, self.node(result))
+        return None
+
+    def _find(
+        self,
+        name: str,
+        inputs: list[Tensor],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        result: Any,
+        overwritten: Tensor | None,
+    ) -> None:
+        """Finds out what is known of the result of a function."""
         if name in SOFTMAXES or name == "sigmoid":
             return self._normalised(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
         if name == "scaled_dot_product_attention":
@@ -120,13 +148,13 @@ class DataFlow:
 
     def _passed_on(self, name: str, source: Tensor, result: Tensor) -> bool:
         """Whether a function changes numbers alone, of one tensor of which nothing but its axes is known."""
-        if name in CHANGING or source.shape != result.shape or source.stride() != result.stride():
+        if source.shape != result.shape or source.stride() != result.stride():
             return False
         node = self.node(source)
         if node.is_involved or not self._is_new(result, [source]):
             return False
         if result is not source:
-            self._keep(result, node)
+            self._keep_while_there(result, node)
         return True
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
@@ -174,6 +202,15 @@ class DataFlow:
         known = _Known(tensor, self._forget)
         known.key, known.node = id(tensor), node
         self.known[known.key] = known
+
+    def _keep_while_there(self, tensor: Tensor, node: Node) -> None:
+        """Keeps a node that holds no tensors, and need not go at once with its own."""
+        known = _Known(tensor)
+        known.key, known.node = id(tensor), node
+        self.known[known.key] = known
+        if len(self.known) > self.swept_at:
+            self.known = {key: each for key, each in self.known.items() if each() is not None}
+            self.swept_at = max(MIN_SWEPT, 2 * len(self.known))
 
     def _forget(self, known: ref[Tensor]) -> None:
         if isinstance(known, _Known) and self.known.get(known.key) is known:

@@ -1,7 +1,7 @@
 """What is known of the result of a function of torch that is no product: as much as the axes show of its inputs."""
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -242,9 +242,12 @@ def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
 def is_view(source: Tensor, result: Tensor) -> bool:
     """Whether a tensor shows the memory of another one; of those that nobody can read it is not known."""
     try:
-        return source.dtype == result.dtype and _memory(source) == _memory(result)
+        return source.dtype == result.dtype and (_is_alias(source, result) or _memory(source) == _memory(result))
     except (RuntimeError, NotImplementedError):
         return False
+
+
+_is_alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
 
 
 def _memory(tensor: Tensor) -> int:

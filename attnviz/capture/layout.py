@@ -6,12 +6,13 @@ features are heads, those that weights and values share are texts, those of the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Literal
 
 from torch import Tensor
 
-from attnviz.capture.axes import FEATURES, UNKNOWN, Axes, label_of, size_of
+from attnviz.capture.axes import FEATURES, MAX_REMEMBERED, UNKNOWN, Axes, label_of, size_of
 from attnviz.capture.nodes import Use
 
 Role = Literal["batch", "heads", "queries", "keys", "features"]
@@ -48,13 +49,20 @@ def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
         layout: what its axes are.
         last: the roles of the last two axes of the result.
     """
+    sizes, order, groups = _folding(layout, last)
+    folded = tensor.reshape(sizes).permute(order)
+    return folded if groups is None else folded.reshape(groups)
+
+
+@lru_cache(MAX_REMEMBERED)
+def _folding(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
+    """The size of each part, their order, and the sizes that they are folded to, if that joins or adds any."""
     roles = [part for axis in layout for part in axis]
-    groups: list[list[int]] = [
-        [at for at, (_, role) in enumerate(roles) if role == wanted] for wanted in ("batch", "heads", *last)
-    ]
-    split = tensor.reshape([size for size, _ in roles])
+    groups = [[at for at, (_, role) in enumerate(roles) if role == wanted] for wanted in ("batch", "heads", *last)]
     order = [at for group in groups for at in group]
-    return split.permute(order).reshape([prod(roles[at][0] for at in group) for group in groups])
+    is_folded = all(len(group) == 1 for group in groups)
+    folded = None if is_folded else [prod(roles[at][0] for at in group) for group in groups]
+    return tuple(size for size, _ in roles), order, folded
 
 
 def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[int, Roles] | None:

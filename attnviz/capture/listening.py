@@ -17,7 +17,7 @@ from attnviz.capture.capture import Capture
 from attnviz.capture.observing_mode import TORCH_PATCHES, add_observer, remove_observer
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.patches import GlobalHook, Patches
-from attnviz.capture.sites import ModuleIndex
+from attnviz.capture.sites import ModuleIndex, modules_of
 from attnviz.capture.torch_functions import Observer, StopForward
 from attnviz.capture.transformers_kernels import TRANSFORMERS_PATCHES
 from attnviz.maps.recording import Recording
@@ -235,7 +235,8 @@ def refuse_opaque(model: object) -> None:
         )
     if hasattr(model, "_orig_mod"):
         raise AttnvizError("the model is compiled; record (and call) model._orig_mod, the module that was compiled")
-    scripted = next((name for name, part in model.named_modules() if isinstance(part, torch.jit.ScriptModule)), None)
+    parts = modules_of(model).items()
+    scripted = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted is not None:
         where = f"{scripted!r} of the model" if scripted else "the model"
         raise AttnvizError(f"{where} is scripted, so that its calls cannot be seen; the module it was made from works")

@@ -180,7 +180,12 @@ class Node:
     @property
     def is_involved(self) -> bool:
         """Whether what is computed from each of its numbers has not the same node."""
-        return self.fresh or bool(self.weights or self.scores or self.steps or self.multiplied)
+        return self.fresh or self.holds_more
+
+    @property
+    def holds_more(self) -> bool:
+        """Whether more is known than axes and lineage: it holds tensors, or what was computed from them."""
+        return bool(self.weights or self.scores or self.steps or self.multiplied)
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,11 +90,30 @@ class Block:
     stack: str
 
 
+def modules_of(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules of a model by their paths, each once: ``named_modules``, whose nested generators take longer."""
+    found: dict[str, nn.Module] = {}
+    seen: set[nn.Module] = set()
+
+    def add(module: nn.Module, path: str) -> None:
+        if type(module).named_modules is not nn.Module.named_modules:
+            found.update(module.named_modules(memo=seen, prefix=path))
+        elif module not in seen:
+            seen.add(module)
+            found[path] = module
+            for name, child in module._modules.items():
+                if child is not None:
+                    add(child, f"{path}.{name}" if path else name)
+
+    add(model, "")
+    return found
+
+
 class ModuleIndex:
     """The modules of a model by identity, and their names."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.modules: Mapping[str, nn.Module] = dict(model.named_modules())
+        self.modules: Mapping[str, nn.Module] = modules_of(model)
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
         memo = _memo_of(model, self.modules)
         self._blocks, self._own_numbers, self._alike = memo.blocks, memo.own_numbers, memo.alike
@@ -248,7 +267,7 @@ class LayerNumbering:
 
     def __init__(self, modules: ModuleIndex) -> None:
         self.modules = modules
-        self.started: Counter[str] = Counter()
+        self.started: dict[str, int] = {}
         self.calls: Counter[tuple[object, ...]] = Counter()
         self.layers: dict[tuple[object, ...], int] = {}
         self.last: dict[tuple[object, ...], int] = {}
@@ -258,7 +277,7 @@ class LayerNumbering:
         """Notes that a module begins to run."""
         name = self.modules.names.get(id(module))
         if name:
-            self.started[name] += 1
+            self.started[name] = self.started.get(name, 0) + 1
 
     def number(self, caller: CallingModule, single: bool, depth: int = 0) -> CallSite:
         """The site of the next call of a module.
@@ -273,7 +292,7 @@ class LayerNumbering:
         block = self.modules.block_of(path, type(caller.module))
         deeper = depth > self.depths.setdefault(caller.name, depth)
         ways = prefixes(self._running_part(block.path, caller.name) if deeper else block.path)
-        again = next((prefix for prefix in ways if self.started[prefix] > 1), "")
+        again = next((prefix for prefix in ways if self.started.get(prefix, 0) > 1), "")
         reads_again = not deeper and block.path.startswith(f"{again}.") and not self.modules.is_numbered(again)
         run = self.started[again] - 1 if again and reads_again else 0
         times = self._times(ways)
@@ -294,11 +313,11 @@ class LayerNumbering:
     def _running_part(self, block: str, path: str) -> str:
         """The block, or where nothing calls that itself, the outermost part of it on the way to a module that is."""
         ways = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
-        return next((prefix for prefix in ways if self.started[prefix]), block)
+        return next((prefix for prefix in ways if self.started.get(prefix)), block)
 
     def _times(self, ways: Sequence[str]) -> tuple[tuple[str, int], ...]:
         """How often modules began that did so more than once."""
-        return tuple((prefix, self.started[prefix]) for prefix in ways if self.started[prefix] > 1)
+        return tuple((prefix, self.started.get(prefix, 0)) for prefix in ways if self.started.get(prefix, 0) > 1)
 
     def _layer(self, block: Block, stack: tuple[object, ...], times: tuple[tuple[str, int], ...]) -> int:
         """The number of the block; of one that has none or runs again, the next in the stack."""

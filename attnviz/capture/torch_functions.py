@@ -4,8 +4,8 @@ The arguments of scaled dot-product attention and of torch's fused layers hold a
 is found in the flow of data from one function to the next.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -130,6 +130,28 @@ class TorchCall(NamedTuple):
     overwritten: Tensor | None = None
 
 
+class Looking(AbstractContextManager[None]):
+    """A look at a run, apart from it.
+
+    Args:
+        listener: receives what goes wrong.
+    """
+
+    def __init__(self, listener: AttentionListener) -> None:
+        self.listener, self.apart = listener, apart_from_the_run()
+
+    def __enter__(self) -> None:
+        self.apart.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        """Tells the listener of an error, and keeps it from the run."""
+        self.apart.__exit__(kind, error, trace)
+        if not isinstance(error, Exception):
+            return False
+        self.listener.on_failure(error)
+        return True
+
+
 class Observer:
     """Follows the functions that a thread calls, and reports every attention call of the modules in the index.
 
@@ -150,14 +172,9 @@ class Observer:
         self.ends_after_search = False
         self.closed = False
 
-    @contextmanager
-    def looking(self) -> Iterator[None]:
+    def looking(self) -> "Looking":
         """The one door to a run: what goes wrong in the block never reaches the run, and waits for its end."""
-        try:
-            with apart_from_the_run():
-                yield
-        except Exception as error:
-            self.listener.on_failure(error)
+        return Looking(self.listener)
 
     def see(self, call: TorchCall) -> None:
         """Looks at a call."""
