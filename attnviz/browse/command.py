@@ -7,6 +7,8 @@ from attnviz.browse.layout import map_of, tiles
 from attnviz.browse.place import written_token
 from attnviz.browse.session import Session
 from attnviz.browse.state import State, View
+from attnviz.maps.heads import tokens_of
+from attnviz.streaming.overview import block_edges
 
 FIGURE = "-o figure.svg"
 
@@ -55,9 +57,12 @@ def _part_words(screen: Screen, state: State) -> list[str]:
     shown = map_of(screen.session, state, screen.size, screen.colors)
     units = screen.session.units(state.head, state.view)
     words = []
-    for name, axis, of in zip(("queries", "keys"), (shown.queries, shown.keys), units, strict=True):
+    maps = screen.session.heads[state.head][0]
+    tokens = tokens_of(maps).query_tokens, tokens_of(maps).key_tokens
+    for name, axis, of, text in zip(("queries", "keys"), (shown.queries, shown.keys), units, tokens, strict=True):
         if axis.stop - axis.start < len(of):
-            words.append(f"--{name} {int(of.starts[axis.start])}:{int(of.stops[axis.stop - 1])}")
+            edges = block_edges(len(text), len(of.tokens))
+            words.append(f"--{name} {edges[of.starts[axis.start]]}:{edges[of.stops[axis.stop - 1]]}")
     return words
 
 

@@ -22,6 +22,7 @@ from attnviz.browse.pixels import CURSOR_COLOR, pixel_lines, row_spans, shade_sp
 from attnviz.browse.side_pane import listed_heads, side_lines
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import text_pane, token_at
+from attnviz.maps.heads import tokens_of
 from attnviz.render.terminal.lines import Line, Span, fit, right
 from attnviz.report.panels import Panel
 
@@ -41,13 +42,16 @@ def draw_head(head: OpenHead) -> list[Line]:
 
 def place_status(head: OpenHead) -> Line:
     """What the cursor is on, and how much of the map is seen."""
-    shown, parts = head.pane, []
+    shown, parts = head.pane, list[str]()
+    blocks = tokens_of(head.screen.session.heads[head.state.head][0]).block
     if head.scrolled:
         axes = ("queries", shown.queries, head.queries), ("keys", shown.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))
     if shown.queries.pooled or shown.keys.pooled:
         sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (shown.queries, shown.keys))
-        parts.append("a cell is {} x {} tokens (+ zooms in)".format(*sides))
+        parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if blocks == (1, 1) else "blocks"))
+    if not parts and blocks != (1, 1):
+        parts.append("every cell is a block of {} x {} tokens, as it was captured".format(*blocks))
     return [Span(f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}")]
 
 

@@ -22,6 +22,7 @@ from attnviz.browse.blocks import (
 from attnviz.browse.cache import LruCache
 from attnviz.browse.ranking import Ranking
 from attnviz.browse.state import Direction, Theme, View
+from attnviz.maps.block_cells import block_cells
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
@@ -125,6 +126,9 @@ class Session:
     colormap: str = SEQUENTIAL
 
     def __post_init__(self) -> None:
+        others = [] if self.other is None else [self.other]
+        self.recording, *others = block_cells((self.recording, *others), self.selection)
+        self.other = others[0] if others else None
         self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(self.recording, self.selection))
         self._partners: dict[CellMaps, CellMaps] = {}
         if self.other is not None:

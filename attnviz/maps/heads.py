@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from attnviz.maps.block_cells import BlockMaps
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
@@ -87,7 +88,9 @@ def measurable_heads(heads: Iterable[OneHead]) -> list[tuple[LayerMaps, int]]:
     Raises:
         AttnvizError: if one of them cannot be measured and was not.
     """
-    return [(cell_maps(head.maps) if measured_of(head.maps) is None else head.maps, head.head) for head in heads]
+    return [
+        (cell_maps(tokens_of(head.maps)) if measured_of(head.maps) is None else head.maps, head.head) for head in heads
+    ]
 
 
 def can_be_measured(maps: LayerMaps) -> bool:
@@ -97,7 +100,13 @@ def can_be_measured(maps: LayerMaps) -> bool:
 
 def measured_of(maps: LayerMaps) -> HeldNumbers | None:
     """What was measured of maps while they were captured, where their single cells are not known."""
-    return maps.measured if isinstance(maps, PooledMaps) else None
+    source = tokens_of(maps)
+    return source.measured if isinstance(source, PooledMaps) else None
+
+
+def tokens_of(maps: LayerMaps) -> LayerMaps:
+    """The maps over tokens, of maps whose cells are blocks of them."""
+    return maps.source if isinstance(maps, BlockMaps) else maps
 
 
 def heads_with_cells(heads: Iterable[OneHead]) -> list[tuple[CellMaps, int]]:

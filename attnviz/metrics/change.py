@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
+from attnviz.maps.block_cells import block_cells
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
@@ -44,13 +45,15 @@ class HeadChange:
 
 
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> list[HeadChange]:
-    """The change of every chosen head from ``a`` to ``b``, of long maps in bands of queries.
+    """The change of every chosen head from ``a`` to ``b``, of long maps in bands of queries, of pooled ones by blocks.
 
     Raises:
         AttnvizError: if their heads, queries or keys do not correspond.
     """
+    selection = selection or Selection()
     refuse_unlike(a, b)
-    pairs = head_pairs(a, b, selection or Selection())
+    a, b = block_cells((a, b), selection)
+    pairs = head_pairs(a, b, selection)
     before = _entropies([(maps, head) for maps, _, head in pairs])
     after = _entropies([(maps, head) for _, maps, head in pairs])
     return [

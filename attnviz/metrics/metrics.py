@@ -14,7 +14,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, known_names, nearest
-from attnviz.maps.heads import measured_of
+from attnviz.maps.heads import measured_of, tokens_of
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.metrics.query_grid import NEAR
@@ -282,8 +282,8 @@ def measure(
     """
     heads = maps.heads if heads is None else heads
     if (held := measured_of(maps)) is not None:
-        return [_held_numbers(maps, held, names, head) for head in heads]
-    return _measured(cell_maps(maps), names, heads, every)
+        return [_held_numbers(tokens_of(maps), held, names, head) for head in heads]
+    return _measured(cell_maps(tokens_of(maps)), names, heads, every)
 
 
 def hold_numbers(maps: CellMaps) -> HeldNumbers:

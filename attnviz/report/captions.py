@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.printable import printable_line
-from attnviz.maps.heads import ChosenHead
+from attnviz.maps.heads import ChosenHead, tokens_of
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
@@ -36,7 +36,7 @@ def text_title(recording: Recording) -> str:
     """The recording's text, or texts, on one line; its tokens where they alone are known, or else its model."""
     from attnviz.text.tokens import start_of
 
-    texts = {maps.item: _written(maps.query_tokens) for maps in reversed(recording.maps)}
+    texts = {maps.item: _written(tokens_of(maps).query_tokens) for maps in reversed(recording.maps)}
     first = sorted(texts)[:MAX_TITLE_CHARACTERS]
     words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
     return start_of(words, MAX_TITLE_CHARACTERS) or recording.model
@@ -237,7 +237,7 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     pooled = next((panel for panel in panels if panel.pooled), None)
     if pooled is not None:
         rows, columns = pooled.rows, pooled.columns
-        tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} tokens"
+        tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} {pooled.units}"
         cells = f"{len(rows.labels)} x {len(columns.labels)} cells"
         part = "; --queries 10:40 --keys :20 shows a part exactly" if pooled.zooms else ""
         remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block{part}.")

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.block_cells import block_cells
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
 from attnviz.maps.words import regroup
@@ -91,6 +92,7 @@ def comparison_report(
 
         a, b = contributions_of(a), contributions_of(b)
     a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
+    a, b = block_cells((a, b), options.selection)
     comparison = _Comparison(a, b, change, _ranked(_pairs(a, b, options), options), options)
     if not options.medium.draws_maps:
         return _exact_numbers(comparison)

@@ -4,6 +4,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.progress import track
+from attnviz.maps.block_cells import BlockMaps
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
@@ -51,8 +52,9 @@ def head_panels(
     queries, keys = (_shown(span, options) for span in (head.queries, head.keys))
     finest = maps.resolution(queries, keys)
     height, width = (_whole_blocks(most, options.medium.max_cells) for most in finest)
-    rows = token_axis("queries", maps.query_tokens, queries, height, look.mark)
-    columns = token_axis("keys", maps.key_tokens, keys, width, look.mark)
+    blocks = isinstance(maps, BlockMaps)
+    rows = token_axis("blocks of queries" if blocks else "queries", maps.query_tokens, queries, height, look.mark)
+    columns = token_axis("blocks of keys" if blocks else "keys", maps.key_tokens, keys, width, look.mark)
     if options.table is None and (rows.pooled or columns.pooled):
         largest = look.pool == "max"
         overview = maps.overview((head.head,), len(rows.labels), len(columns.labels), queries, keys, maximum=largest)
@@ -75,7 +77,8 @@ def head_panels(
             group=group,
             pool=look.pool,
             seen=seen,
-            zooms=finest == (queries.stop - queries.start, keys.stop - keys.start),
+            units="blocks" if blocks else "tokens",
+            zooms=not blocks and finest == (queries.stop - queries.start, keys.stop - keys.start),
         )
         for quantity in quantities
     ]

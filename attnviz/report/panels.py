@@ -164,6 +164,7 @@ class Panel:
         scale: their colours; panels that share a scale have equal ones.
         group: what an overview draws in one row, such as ``layer 2``, or the head of a text; empty elsewhere.
         pool: what a cell that stands for several tokens shows of its block: ``mean`` or ``max``.
+        units: what rows and columns stand for where each has its own.
         zooms: whether a part of it can be shown cell by cell.
         seen: ``(rows,)``, how many keys each query may see, those beyond the columns too; of a block of queries the
             mean; ``None`` where that has no meaning.
@@ -180,6 +181,7 @@ class Panel:
     scale: ColorScale
     group: str = ""
     pool: str = "mean"
+    units: str = "tokens"
     zooms: bool = True
     seen: FloatArray | None = None
     decimals: int | None = None

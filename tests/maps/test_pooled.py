@@ -11,17 +11,27 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.browse.command import figure_command
+from attnviz.browse.cursor import Screen
+from attnviz.browse.keys import press
+from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
+from attnviz.maps.block_cells import block_cells
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
+from attnviz.maps.words import join
+from attnviz.metrics.change import compare
 from attnviz.metrics.metrics import hold_numbers, measure
 from attnviz.streaming.overview import block_edges, pool_weights
+from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
+from attnviz.text.units import Units
 from tests.conftest import random_maps
 
 QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which 14 are enough
@@ -189,10 +199,78 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
         ["show", "-o", str(tmp_path / "n.csv")],
         ["show", "--words"],
         ["show", "--reduce", "mean"],
-        ["compare", "--with", str(path)],
+        ["compare", "--words", "--with", str(path)],
     ):
         assert main([command[0], str(path), *command[1:]]) == 1
         assert "pooled to blocks of 4 x 4 tokens" in capsys.readouterr().err
     assert not (tmp_path / "n.csv").exists()
-    with pytest.raises(AttnvizError, match="pooled to blocks of 4 x 4 tokens"):
-        Session(recording)
+    assert main(["compare", str(path), "--with", str(path), "-o", str(tmp_path / "change.svg")]) == 0
+    assert main(["compare", str(path), "--with", str(path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "a block of 4 x 4 tokens, as it was pooled when it was captured" in shown
+    assert "shows a part exactly" not in shown
+
+
+def pooled_recording(maps: DenseMaps) -> Recording:
+    return Recording(maps=(replace(pooled_maps(maps), measured=hold_numbers(maps)),), model="a model")
+
+
+def test_blocks_are_cells_whose_rows_are_those_of_the_tokens_joined() -> None:
+    maps = whole_maps()
+    [blocks] = block_cells([pooled_recording(maps)], Selection())
+    edges = [block_edges(QUERIES, BLOCKS), block_edges(KEYS, BLOCKS)]
+    texts = maps.query_tokens, maps.key_tokens
+    rows, columns = (Units(text, edge[:-1], edge[1:]) for text, edge in zip(texts, edges, strict=True))
+    joined = join(maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS)), rows, columns)
+    window = cell_maps(blocks.maps[0]).window(maps.heads, slice(0, BLOCKS), slice(0, BLOCKS))
+    np.testing.assert_allclose(window.weights, joined.weights, atol=1e-6)
+    np.testing.assert_array_equal(window.visible, joined.visible)
+    assert np.isnan(window.scores).all()
+    assert "block of 4 x 5 tokens" in blocks.remarks[0]
+    part = cell_maps(blocks.maps[0]).window((2,), slice(3, 9), slice(1, 4))
+    np.testing.assert_array_equal(part.weights[0], window.weights[2, 3:9, 1:4])
+
+
+def test_numbers_of_blocks_are_those_of_their_tokens() -> None:
+    maps = whole_maps()
+    [blocks] = block_cells([pooled_recording(maps)], Selection())
+    for ours, real in zip(measure(blocks.maps[0]), measure(maps), strict=True):
+        assert ours.values == pytest.approx(real.values, rel=1e-6, nan_ok=True)
+        assert ours.sink_label == real.sink_label
+
+
+def test_changes_between_pooled_recordings_are_those_of_their_blocks() -> None:
+    one, other = pooled_recording(whole_maps()), pooled_recording(whole_maps(causal=False))
+    [first, *_] = compare(one, other)
+    whole = slice(0, BLOCKS), slice(0, BLOCKS)
+    before, after = (cell_maps(each.maps[0]).window((0,), *whole) for each in block_cells([one, other], Selection()))
+    variation = np.abs(after.weights - before.weights).sum() / 2 / BLOCKS
+    assert first.variation_mean == pytest.approx(float(variation), rel=1e-6)
+    assert first.entropy_a == pytest.approx(measure(one.maps[0])[0].values["entropy"])
+    assert compare(one, one)[0].variation_max == 0
+
+
+def test_blocks_are_refused_beside_cells_and_of_a_part() -> None:
+    maps = whole_maps()
+    pooled = pooled_recording(maps)
+    with pytest.raises(AttnvizError, match="was pooled to blocks of 4 x 5"):
+        compare(pooled, Recording(maps=(maps,), model="a model"))
+    with pytest.raises(AttnvizError, match="known by blocks; leave it out"):
+        compare(pooled, pooled, Selection.parse(keys="0:3"))
+    with pytest.raises(AttnvizError, match="was pooled to blocks of 4 x 5"):
+        block_cells([Recording(maps=(pooled_maps(maps),), model="a model")], Selection())  # was not measured
+
+
+def test_inspector_shows_blocks_and_says_so() -> None:
+    maps = whole_maps()
+    session = Session(pooled_recording(maps), file="run.safetensors")
+    screen = Screen(session, Size(100, 40), 2**24)
+    state = press(screen, State(), "enter")
+    lines = "\n".join("".join(span.text for span in line) for line in draw_screen(screen, state))
+    assert "every cell is a block of 4 x 5 tokens" in lines
+    assert "a block has no score" in press(screen, state, "v").message
+    session.ranking.name([0])
+    assert session.ranking.measured(0)["entropy"] == pytest.approx(measure(maps)[0].values["entropy"], rel=1e-6)
+    small = Screen(session, Size(40, 12), 2**24)
+    zoomed = press(small, press(small, press(small, State(), "enter"), "plus"), "plus")
+    assert "--queries 0:18 --keys 0:15" in figure_command(small, zoomed)[0]  # 5 and 3 blocks
