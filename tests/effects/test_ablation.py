@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.ablation import TextRun
+from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import START_TOKEN, as_module
 from attnviz.models.trained_module import held_out_repeats
 from tests.effects.examples import GPT2, GROUPED, HEADS, LAYERS, MIXTRAL, OPT, SIZE, SMALL, TOKENS, WIDTH
@@ -87,6 +88,19 @@ def test_what_precedes_a_head_is_computed_once(monkeypatch: pytest.MonkeyPatch) 
     attnviz.ablate(model, IDS[:1], "loss", heads=["1.0", "1.1", "1.2"])
     assert ran.count(0) == 2  # of the run with all heads, and of the whole run that is checked
     assert ran.count(1) == 3  # those, and one of three sets together, which is compared with it
+
+
+def test_heads_most_needed_over_texts_are_those_that_change_the_mean_most() -> None:
+    model, texts = model_of("GPT2LMHeadModel"), [IDS[:1], IDS[1:], IDS[:1] * 3 % 50]
+    single = attnviz.ablate(model, texts, "loss")
+    first = single.sorted()[0]
+    assert first.name != attnviz.ablate(model, texts[0], "loss").sorted()[0].name
+    others = [f"{first.name}+{row.name}" for row in single.rows if row is not first]
+    second = attnviz.ablate(model, texts, "loss", sets=others).sorted()[0]
+    needed = attnviz.ablate(model, texts, "loss", top=2)
+    assert [row.heads for row in needed.rows] == [first.heads, second.heads]
+    for row, expected in zip(needed.rows, (first, second), strict=True):
+        np.testing.assert_allclose(row.values, expected.values, rtol=1e-4, atol=1e-6)
 
 
 def test_a_model_that_cannot_be_gone_on_with_is_run_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,75 @@
+"""The sets of heads that are removed: single ones, those that are named, and pairs."""
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.effects.effect_table import HeadSet
+from attnviz.effects.head_sites import HeadName
+from attnviz.text.selection import Selection, refuse_missing
+
+MAX_PAIRS = 2000
+
+
+def chosen_sets(
+    known: list[HeadName], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
+) -> list[HeadSet]:
+    """The sets of heads that are removed.
+
+    Args:
+        known: all heads.
+        heads: those of which each is a set; ``None`` for all where no sets are named.
+        sets: further ones by their names.
+        pairs: whether every two of the heads are a set, too.
+
+    Raises:
+        AttnvizError: for an unknown head, or too many pairs.
+    """
+    single = _single(known, heads)
+    given = [_set(name, known) for name in sets or ()]
+    alone: list[HeadSet] = [(head,) for head in single] if heads is not None or not given else []
+    both: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single, 2)] if pairs else []
+    if len(both) > MAX_PAIRS:
+        raise AttnvizError(
+            f"{len(single)} heads make {len(both)} pairs, and up to {MAX_PAIRS} are run; {option('heads', '0.1,2.3')} "
+            f"or {option('layers', '0-1')} chooses"
+        )
+    return list(dict.fromkeys((*alone, *given, *both)))
+
+
+def _single(known: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
+    """The heads that are chosen."""
+    if heads is None:
+        return known
+    if not isinstance(heads, Selection):
+        return [_head(name, known) for name in heads]
+    layers = sorted({layer for layer, _ in known})
+    refuse_missing(heads.chosen_layers, layers, "layer")
+    for layer in heads.chosen_layers or layers:
+        refuse_missing(heads.heads_of(layer), [head for own, head in known if own == layer], f"head in layer {layer}:")
+    return [
+        (layer, head)
+        for layer, head in known
+        if layer in (heads.chosen_layers or layers) and head in (heads.heads_of(layer) or (head,))
+    ]
+
+
+def _head(name: str, known: Sequence[HeadName]) -> HeadName:
+    layer, _, head = name.strip().partition(".")
+    found = (int(layer), int(head)) if layer.isdecimal() and head.isdecimal() else None
+    if found is None or found not in known:
+        layers = number_ranges({layer for layer, _ in known})
+        counts = number_ranges({head for _, head in known})
+        raise AttnvizError(
+            f"no head {name!r}; layers {layers} have heads {counts}, so {known[-1][0]}.{known[-1][1]} works"
+        )
+    return found
+
+
+def _set(name: str, known: Sequence[HeadName]) -> HeadSet:
+    """The heads of ``0.1+2.3``, or of the layers ``2``."""
+    heads: list[HeadName] = []
+    for part in name.split("+"):
+        of_layer = [head for head in known if part.strip() == str(head[0])]
+        heads += of_layer or [_head(part, known)]
+    return tuple(sorted(set(heads)))
