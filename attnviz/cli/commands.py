@@ -181,10 +181,18 @@ def heads(
         return
     known = None
     if effects is not None:
-        from attnviz.effects.effect_table import Effects
+        from attnviz.report.added_numbers import load_effects
 
-        known = Effects.load(effects)
+        known = load_effects(str(effects))
     recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
+    if known is not None:
+        from attnviz.report.added_numbers import refuse_others
+
+        refuse_others(
+            known,
+            str(effects),
+            {(maps.layer, head) for each in recordings for maps in each.maps for head in maps.heads},
+        )
     from attnviz.report.head_atlas import heads_report
 
     deliver(heads_report(recordings, options, known), output)
@@ -207,15 +215,22 @@ def compare(
     of: Of = "weights",
 ) -> None:
     """Draw what changes with --causal, another text, model or recording."""
-    from attnviz.cli.input import read_beside, read_input, read_surveys
+    from attnviz.cli.input import read_beside, read_effects_pair, read_input, read_surveys
     from attnviz.cli.recordings import record_both, record_models, refuse_unchanged
 
     refuse_output(output)
+    options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
+    if (tables := read_effects_pair(input.text, second or other)) is not None:
+        from attnviz.report.effects_comparison import effects_comparison_report
+
+        if with_model is not None or settings != ModelSettings():
+            raise AttnvizError("effects are compared as they are saved, and no model runs; leave its options out")
+        deliver(effects_comparison_report(*tables, drawn_on(options, output)), output)
+        return
     beside = read_beside(other, second)
     if input == Input() and beside is None and with_model is None:
         refuse_unchanged(settings)
     text = read_input(input, settings.tokenizer)
-    options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
     if with_model is None and beside is not None and (surveys := read_surveys(text, beside)) is not None:
         from attnviz.report.survey_comparison import survey_comparison_report
         from attnviz.report.survey_heads import refuse_of_texts

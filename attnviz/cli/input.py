@@ -13,8 +13,13 @@ from attnviz.cli.output import remark
 
 if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
+    from attnviz.effects.effect_table import Effects
 
-SURVEY, MAX_START_BYTES = rb"\"survey\"", 128  # after the format, in the header of the file
+SURVEY, EFFECTS, MAX_START_BYTES = (
+    rb"\"survey\"",
+    b'"attnviz effects"',
+    128,
+)  # after the format, in the header of the file
 GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
 Given = str | Path  # a text, or where a recording is saved
 
@@ -79,11 +84,39 @@ def read_surveys(one: Given, other: Given) -> "tuple[Survey, Survey] | None":
     return None
 
 
+def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, Effects] | None":
+    """Two tables of effects to compare; ``None`` for texts and recordings.
+
+    Raises:
+        AttnvizError: if one of both holds effects.
+    """
+    given = [each for each in (first, second) if each is not None and is_effects(Path(each))]
+    if not given:
+        return None
+    if len(given) == 1:
+        raise AttnvizError(
+            f"{given[0]!r} holds effects of heads; attnviz compare takes two such files, or two recordings or texts"
+        )
+    from attnviz.effects.effect_table import Effects
+
+    return Effects.load(Path(given[0])), Effects.load(Path(given[1]))
+
+
+def is_effects(path: Path) -> bool:
+    """Whether a file begins as one does that attnviz ablate -o effects.json wrote."""
+    return path.suffix.lower() == ".json" and _begins_with(path, EFFECTS)
+
+
 def is_survey(path: Path) -> bool:
     """Whether a file begins as a survey does, which takes no library to see."""
+    return _begins_with(path, SURVEY)
+
+
+def _begins_with(path: Path, kind: bytes) -> bool:
+    """Whether this stands among the first bytes of a file."""
     try:
         with path.open("rb") as file:
-            return SURVEY in file.read(MAX_START_BYTES)
+            return kind in file.read(MAX_START_BYTES)
     except (OSError, ValueError):
         return False
 

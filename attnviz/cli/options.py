@@ -100,7 +100,7 @@ class Output:
 
 Batch = Annotated[Path | None, Option("Take each line of this file as a text.", panel="Input")]
 Other = Annotated[str | None, Option("Compare with this text, or this saved recording.", panel="Input")]
-Second = Annotated[str | None, Option("A saved recording to compare the first with.", panel="Input")]
+Second = Annotated[str | None, Option("A recording, or effects, to compare the first with.", panel="Input")]
 WithModel = Annotated[str | None, Option("Compare with this model.", panel="Model")]
 At = Annotated[
     str | None,

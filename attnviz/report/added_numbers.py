@@ -33,15 +33,31 @@ def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
     Raises:
         AttnvizError: for a file that cannot be read, holds no effects, or those of none of these heads.
     """
+    effects = load_effects(file)
+    refuse_others(effects, file, heads)
+    return effects
+
+
+def load_effects(file: str) -> "Effects":
+    """The effects of a file.
+
+    Raises:
+        AttnvizError: for a file that cannot be read, or holds no effects.
+    """
     from attnviz.effects.effect_table import Effects
 
     try:
-        effects = Effects.load(Path(file))
+        return Effects.load(Path(file))
+    except AttnvizError:
+        raise
     except (OSError, ValueError) as error:  # of a path with a zero byte
         reason = error.strerror if isinstance(error, OSError) else "it is no name of a file"
         raise AttnvizError(f"{option('effects', file)} cannot be read: {reason}") from None
+
+
+def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
+    """Raises AttnvizError for effects of none of these heads."""
     single = added_effect(effects).values
     if not heads & single.keys():
         named = ", ".join(f"{layer}.{head}" for layer, head in list(single)[:3]) or "no single head"
         raise AttnvizError(f"{option('effects', file)} is of {named}, and of none of these heads; theirs work")
-    return effects

@@ -1,6 +1,7 @@
 """What is lost without heads, as a Report: a row a set of heads, or layers by heads as a picture."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -59,18 +60,8 @@ def _map(effects: Effects, options: ReportOptions) -> Heatmaps:
         raise AttnvizError(
             f"a picture shows what is lost without single heads; leave {option('sets')} out, or list it in the terminal"
         )
-    layers, heads = (sorted({head[axis] for head in single}) for axis in (0, 1))
-    values = np.array([[single.get((layer, head), math.nan) for head in heads] for layer in layers], dtype=np.float32)
-    quantity = EFFECT.named(f"change of {effects.metric}{UNITS.get(effects.metric, '')} without a head")
-    panel = Panel(
-        title=f"without a head: change of {effects.metric}",
-        values=values,
-        visible=~np.isnan(values),
-        rows=_axis("layers", layers),
-        columns=_axis("heads", heads),
-        quantity=quantity,
-        scale=ColorScale(0, 1),
-    )
+    name = f"change of {effects.metric}{UNITS.get(effects.metric, '')} without a head"
+    panel = head_map(single, f"without a head: change of {effects.metric}", name)
     return Heatmaps(
         title=options.look.title or " ".join(effects.title.split()) or effects.model,
         panels=share_scales([panel], options.look),
@@ -78,6 +69,27 @@ def _map(effects: Effects, options: ReportOptions) -> Heatmaps:
         remarks=("Rows are layers, columns heads.", *_remarks(effects)),
         look=options.look,
         about=source_of(effects.model, effects.title),
+    )
+
+
+def head_map(single: Mapping[tuple[int, int], float], title: str, name: str) -> Panel:
+    """Layers by heads, whose colours lie around 0.
+
+    Args:
+        single: a number of each head.
+        title: of the panel.
+        name: what the numbers are.
+    """
+    layers, heads = (sorted({head[axis] for head in single}) for axis in (0, 1))
+    values = np.array([[single.get((layer, head), math.nan) for head in heads] for layer in layers], dtype=np.float32)
+    return Panel(
+        title=title,
+        values=values,
+        visible=~np.isnan(values),
+        rows=_axis("layers", layers),
+        columns=_axis("heads", heads),
+        quantity=EFFECT.named(name),
+        scale=ColorScale(0, 1),
     )
 
 

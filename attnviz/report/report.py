@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import Float64Array, FloatArray, IntArray
     from attnviz.battery.head_types import HeadTypes
     from attnviz.corpus.changes import SurveyChanges
+    from attnviz.effects.effect_changes import EffectChanges
     from attnviz.effects.effect_table import Effects
     from attnviz.effects.logit_parts import LogitParts
     from attnviz.metrics.head_table import HeadTable
@@ -133,14 +134,14 @@ class HeadList(_Described):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ResultList(_Described):
-    """A row a result: a set of heads that was removed, what adds to a logit, or a known type of heads.
+    """A row a result: a set of removed heads, how its effect changes, what adds to a logit, or a known type of heads.
 
     Attributes:
         results: every number, exact.
         summary: those of them that are shown, written out.
     """
 
-    results: "Effects | LogitParts | HeadTypes | SurveyChanges"
+    results: "Effects | EffectChanges | LogitParts | HeadTypes | SurveyChanges"
     summary: Summary
 
 
