@@ -228,12 +228,12 @@ class FactoredCall(AttentionCall):
 
     def masked_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
         """The scores of these heads and queries, -inf where hidden."""
-        scores, visible = self._scores(heads, queries)
+        scores, visible = self.scored(heads, queries)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """The maps of these heads, computed as the kernel does."""
-        scores, visible = self._scores(heads, queries)
+        scores, visible = self.scored(heads, queries)
         weights = self._softmax(scores, visible, heads)
         if queries == slice(None):
             self._computed[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
@@ -259,10 +259,10 @@ class FactoredCall(AttentionCall):
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """The weights of these heads and queries."""
-        return self._softmax(*self._scores(heads, queries), heads)
+        return self._softmax(*self.scored(heads, queries), heads)
 
-    def _scores(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
-        """Scores and, broadcast to them, whether each cell is visible (``None``: all are)."""
+    def scored(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
+        """Scores before the mask and, broadcast to them, whether each cell is visible (``None``: all are)."""
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
         keys = pick_heads(self.keys, heads, self.shape[1])
         exact = torch.float64 if queries.dtype == torch.float64 else torch.float32

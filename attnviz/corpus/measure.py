@@ -6,21 +6,22 @@ count for a metric is a matrix that the weights are multiplied by.
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls import AttentionCall, AttentionMaps, FactoredCall
-from attnviz.corpus.text_batch import BY_CELL, BY_KEY, wide_of
+from attnviz.capture.calls import AttentionCall, FactoredCall
+from attnviz.corpus.text_batch import BY_KEY, BY_PLACE, BY_RELATION, wide_of
 from attnviz.corpus.visible_cells import OF_ROWS, HeldCells, VisibleCells, diagonal_room, diagonal_sums
+from attnviz.corpus.weighed_rows import WeighedRows, taken, weigh
 from attnviz.metrics.metrics import STRIPES
 from attnviz.streaming.workers import side_by_side
 
-BLOCK_CELLS = 2**18  # heads x queries x keys that are in memory at once: few enough for a processor's cache
+BLOCK_CELLS = 2**19  # heads x queries x keys that are in memory at once, in each thread
 MIN_ROWS = 16
 OF_COLUMNS = ("sink", "stripe")
-TINY = 1e-30  # a weight whose share of the entropy is none
 UNSEEN = -1.0  # below any number of a row
 
 
@@ -50,12 +51,14 @@ class CallNumbers(NamedTuple):
 
 def measured_names(own: Sequence[str]) -> tuple[str, ...]:
     """The names of what is measured, in the order of ``CallNumbers.values``; the user's own classes among them."""
-    return (*OF_ROWS, *BY_KEY, *own, *BY_CELL, *OF_COLUMNS)
+    return (*OF_ROWS, *BY_PLACE, *BY_RELATION, *BY_KEY, *own, *OF_COLUMNS)
 
 
 def measure_call(call: AttentionCall, heads: Sequence[int], held: HeldCells) -> CallNumbers:
     """The numbers of these heads of a self-attention call over a batch, whose visible cells are held."""
     blocks = list(_blocks(call, heads))
+    if isinstance(call, FactoredCall) and len(held.batch.texts) > 1:  # so that no product of them copies them first
+        call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
     def measured(block: _Block) -> _Band:
         return _measure_block(call.of_texts(block.texts), heads, held, block)
@@ -81,7 +84,7 @@ class _Block(NamedTuple):
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
     """All texts of a call, some at once; of a long text a band of queries at a time."""
     texts, _, queries, keys = call.shape
-    together = max(1, BLOCK_CELLS // (len(heads) * queries * keys))
+    together = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
     height = queries if min(together, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
     for start in range(0, texts, together):
         for first in range(0, queries, height):
@@ -136,62 +139,71 @@ def _numbers(band: _Band) -> CallNumbers:
 
 def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldCells, block: _Block) -> _Band:
     """The numbers of a block, of a call of its texts alone."""
-    maps, all_scores = call.maps(heads, block.rows), isinstance(call, FactoredCall)
-    return _measure_band(maps, held.of(maps.visible.to(maps.weights.device), block.texts, block.rows, all_scores))
+    if isinstance(call, FactoredCall):
+        return _measure_band(*weigh(call, heads, held, block.texts, block.rows))
+    maps = call.maps(heads, block.rows)
+    visible = held.of(maps.visible, block.texts, block.rows, False)
+    return _measure_band(taken(maps, visible), visible)
 
 
-def _measure_band(maps: AttentionMaps, visible: VisibleCells) -> _Band:
-    """What the rows of some texts add, whose maps are ``(texts, heads, queries, keys)``."""
-    weights, scores = maps.weights.float(), maps.scores.float()
-    if visible.batch.is_padded:
-        weights *= visible.cells[:, None]
-    of_rows = _row_numbers(weights, scores, visible)
-    best, places = of_rows.max(2)
-    places = torch.where(best > 0, places + visible.rows.start, visible.first_rows[:, None])
-    room = diagonal_room(weights)
-    if visible.hides:
-        cells = visible.cells[:, None]
-        scores = scores.mul_(cells) if visible.all_scores else scores.masked_fill(cells == 0, 0)
+def _measure_band(rows: WeighedRows, visible: VisibleCells) -> _Band:
+    """What the rows of some texts add."""
+    of_rows = _row_numbers(rows, visible)
+    best = of_rows.amax(0)
+    room = None if visible.binned is not None else diagonal_room(rows.weights)
+
+    def by_offset(cells: Tensor) -> Tensor:
+        if visible.binned is not None:
+            return (cells.flatten(2).flatten(0, 1) @ visible.binned).view(*cells.shape[:2], -1)
+        return diagonal_sums(cells, room) @ visible.offset_bins
+
     return _Band(
-        sums=of_rows.sum(2),
+        sums=of_rows.sum(0).permute(1, 2, 0),
         counts=visible.counts,
-        best=best.masked_fill_((visible.counts == 0)[:, None], UNSEEN),
-        places=places,
-        received=(visible.has_choice[:, None, None] @ weights)[:, :, 0],
+        best=best.permute(1, 2, 0).masked_fill((visible.counts == 0)[:, None], UNSEEN),
+        places=_places(of_rows, best, visible),
+        received=_received(rows.weights, visible),
         seen=visible.seen,
         chosen=visible.has_choice.sum(1),
-        weights=diagonal_sums(weights, room) @ visible.offset_bins,
-        scores=diagonal_sums(scores, room) @ visible.offset_bins,
+        weights=by_offset(rows.weights),
+        scores=by_offset(rows.scores),
         pairs=visible.pairs,
-        entropies=of_rows[..., 0] @ visible.position_bins,
+        entropies=torch.einsum("qth,qb->thb", of_rows[:, 0], visible.position_bins),
         rows=visible.has_choice @ visible.position_bins,
     )
 
 
-def _row_numbers(weights: Tensor, scores: Tensor, visible: VisibleCells) -> Tensor:
-    """The number of each row, ``(texts, heads, queries, metrics)``; 0 where a query does not have it."""
+def _received(weights: Tensor, visible: VisibleCells) -> Tensor:
+    """What each key receives from queries that see two keys or more, ``(texts, heads, keys)``."""
+    if visible.has_lone:
+        return (visible.has_choice[:, None, None] @ weights)[:, :, 0]
+    return weights.sum(2)
+
+
+def _places(numbers: Tensor, best: Tensor, visible: VisibleCells) -> Tensor:
+    """The first query where each number is largest, ``(texts, heads, metrics)``."""
+    count = len(numbers)
+    left = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
+    first = (numbers - best).sign_().mul_(count).add_(left[:, None, None, None]).amax(0)
+    places = count - first.long() + visible.rows.start
+    return torch.where(best > 0, places, visible.first_rows.T[..., None]).permute(1, 2, 0)
+
+
+def _row_numbers(rows: WeighedRows, visible: VisibleCells) -> Tensor:
+    """The number of each row, ``(queries, metrics, texts, heads)``; 0 where a query does not have it."""
+    weights, classes = rows.weights, visible.key_classes
     count, heads, height, width = weights.shape
-    counted, classes = visible.counted, visible.key_classes
-    out = weights.new_empty(count, heads, height, len(OF_ROWS) + classes.shape[-1] + len(BY_CELL))
-    entropy = -weights.clamp(min=TINY).log_().mul_(weights).sum(-1) / math.log(2)
-    exact = weights.to(wide_of(weights.device)).permute(2, 0, 1, 3).reshape(height, count * heads, width)
-    moments = torch.bmm(exact, visible.distances).view(height, count, heads, 2).permute(3, 1, 2, 0)
-    spread = (moments[1] - moments[0] ** 2).clamp_(min=0).sqrt_()
-    hidden = _hidden(scores, visible)
-    alone = (entropy, entropy / visible.most_bits, weights.amax(-1), hidden, spread, moments[0])
-    for place, numbers in enumerate(alone):
-        out[..., place] = numbers
-    by_key = weights.view(count, heads * height, width) @ classes
-    out[..., len(OF_ROWS) : -len(BY_CELL)] = by_key.view(count, heads, height, -1)
-    by_cell = torch.bmm(weights.transpose(1, 2).reshape(-1, heads, width), counted.flatten(0, 1).mT)
-    out[..., -len(BY_CELL) :] = by_cell.view(count, height, heads, -1).transpose(1, 2)
-    return out.mul_(visible.has_choice[:, None, :, None])
-
-
-def _hidden(scores: Tensor, visible: VisibleCells) -> Tensor | float:
-    """The share of the softmax that a causal mask hid, ``(texts, heads, queries)``."""
-    if not visible.has_later:
-        return 0.0
-    inner = scores.masked_fill(~visible.shown[:, None], -math.inf).logsumexp(-1)
-    beyond = scores.masked_fill(~visible.later[:, None], -math.inf).logsumexp(-1)
-    return torch.sigmoid((beyond - inner).nan_to_num(nan=0.0)) * visible.sees_later[:, None]
+    exact = weights.to(wide_of(weights.device)).view(count * heads, height, width).transpose(0, 1)
+    by_place = torch.bmm(exact, visible.by_place).view(height, count, heads, -1).permute(0, 3, 1, 2)
+    distance, spread = by_place[:, 0], (by_place[:, 1] - by_place[:, 0] ** 2).clamp_(min=0).sqrt_()
+    by_key = (weights.view(count, heads * height, width) @ classes).view(count, heads, height, -1)
+    related = len(OF_ROWS) + len(BY_PLACE)
+    by_class = related + len(BY_RELATION)
+    out = weights.new_empty(height, by_class + classes.shape[-1], count, heads)
+    for place, numbers in enumerate((rows.entropy, rows.entropy / visible.most_bits, rows.peak, rows.hidden)):
+        out[:, place] = numbers.permute(2, 0, 1)
+    out[:, len(OF_ROWS) - 2], out[:, len(OF_ROWS) - 1] = spread, distance
+    out[:, len(OF_ROWS) : related] = by_place[:, 2:]
+    visible.relations.write_sums(weights, out[:, related:by_class])
+    out[:, by_class:] = by_key.permute(2, 3, 0, 1)
+    return out.mul_(visible.has_choice.T[:, None, :, None])

@@ -17,7 +17,8 @@ from attnviz.metrics.query_grid import NEAR, sentences_of
 from attnviz.text.tokens import Tokens
 
 BY_KEY = ("first", "special", *(metric.name for metric in CLASSES))  # and the user's own classes after them
-BY_CELL = ("self", "previous", "next", "duplicate", "induction", "locality", "block", "same-token", "same-word")
+BY_PLACE = ("self", "previous", "next", "locality")  # the same cells in all texts
+BY_RELATION = ("duplicate", "induction", "block", "same-token", "same-word")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,42 +73,31 @@ class TextBatch:
         masks = [np.concatenate([each, own]).T for each, own in zip(classes, self.own, strict=True)]
         return self._padded(masks, 0).float()
 
-    def counted(self, texts: slice, rows: slice) -> Tensor:
-        """Which cells count for each of `BY_CELL`, 1 or 0, ``(texts, queries, these, keys)``."""
+    def related(self, texts: slice, rows: slice) -> Tensor:
+        """Which cells are of each of `BY_RELATION`, ``(these, texts, queries, keys)``."""
         places = torch.arange(self.width, device=self.device)
         offsets = (places - places[rows, None])[None]
-        ids, words, sentences = self.ids[texts], self.words[texts], self.sentences[texts]
-        same = (ids[:, rows, None] == ids[:, None]) & (ids >= 0)[:, None]
-        copies = same & (offsets < 0)
+        same, sentence, word = (self._same(each, texts, rows) for each in (self.ids, self.sentences, self.words))
+        copies, elsewhere = same & (offsets < 0), offsets != 0
         after = torch.zeros_like(copies)
         after[..., 1:] = copies[..., :-1]
-        word = (words[:, rows, None] == words[:, None]) & (words >= 0)[:, None]
-        sentence = (sentences[:, rows, None] == sentences[:, None]) & (sentences >= 0)[:, None]
-        elsewhere = offsets != 0
-        cells = (
-            offsets == 0,
-            offsets == -1,
-            offsets == 1,
-            copies,
-            after & elsewhere,
-            offsets.abs() <= NEAR,
-            sentence,
-            same & elsewhere,
-            word & elsewhere,
-        )
-        out = torch.empty(*same.shape[:2], len(cells), same.shape[2], device=self.device)
-        for place, each in enumerate(cells):
-            out[:, :, place] = each
-        return out
+        return torch.stack([copies, after & elsewhere, sentence, same & elsewhere, word & elsewhere])
 
-    def distances(self, rows: slice) -> Tensor:
-        """The distance of each key from these queries and its square, ``(queries, keys, 2)``.
+    def _same(self, numbers: Tensor, texts: slice, rows: slice) -> Tensor:
+        """Which keys have the number of the query, ``(texts, queries, keys)``."""
+        numbers = numbers[texts]
+        return (numbers[:, rows, None] == numbers[:, None]) & (numbers >= 0)[:, None]
+
+    def by_place(self, rows: slice) -> Tensor:
+        """The distance of each cell, its square, and 1 or 0 for each of `BY_PLACE`, ``(queries, keys, these)``.
 
         In float64: of a variance float32 leaves little where a head looks at one far token.
         """
         places = torch.arange(self.width, device=self.device)
-        distances = (places - places[rows, None]).abs().to(wide_of(self.device))
-        return torch.stack([distances, distances**2], dim=-1)
+        offsets = places - places[rows, None]
+        distances = offsets.abs()
+        cells = (distances, distances**2, offsets == 0, offsets == -1, offsets == 1, distances <= NEAR)
+        return torch.stack([each.to(wide_of(self.device)) for each in cells], dim=-1)
 
     @cached_property
     def offset_bins(self) -> Tensor:
@@ -116,6 +106,12 @@ class TextBatch:
         1 or 0; the bins are those of such offsets alone, the first is that of ``1 - width``.
         """
         return self._one_hot(offset_bin(np.arange(1 - self.width, self.width)))
+
+    @cached_property
+    def binned(self) -> Tensor:
+        """Which bin of offsets each cell is in, 1 or 0, ``(queries x keys, bins)``."""
+        places = torch.arange(self.width, device=self.device)
+        return self.offset_bins[(places - places[:, None] + self.width - 1).flatten()]
 
     @cached_property
     def position_bins(self) -> Tensor:

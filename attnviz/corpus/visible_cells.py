@@ -9,9 +9,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from attnviz.corpus.related_cells import RelatedCells
 from attnviz.corpus.text_batch import TextBatch
 
 MAX_HELD_CELLS = 2**21  # of a batch whose visible cells are held for the next layer
+MAX_BINNED = 2**12  # queries x keys up to which their bins of offsets are multiplied
+HIDDEN = -1e30  # a score so low that nothing is left of its weight
 OF_ROWS = ("entropy", "relative-entropy", "peak", "hidden", "spread", "distance")
 
 
@@ -46,6 +49,11 @@ class VisibleCells:
         return self.given & real[:, self.rows, None] & real[:, None]
 
     @cached_property
+    def barrier(self) -> Tensor:
+        """What is added to scores so that hidden cells have no weight, ``(texts, 1, queries, keys)``."""
+        return torch.where(self.shown, 0.0, HIDDEN)[:, None]
+
+    @cached_property
     def cells(self) -> Tensor:
         """The same, 1 or 0."""
         return self.shown.float()
@@ -71,6 +79,11 @@ class VisibleCells:
         return (self.choices > 1).float()
 
     @cached_property
+    def has_lone(self) -> bool:
+        """Whether a query sees one key alone."""
+        return bool((self.choices == 1).any())
+
+    @cached_property
     def most_bits(self) -> Tensor:
         """The largest entropy that each query can have, ``(texts, 1, queries)``."""
         return self.choices.clamp(min=2).log2()[:, None]
@@ -92,24 +105,29 @@ class VisibleCells:
         return self.all_scores and bool(self.sees_later.any())
 
     @cached_property
-    def counted(self) -> Tensor:
-        """Which cells count for each of `BY_CELL`, 1 or 0, ``(texts, queries, these, keys)``."""
-        return self.batch.counted(self.texts, self.rows)
-
-    @cached_property
     def key_classes(self) -> Tensor:
         """Which keys are of each class, 1 or 0, ``(texts, keys, classes)``."""
         return self.batch.key_classes[self.texts]
 
     @cached_property
+    def related(self) -> Tensor:
+        """Which visible cells are of each of `BY_RELATION`, ``(these, texts, queries, keys)``."""
+        return self.batch.related(self.texts, self.rows) & self.shown
+
+    @cached_property
     def known(self) -> Tensor:
         """Which numbers a query has, 1 or 0, ``(texts, queries, metrics)``."""
-        texts, rows, keys = self.cells.shape
-        sees_cell = torch.bmm(self.cells.reshape(-1, 1, keys), self.counted.flatten(0, 1).mT).view(texts, rows, -1) > 0
-        sees_key = self.cells @ self.key_classes > 0
         always = (self.choices > 0)[..., None].repeat(1, 1, len(OF_ROWS))
         always[..., OF_ROWS.index("hidden")] = self.sees_later if self.has_later else False
-        return torch.cat([always, sees_key, sees_cell], dim=-1).float() * self.has_choice[..., None]
+        by_place = torch.einsum("tqk,qkc->tqc", self.cells, self.by_place[..., 2:].float()) > 0
+        by_relation = self.related.any(-1).permute(1, 2, 0)
+        known = torch.cat([always, by_place, by_relation, self.cells @ self.key_classes > 0], dim=-1)
+        return known.float() * self.has_choice[..., None]
+
+    @cached_property
+    def relations(self) -> RelatedCells:
+        """The same, as weights are summed over them."""
+        return RelatedCells.of(self.related)
 
     @cached_property
     def counts(self) -> Tensor:
@@ -122,15 +140,21 @@ class VisibleCells:
         return torch.where(self.counts > 0, self.known.argmax(1) + self.rows.start, -1)
 
     @cached_property
-    def distances(self) -> Tensor:
-        """The distance of each key from these queries and its square, ``(queries, keys, 2)``."""
-        return self.batch.distances(self.rows)
+    def by_place(self) -> Tensor:
+        """The distance of each cell, its square, and 1 or 0 for each of `BY_PLACE`, ``(queries, keys, these)``."""
+        return self.batch.by_place(self.rows)
 
     @cached_property
     def offset_bins(self) -> Tensor:
         """Which bin each offset ``key - query`` of these queries is in, 1 or 0, ``(offsets, bins)``."""
         width = self.batch.width
         return self.batch.offset_bins[width - self.rows.stop : 2 * width - 1 - self.rows.start]
+
+    @cached_property
+    def binned(self) -> Tensor | None:
+        """Which bin of offsets each cell is in, 1 or 0, ``(queries x keys, bins)``; ``None`` where cells are many."""
+        count, width = self.given.shape[1:]
+        return self.batch.binned if count == self.batch.width and count * width <= MAX_BINNED else None
 
     @cached_property
     def position_bins(self) -> Tensor:
