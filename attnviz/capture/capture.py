@@ -219,8 +219,8 @@ class Capture:
             windows = self.observer.windows
             put_together = windows and placed(captured, windows)
             self.calls.append(put_together or captured)
-            if self.moved is not None and not put_together:
-                self.moved.expect(call, captured, first)
+            if self.moved is not None and not (put_together and windows and windows.overlap):
+                self.moved.expect(call, put_together or captured, first, windows if put_together else None)
 
     def _first_head(self, site: CallSite) -> int:
         """The number of a call's first head: those of a module's further calls go on where the last one ended."""

@@ -13,6 +13,7 @@ from attnviz.base.arrays import FloatArray
 from attnviz.capture.calls import AttentionCall, checked_rows, pick_heads
 from attnviz.capture.captured_call import CapturedCall
 from attnviz.capture.output_projection import OperandPlace, OutputProjection, ProjectionSearch
+from attnviz.capture.windows import Windows, placed_norms
 
 SEVERAL = "several maps"  # a field of calls whose output enters more than one linear map: they are refused
 MAX_PROJECTED_QUERIES = 8  # of those on which fidelity is measured, whose contributions are added up
@@ -25,8 +26,10 @@ class MovedValues:
     def __init__(self) -> None:
         self.search = ProjectionSearch()
 
-    def expect(self, call: AttentionCall, captured: CapturedCall, first_head: int) -> None:
-        """Begins to look for the projection of a call that is recorded."""
+    def expect(
+        self, call: AttentionCall, captured: CapturedCall, first_head: int, windows: Windows | None = None
+    ) -> None:
+        """Begins to look for the projection of a call that is recorded, whose windows may have been put together."""
         if call.output is None or call.values is None or call.carried_on is not None:
             return
         held = [head - first_head for head in captured.heads]
@@ -39,7 +42,10 @@ class MovedValues:
                 return
             moved = moved_norms(call, projection, held)
             differences = difference(call, projection, held)
-            for fields, norms, worst in zip(captured.fields, moved, differences, strict=True):
+            texts = (
+                zip(moved, differences, strict=True) if windows is None else placed_norms(moved, differences, windows)
+            )
+            for fields, (norms, worst) in zip(captured.fields, texts, strict=True):
                 fields |= {"moved": norms, "moved_fidelity": worst}
 
         self.search.expect(call.output, found)

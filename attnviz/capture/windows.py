@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attnviz.base.arrays import IntArray
+from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import known_names, number_ranges
 from attnviz.capture.captured_call import CapturedCall
 from attnviz.capture.token_places import Origin
@@ -36,6 +36,13 @@ class Windows:
     def shape(self) -> tuple[int, int, int]:
         """Texts, and the queries and keys of a whole map."""
         return int(self.texts.max()) + 1, int(self.queries.max()) + 1, int(self.keys.max()) + 1
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a key stands in several windows of its text."""
+        texts = np.repeat(self.texts, self.keys.shape[1])
+        places = np.stack([texts, self.keys.ravel()])[:, self.keys.ravel() >= 0]
+        return bool(np.unique(places, axis=1).shape[1] < places.shape[1])
 
 
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:
@@ -74,6 +81,26 @@ def placed(call: CapturedCall, windows: Windows) -> CapturedCall | None:
         note=call.note or (FILLED_UP if _is_padding_seen(call, windows) else ""),
         windows=int((windows.texts == 0).sum()),
     )
+
+
+def placed_norms(norms: FloatArray, worst: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
+    """Numbers of the keys of each window, ``(windows, heads, keys)``, as ``(heads, keys)`` of each text; and the worst.
+
+    Args:
+        norms: of each key, which stands in one window.
+        worst: of each window.
+        windows: where their keys stand.
+    """
+    texts, _, keys = windows.shape
+    found = []
+    for text in range(texts):
+        own = np.flatnonzero(windows.texts == text).tolist()
+        whole = np.zeros((norms.shape[1], keys), dtype=np.float32)
+        for window in own:
+            columns = windows.keys[window]
+            whole[:, columns[columns >= 0]] = norms[window][:, columns >= 0]
+        found.append((whole, max(worst[window] for window in own)))
+    return found
 
 
 def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int | None]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from attnviz.attention.modules import SeparateHeads
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.contributions import norms_after, rows_of
+from attnviz.capture.windows import Windows
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 
@@ -118,6 +119,33 @@ def test_the_sum_of_contributions_is_what_the_projection_gave(model: nn.Module, 
     recording = attnviz.contributions(model.eval(), (tokens,) * inputs)
     assert all(maps.moved_fidelity is not None and maps.moved_fidelity < 1e-5 for maps in recording.maps)
     assert sum(len(maps.heads) for maps in recording.maps if maps.item == 0) == HEADS
+
+
+@pytest.mark.parametrize("size", [16, 12])
+def test_contributions_of_windows_stand_at_the_places_of_their_keys(size: int) -> None:
+    torch.manual_seed(2)
+    sizes: dict[str, Any] = {"image_size": size, "patch_size": 2, "embed_dim": 12, "depths": [2], "num_heads": [3]}
+    model = transformers.SwinModel(transformers.SwinConfig(**sizes, window_size=4)).eval()  # type: ignore[no-untyped-call]
+    pixels, given = torch.randn(2, 3, size, size), list[Tensor]()
+    block = model.get_submodule("encoder.layers.0.blocks.1")  # whose windows are shifted
+    block.get_submodule("layernorm_before").register_forward_hook(lambda module, args, result: given.append(result))
+    recording = attnviz.contributions(model, pixels, layers=[1])
+    with torch.no_grad():
+        values = block.get_submodule("attention.v_proj")(given[0]).view(2, -1, 3, 4)
+        output = block.get_parameter("attention.o_proj.weight").T.reshape(3, 4, 12)
+        expected = torch.einsum("bkhf,hfd->bhkd", values, output).norm(dim=-1).numpy()
+    for maps, norms in zip(recording.maps, expected, strict=True):
+        assert maps.moved is not None
+        assert maps.moved_fidelity is not None
+        np.testing.assert_allclose(maps.moved, norms, rtol=1e-4)
+        assert maps.moved_fidelity < 1e-6
+
+
+def test_windows_that_share_keys_are_seen() -> None:
+    places = np.array([[0, 1, -1], [2, 3, -1]])
+    assert not Windows(np.array([0, 0]), places, places).overlap
+    assert Windows(np.array([0, 0]), places, np.array([[0, 1, 2], [2, 3, -1]])).overlap
+    assert not Windows(np.array([0, 1]), places, np.array([[0, 1, 2], [2, 1, 0]])).overlap
 
 
 def test_the_order_of_heads_in_the_projection_is_found() -> None:
