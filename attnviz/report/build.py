@@ -1,9 +1,12 @@
 """A recording to its report: over the tokens chosen, its heads one by one or combined into one map."""
 
+from dataclasses import replace
+
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.recording import Recording
 from attnviz.report import heatmaps
 from attnviz.report.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.report import ExactNumbers, Report
 from attnviz.text.selection import Grouping
 
 
@@ -23,7 +26,14 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
         recording = regroup(recording, options.selection, options.grouping, options.table)
     if options.reduce is None:
-        return heatmaps.build_report(recording, options, original)
+        report = heatmaps.build_report(recording, options, original)
+        if options.look.notes is None or isinstance(report, ExactNumbers):
+            return report
+        from attnviz.report.story import chapters
+
+        return replace(report, story=chapters(recording, options, original))
+    if options.look.notes is not None and options.medium.draws_maps:
+        raise AttnvizError(f"{option('notes')} are pinned to single heads; without {option('reduce', 'mean')} works")
     from attnviz.report.combined import combined_report
 
     return combined_report(recording, options, options.reduce, options.residual)

@@ -144,9 +144,9 @@ class Look:
     notes: Annotated[
         str | None,
         Option(
-            "Notes of a page, a file: each line a place and a text, as #head=3.4&query=it It looks at its noun.",
+            "Notes of a page or slides, a file of places and texts: #head=3.4&query=it It looks at its noun.",
             inspector=False,
-            media=("page",),
+            media=("page", "slides"),
         ),
     ] = None
     effects: Annotated[

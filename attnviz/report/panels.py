@@ -145,6 +145,11 @@ class Axis:
             labels[bisect_right(self.edges, token) - 1] = label
         return tuple(labels)
 
+    def cell_of(self, token: int) -> int | None:
+        """The cell of a token; ``None`` where it is not on the axis."""
+        within = self.edges[0] <= token < self.edges[-1]
+        return bisect_right(self.edges, token) - 1 if within else None
+
     def middle(self, cell: int) -> int:
         """The token in the middle of a cell."""
         return (self.edges[cell] + self.edges[cell + 1] - 1) // 2
@@ -170,6 +175,7 @@ class Panel:
             mean; ``None`` where that has no meaning.
         decimals: of the numbers in cells; ``None`` for those of the quantity.
         lift: whether colours stand for multiples of uniform attention, and not for the values.
+        marked: the tokens of a query and of a key that are outlined, ``None`` for none.
     """
 
     title: str
@@ -186,6 +192,21 @@ class Panel:
     seen: FloatArray | None = None
     decimals: int | None = None
     lift: bool = False
+    marked: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def outline(self) -> tuple[int, int, int, int] | None:
+        """First row, first column, rows and columns of what is marked: a cell, a row or a column."""
+        query, key = (
+            None if token is None else axis.cell_of(token)
+            for axis, token in zip((self.rows, self.columns), self.marked, strict=True)
+        )
+        if query is None and key is None:
+            return None
+        rows, columns = self.values.shape
+        top, high = (0, rows) if query is None else (query, 1)
+        left, wide = (0, columns) if key is None else (key, 1)
+        return top, left, high, wide
 
     @property
     def name(self) -> str:

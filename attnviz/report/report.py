@@ -60,6 +60,14 @@ class _Described:
         object.__setattr__(self, "remarks", tuple(map(printable, self.remarks)))
 
 
+@dataclass(frozen=True, eq=False)
+class Chapter:
+    """A note, and the picture of the place that it is pinned to."""
+
+    text: str
+    report: "DrawnReport"
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Drawn(_Described):
     """A report with something to draw.
@@ -69,12 +77,14 @@ class _Drawn(_Described):
         across: how many panels belong side by side; ``None`` where any number may.
         summary: a table under the panels, if there is one.
         about: where the numbers came from, as JSON values.
+        story: what slides show instead of the panels, a note each.
     """
 
     panels: tuple[Panel, ...]
     across: int | None = None
     summary: Summary | None = None
     about: dict[str, Any] = field(default_factory=dict)
+    story: tuple[Chapter, ...] = ()
 
 
 @final

@@ -161,6 +161,7 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
     for place in layout.places:
         axes = _add_axes(drawn, place.box, layout, theme)
         _draw_cells(axes, place.panel, vector, vectors)
+        _draw_outline(axes, place.panel, theme)
         if layout.numbers:
             _draw_numbers(axes, place.panel, layout.numbers)
         _label(axes, place, layout, theme)
@@ -258,6 +259,17 @@ def _draw_cells(axes: "Axes", panel: Panel, vector: bool, vectors: bool) -> None
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
         axes.imshow(fine, interpolation="none" if vector else "nearest", aspect="auto", extent=extent)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
+
+
+def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
+    """A frame around what is marked."""
+    from matplotlib.patches import Rectangle
+
+    if panel.outline is None:
+        return
+    top, left, high, wide = panel.outline
+    frame = Rectangle((left - 0.5, top - 0.5), wide, high, fill=False, edgecolor=theme["mark"], linewidth=1.2)
+    axes.add_patch(frame).set_clip_on(False)
 
 
 def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:

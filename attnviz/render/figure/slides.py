@@ -83,14 +83,15 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """
     if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
-    parts = _parts(report)
+    parts = [chapter.report for chapter in report.story] or _parts(report)
     if len(parts) > MAX_SLIDES:
         chooses, shares = option("heads", "3.2,4.5"), option("per_slide", 16)
         raise AttnvizError(f"{len(parts)} slides are too many; {chooses} chooses and {shares} shares them")
     deck = _new_deck(report)
     _add_title_slide(deck, report)
     for number, part in enumerate(parts):
-        _add_picture_slide(deck, part, (source_line(part), *part.remarks) if number == 0 else (source_line(part),))
+        foot = (source_line(part), *part.remarks) if number == 0 and not report.story else (source_line(part),)
+        _add_picture_slide(deck, part, foot, report.story[number].text if report.story else "")
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
     whole = io.BytesIO()
@@ -171,14 +172,19 @@ def _origin_lines(report: DrawnReport) -> list[str]:
     return [*shown, f"Model: {origin['model']}"] if origin else []
 
 
-def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str, ...]) -> None:
-    """A head or a few, a foot under them; what is said of them is the alternative text and in the notes."""
+def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str, ...], note: str) -> None:
+    """A head or a few, a foot under them; what is said of them is the alternative text and in the notes.
+
+    A note is the heading where it fits into one, else it stands under the picture.
+    """
     from pptx.util import Inches
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
-    slide = _add_slide(deck, part, _heading(part), SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
-    foot = _whole_remarks(foot, inner)
+    short = _is_heading(note, inner)
+    heading = note if short else _heading(part)
+    slide = _add_slide(deck, part, heading, SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
+    foot = _whole_remarks(((_heading(part) + ".") if short else note, *foot) if note else foot, inner)
     remarks = _fitted(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
     room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - room + BLEED)
@@ -191,7 +197,12 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     described.cNvPr.set("descr", printable_line(said))
     if remarks.lines:
         _add_text(slide, part, [" ".join(foot)], SlideBox(MARGIN, height - room, inner, room), REMARK_POINTS)
-    _add_notes(slide, [said, part.caption, *part.remarks])
+    _add_notes(slide, [*([note] if note else []), said, part.caption, *part.remarks])
+
+
+def _is_heading(note: str, width: float) -> bool:
+    """Whether a note fits into one line of the smallest heading."""
+    return 0 < len(note) <= int(width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
 
 
 def _heading(part: DrawnReport) -> str:

@@ -64,6 +64,17 @@ def test_deck_has_a_title_slide_and_one_for_each_chosen_head(recording: Recordin
     assert [len(pictures(slide)) for slide in heads] == [1, 1]
 
 
+def test_deck_tells_the_notes_in_their_order(recording: Recording, tmp_path: Path) -> None:
+    file, long = tmp_path / "notes.txt", "A note that is too long for a heading " * 4
+    file.write_text(f"#head=1.2&query=1&key=2 Look here.\n#head=0.1 {long}\n#head=1.2 And back.\n")
+    _, *told = slides(deck(recording, notes=str(file)))
+    assert [slide.shapes.title.text for slide in told] == ["Look here.", "Head 0.1", "And back."]
+    assert "Head 1.2." in texts(told[0])
+    assert long.strip() in texts(told[1])
+    assert [len(pictures(slide)) for slide in told] == [1, 1, 1]
+    assert told[0].notes_slide.notes_text_frame.text.startswith("Look here.")
+
+
 def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recording) -> None:
     for words, shown in (("word " * 41, "word " * 40 + "word”"), ("word " * 300, "word " * 48 + "…”")):
         tokens = replace(Tokens.numbered(QUERIES, "q"), text=words)
