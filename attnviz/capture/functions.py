@@ -44,7 +44,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
             found.append(value)
-        elif isinstance(value, SEQUENCES):
+        elif isinstance(value, SEQUENCES) and not isinstance(value, torch.Size):
             found += tensors_in(value)
     return found
 
@@ -231,8 +231,6 @@ def _joined(operands: Sequence[Axes], shape: torch.Size, stacked: int | None) ->
 def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
     """Whether the inputs may have been broadcast to the shape."""
     sizes = [tuple(each.shape) for each in inputs]
-    if all(size == shape for size in sizes):
-        return True
     if any(len(size) > len(shape) for size in sizes):
         return False
     aligned = [(1,) * (len(shape) - len(size)) + size for size in sizes]

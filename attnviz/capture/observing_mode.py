@@ -22,6 +22,9 @@ from attnviz.capture.readable import untraced, why_unreadable
 from attnviz.capture.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
 
 ATTRIBUTE = "__get__"
+WITHOUT_TENSORS = frozenset(
+    {"size", "stride", "dim", "numel", "is_contiguous", "is_floating_point", "is_complex", "__len__", "item"}
+)  # what these return holds no tensor, and they write none
 _push: Callable[[Any], None] = torch.overrides._push_mode
 _pop: Callable[[], Any] = torch.overrides._pop_mode
 _stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
@@ -49,6 +52,8 @@ class ObservingMode(TorchFunctionMode):
         name, given = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
             return self._attribute(func, args)
+        if name in WITHOUT_TENSORS:
+            return func(*args, **given)
         target = written(name, args, given)
         kept = None if target is None else self._keep_copies(name, args, target)
         caller = CALLERS.get(name)

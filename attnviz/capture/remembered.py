@@ -6,13 +6,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from attnviz.capture.axes import Axes
-from attnviz.capture.functions import CONVOLUTIONS, JOINING, MULTIPLYING, PICKING, RESHAPING, is_view
+from attnviz.capture.functions import CONVOLUTIONS, JOINING, PICKING, RESHAPING, is_view
 from attnviz.capture.lineage import merged
 from attnviz.capture.nodes import Node
 
 MAX_REMEMBERED = 4096  # outcomes, of all models together
 PROJECTIONS = {"linear": 0, "addmm": 1}  # which of their operands is projected
-BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *JOINING, *MULTIPLYING, *PICKING, *RESHAPING, "copy_", "set_"})
+BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *JOINING, *PICKING, *RESHAPING, "copy_", "set_"})
 
 Key = tuple[object, ...]
 
@@ -67,7 +67,9 @@ def node_as_before(key: Key, nodes: Sequence[Node]) -> Node | None:
 
 
 def remember(key: Key, node: Node) -> None:
-    """Keeps what was found of a result."""
+    """Keeps what was found of a result, unless it holds its operands, as a product by broadcasting does."""
+    if node.holds_more:
+        return
     if len(_outcomes) >= MAX_REMEMBERED:
         _outcomes.clear()
     _outcomes[key] = Outcome(node.axes, node.constant, node.paired)

@@ -52,7 +52,7 @@ def windows_of(queries: Origin, keys: Origin) -> Windows | None:
     several texts.
     """
     rows, columns = _by_window(queries.numbers), _by_window(keys.numbers)
-    if rows is None or columns is None or len(rows) != len(columns) or (queries.texts, queries.tokens) != keys[1:]:
+    if rows is None or columns is None or (queries.texts, queries.tokens) != keys[1:]:
         return None
     if columns.shape[1] == 1:  # which are tokens that look at themselves alone
         return None

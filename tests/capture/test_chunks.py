@@ -155,6 +155,39 @@ def test_chunks_over_other_keys_are_calls_of_their_own() -> None:
     assert [len(maps.query_tokens) for maps in recording.maps] == [3, 3]
 
 
+class HalfOfTheTexts(nn.Module):
+    """Attention of the first texts of a batch, and then, unless it is left out, of the others."""
+
+    def __init__(self, further: bool = True) -> None:
+        super().__init__()
+        self.num_heads, self.further = HEADS, further
+        self.project = nn.Linear(HEADS * FEATURES, 3 * HEADS * FEATURES)
+        self.end = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = self.project(x).view(len(x), -1, 3, HEADS, FEATURES).permute(2, 0, 3, 1, 4).unbind(0)
+        halves = [slice(len(x) // 2), slice(len(x) // 2, None)]
+        rows = [by_hand(queries[half], keys[half], values[half], 0) for half in halves[: 1 + self.further]]
+        ended: Tensor = self.end(torch.cat(rows))
+        return ended
+
+
+def test_parts_of_the_texts_are_no_chunks_of_queries_although_there_are_as_many() -> None:
+    model = HalfOfTheTexts()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(6, 3, HEADS * FEATURES))
+    assert [(len(maps.query_tokens), len(maps.key_tokens)) for maps in recording.maps] == [(3, 3)] * 6
+
+
+def test_run_is_ended_after_a_part_of_the_texts_that_is_no_chunk() -> None:
+    model, ended = HalfOfTheTexts(further=False), []
+    model.end.register_forward_hook(lambda *given: ended.append(given))
+    with torch.no_grad(), attnviz.record(model, layers=[0], stop=True) as recording:
+        model(torch.randn(4, TOKENS, HEADS * FEATURES))
+    assert len(recording.maps) == 2
+    assert not ended
+
+
 class Blocks(nn.Module):
     """Attention in blocks of tokens, each over its own keys and so many before and after it."""
 
@@ -178,10 +211,10 @@ class Blocks(nn.Module):
 
 
 @pytest.mark.parametrize("kernel", [False, True])
-@pytest.mark.parametrize("around", [0, 1])
-def test_blocks_over_keys_of_their_own_stand_at_their_places(kernel: bool, around: int) -> None:
+@pytest.mark.parametrize(("around", "texts"), [(0, BATCH), (1, BATCH), (1, SIZE)])
+def test_blocks_over_keys_of_their_own_stand_at_their_places(kernel: bool, around: int, texts: int) -> None:
     torch.manual_seed(0)
-    model, x = Blocks(kernel, around), torch.randn(BATCH, TOKENS, HEADS * FEATURES)
+    model, x = Blocks(kernel, around), torch.randn(texts, TOKENS, HEADS * FEATURES)
     with torch.no_grad(), attnviz.record(model) as recording:
         model(x)
     queries, keys, _ = model.parts(x).unbind(0)
@@ -190,7 +223,7 @@ def test_blocks_over_keys_of_their_own_stand_at_their_places(kernel: bool, aroun
     shown = (places >= first - around) & (places < first + SIZE + around)
     scores = queries @ keys.transpose(-1, -2) / FEATURES**0.5
     expected = scores.masked_fill(~shown, float("-inf")).softmax(-1).detach().numpy()
-    assert len(recording.maps) == BATCH
+    assert len(recording.maps) == texts
     for text, maps in enumerate(recording.maps):
         window = cell_maps(maps).window((0, 1, 2), slice(0, TOKENS), slice(0, TOKENS))
         np.testing.assert_allclose(window.weights, expected[text], atol=1e-6)

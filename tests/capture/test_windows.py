@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
+from attnviz.capture.token_places import Origin
+from attnviz.capture.windows import windows_of
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 
@@ -182,3 +184,36 @@ def test_padding_that_takes_a_share_of_windows_is_said() -> None:
     weights = cell_maps(recording.maps[0]).window((0,), slice(0, 36), slice(0, 36)).weights
     assert (weights.sum(-1) < 0.99).any()
     assert any("filled up with padding" in remark for remark in recording.remarks)
+
+
+def origin(*windows: list[int], texts: int = 2, tokens: int = 4) -> Origin:
+    """Tokens of these numbers, window by window, with two features each."""
+    return Origin(torch.tensor(windows)[..., None].expand(-1, -1, 2), texts, tokens)
+
+
+HALVES = [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_windows_are_known_by_the_numbers_of_their_tokens() -> None:
+    found = windows_of(origin(*HALVES), origin(*HALVES))
+    assert found is not None
+    assert found.texts.tolist() == [0, 0, 1, 1]
+    assert found.keys.tolist() == [[0, 1], [2, 3], [0, 1], [2, 3]]
+    assert found.shape == (2, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [
+        (origin(*HALVES), origin([0], [2], [4], [6])),
+        (origin([0, 1], [1, 2], [4, 5], [5, 6]), origin(*HALVES)),
+        (origin([0, 1, 2, 3], [4, 5, 6, 7]), origin([0, 1, 2, 3], [4, 5, 6, 7])),
+        (origin(*HALVES), origin([0, 4], [1, 5], [2, 6], [3, 7])),
+        (origin(*HALVES), origin(*HALVES[::-1])),
+        (origin(*HALVES), origin(*HALVES, [0, 1])),
+        (origin(*HALVES), origin([0, 1], [2, 3], [5, 6], [7, 8], tokens=5)),
+    ],
+    ids=["one key each", "queries twice", "whole texts", "keys of two texts", "other texts", "more windows", "unlike"],
+)
+def test_other_parts_of_texts_are_no_windows(queries: Origin, keys: Origin) -> None:
+    assert windows_of(queries, keys) is None
