@@ -24,7 +24,7 @@ from attnviz.capture.torch_functions import TorchCall
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, observed
 from attnviz.effects.linear_path import Beginning, LinearPath, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
-from attnviz.effects.measures import ids_of
+from attnviz.effects.measures import ids_of, logits_in
 from attnviz.effects.module_calls import untouched
 
 TOLERANCE = 1e-2  # of the logit, or of 1: beyond it the sum is not what was asked for
@@ -141,7 +141,11 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         for each in tensors_in((args, tuple(kwargs.values()))):
             path.reads(each)
         output = observed(finder, args, kwargs)
-        logits = _logits(output, name)
+        logits = logits_in(output)
+        if logits is None:
+            raise AttnvizError(
+                f"no unembedding was found: the output of {name} has no logits of tokens; a language model works"
+            )
         if not 0 <= token < logits.shape[-1]:
             raise AttnvizError(f"no token {token}; 0 to {logits.shape[-1] - 1} works")
         return _attributed(finder, path.value(logits), token, name)
@@ -284,14 +288,3 @@ def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     if tensors[0].shape[0] != 1:
         raise AttnvizError(f"{tensors[0].shape[0]} texts at once, and logits are attributed on one; one text works")
     return tensors[0].shape[1]
-
-
-def _logits(output: Any, name: str) -> Tensor:
-    logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
-    if isinstance(output, tuple) and not hasattr(output, "logits") and output and isinstance(output[0], Tensor):
-        logits = output[0]
-    if not isinstance(logits, Tensor) or logits.dim() < 2:
-        raise AttnvizError(
-            f"no unembedding was found: the output of {name} has no logits of tokens; a language model works"
-        )
-    return logits

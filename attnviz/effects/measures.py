@@ -119,10 +119,17 @@ def _is_ids(tensor: Tensor) -> bool:
     return tensor.dim() == 2 and not tensor.is_floating_point() and tensor.dtype != torch.bool
 
 
+def logits_in(output: Any) -> Tensor | None:
+    """The logits of an output: what it calls so, itself, or the first of a tuple; ``None`` where that has no tokens."""
+    first = output[0] if isinstance(output, tuple) and output and not hasattr(output, "logits") else output
+    logits = getattr(first, "logits", first)
+    return logits if isinstance(logits, Tensor) and logits.dim() > 1 else None
+
+
 def logits_of(output: Any) -> Tensor:
     """The logits of an output, ``(batch, tokens, vocabulary)``."""
-    logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
-    if not isinstance(logits, Tensor) or logits.dim() != 3:
+    logits = logits_in(output)
+    if logits is None or logits.dim() != 3:
         raise AttnvizError(
             f"the output has no logits of tokens, which this {option('metric')} needs; "
             f"{option('metric', 'cosine')} or distance works"
