@@ -1,5 +1,9 @@
-"""What removing heads and contributions cost: ratios to the model's own forward passes, on a model of GPT-2's size."""
+"""What removing heads and contributions cost: ratios to the model's own forward passes, on a model of GPT-2's size.
 
+Memory is that of a whole process, in each of which the model is built and run.
+"""
+
+import sys
 from functools import partial
 from typing import Any
 
@@ -9,25 +13,57 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.capture.record import record
-from tests.bench.timing import Pair, pair_functions, report
+from tests.bench.timing import Pair, pair_commands, pair_functions, report
 
 LAYERS, HEADS, WIDTH, TOKENS = 12, 12, 768, 128
 ABLATION_LIMIT, PREDICTING_LIMIT = 0.55, 0.7
 ONE_HEAD_LIMIT, ALL_HEADS_LIMIT = 1.1, 1.3
+MEMORY_LIMIT = 2  # times a process that runs the model alone
+REMOVED = [f"{layer}.{head}" for layer in (0, LAYERS - 1) for head in range(4)]  # where most, and least, is run at once
 ROUNDS, FORWARDS = 2, 12
 
 
 def main() -> None:
     """Prints the ratios, each with its limit."""
+    for metric, said in (("distance", "without the unembedding"), ("loss", "with it")):
+        _memory(metric, said)
+    predicts, ids = _model()
+    features = predicts.get_submodule("transformer")
+    _contributions(features, ids)
+    _ablation(features, ids, "distance", ABLATION_LIMIT, "without the unembedding")
+    _ablation(predicts, ids, "loss", PREDICTING_LIMIT, "with it")
+
+
+def _model() -> tuple[nn.Module, Tensor]:
+    """A language model of GPT-2's size, and what it reads."""
     torch.manual_seed(0)
     config: Any = transformers.GPT2Config(n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH)
     predicts: Any = transformers.GPT2LMHeadModel(config)
     predicts.eval()
     ids = torch.randint(0, config.vocab_size, (1, TOKENS))
-    features = predicts.get_submodule("transformer")
-    _contributions(features, ids)
-    _ablation(features, ids, "distance", ABLATION_LIMIT, "without the unembedding")
-    _ablation(predicts, ids, "loss", PREDICTING_LIMIT, "with it")
+    return predicts, ids
+
+
+def run_process(metric: str, removes: bool) -> None:
+    """Runs the model, and then once more or without each of some heads: what a process of its own is measured by."""
+    predicts, ids = _model()
+    model = predicts if metric == "loss" else predicts.get_submodule("transformer")
+    _run(model, ids, 2)
+    if removes:
+        attnviz.ablate(model, {"input_ids": ids, "use_cache": False}, metric, heads=REMOVED)
+    else:
+        _run(model, ids)
+
+
+def _memory(metric: str, said: str) -> None:
+    """The largest size of a process that removes heads against one that does not: before this one has grown."""
+    removing, alone = (
+        [sys.executable, "-c", f"from tests.bench.effects import run_process; run_process({metric!r}, {removes})"]
+        for removes in (True, False)
+    )
+    ratio = pair_commands(removing, alone, runs=1).memory
+    holds = "holds" if ratio <= MEMORY_LIMIT else "MISSED"
+    print(f"memory of removing heads, {said}: {ratio:.2f} (at most {MEMORY_LIMIT:g}, {holds})", flush=True)
 
 
 def _run(model: nn.Module, ids: Tensor, times: int = 1) -> None:
@@ -47,12 +83,19 @@ def _ablation(model: nn.Module, ids: Tensor, metric: str, limit: float, said: st
 
 
 def _contributions(model: nn.Module, ids: Tensor) -> None:
-    """Contributions kept in a run against the run alone."""
+    """Contributions against the run alone: asked for, which ends after the layer, and kept in a run that goes on."""
+    inputs, alone = {"input_ids": ids, "use_cache": False}, partial(_run, model, ids)
 
-    def recorded(heads: list[int] | None, layers: list[int] | None) -> None:
+    def kept(heads: list[int] | None, layers: list[int] | None) -> None:
         with record(model, layers=layers, heads=heads, values=True):
-            _run(model, ids)
+            alone()
 
-    alone = partial(_run, model, ids)
-    report("contributions of one head", pair_functions(partial(recorded, [3], [5]), alone), ONE_HEAD_LIMIT)
-    report("contributions of all heads", pair_functions(partial(recorded, None, None), alone), ALL_HEADS_LIMIT)
+    for layer, said in ((LAYERS // 2, "in the middle"), (LAYERS - 1, "of the last layer")):
+        asked = partial(attnviz.contributions, model, inputs, layers=[layer], heads=[3])
+        report(f"contributions of one head {said}", pair_functions(asked, alone), ONE_HEAD_LIMIT)
+    report(
+        "contributions of one head, in a run that goes on",
+        pair_functions(partial(kept, [3], [5]), alone),
+        ONE_HEAD_LIMIT,
+    )
+    report("contributions of all heads", pair_functions(partial(kept, None, None), alone), ALL_HEADS_LIMIT)
