@@ -13,7 +13,7 @@ from attnviz.browse.lens_layout import lens_axis, lens_heads, lens_lines
 from attnviz.browse.session import Together
 from attnviz.browse.state import Prompt, State
 from attnviz.browse.themes import NAMES
-from attnviz.maps.block_cells import BlockMaps
+from attnviz.maps.heads import tokens_of
 from attnviz.report.colors import Steps
 
 SHIFT_STEP = 10  # cells, with shift
@@ -161,7 +161,7 @@ def _toggle(screen: Screen, state: State, key: str) -> State:
     view = state.view
     if key == "v" and state.opened and state.head >= screen.session.recorded:
         return replace(state, message="several heads together have no score; Esc goes back to one")
-    if key == "v" and isinstance(screen.session.heads[state.head][0], BlockMaps):
+    if key == "v" and tokens_of(screen.session.heads[state.head][0]).block != (1, 1):
         return replace(state, message="these maps were pooled when they were captured, and a block has no score")
     if key == "v" and view.words:
         return replace(state, message=WORD_SCORES)

@@ -4,8 +4,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.progress import track
-from attnviz.maps.block_cells import BlockMaps
-from attnviz.maps.heads import ChosenHead
+from attnviz.maps.heads import ChosenHead, tokens_of
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import Notes, head_title
@@ -52,7 +51,7 @@ def head_panels(
     queries, keys = (_shown(span, options) for span in (head.queries, head.keys))
     finest = maps.resolution(queries, keys)
     height, width = (_whole_blocks(most, options.medium.max_cells) for most in finest)
-    blocks = isinstance(maps, BlockMaps)
+    blocks = tokens_of(maps) is not maps
     rows = token_axis("blocks of queries" if blocks else "queries", maps.query_tokens, queries, height, look.mark)
     columns = token_axis("blocks of keys" if blocks else "keys", maps.key_tokens, keys, width, look.mark)
     if options.table is None and (rows.pooled or columns.pooled):
