@@ -19,7 +19,8 @@ export function sortMetric() {
 /** The listed heads in their order. @returns {number[]} */
 export function listedHeads() {
   const { keeps } = currentFilter();
-  const left = [...page.heads.keys()].filter((number) => keeps(described(number)));
+  const all = [...page.heads.keys()];
+  const left = state.filter ? all.filter((number) => keeps(described(number))) : all;
   const metric = sortMetric();
   if (!metric) return left;
   const sign = state.sort.startsWith("-") ? 1 : -1;

@@ -111,11 +111,11 @@ endings.story = endStory;
 
 /** How the page was before anything was drawn: what is drawn since is left out of the file. */
 export const original = {
-  head: "",
+  /** @type {HTMLElement | null} copied, and written out only when the page is saved */
+  root: null,
   /** @param {string} data */
   html: (data) => {
-    const copy = /** @type {HTMLElement} */ (document.documentElement.cloneNode(false));
-    copy.innerHTML = original.head;
+    const copy = /** @type {HTMLElement} */ ((original.root ?? document.documentElement).cloneNode(true));
     const parts = [...document.querySelectorAll('script[type="text/plain"]')].map((part) => part.outerHTML);
     const element = copy.querySelector("#page-data");
     if (element) element.textContent = data;

@@ -17,7 +17,7 @@ import { draw, fitView } from "./view.js";
 start();
 
 function start() {
-  original.head = document.documentElement.innerHTML;
+  original.root = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
   one("tools").hidden = false;
   one("precision").textContent = page.precisionSaid;
   document.querySelector(".page")?.classList.toggle("several", page.heads.length > 1);
@@ -76,6 +76,11 @@ function listenToFields() {
   one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value));
   one("filter").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && list("filter", target.value));
   one("sort").addEventListener("change", ({ target }) => target instanceof HTMLSelectElement && list("sort", target.value));
+  one("filter").addEventListener("focus", offerWords, { once: true });
+}
+
+/** Offers words that a filter may be made of. */
+function offerWords() {
   const patterns = page.heads.map((_, number) => patternOf(number).replace(/[:\d.,].*$/, "").trim());
   const words = [...METRIC_NAMES.map((name) => `${name}>0.5`), ...new Set(patterns.filter(Boolean)), "layer:0-3"];
   one("words").replaceChildren(...words.map((word) => new Option(word)));

@@ -23,9 +23,21 @@ function countsOf(given, length) {
   return Float32Array.from({ length }, (_, row) => given.first + given.step * row);
 }
 
+/** @type {WeakMap<Float32Array, Map<number, Float32Array>>} */
+const pooledBefore = new WeakMap();
+
 /** The counts of queries pooled to so many rows: of each block the mean. @param {Float32Array} counts @param {number} rows */
 export function pooledCounts(counts, rows) {
   if (rows === counts.length) return counts;
+  /** @type {Map<number, Float32Array>} */
+  const known = pooledBefore.get(counts) ?? new Map();
+  pooledBefore.set(counts, known);
+  if (!known.has(rows)) known.set(rows, meansOfBlocks(counts, rows));
+  return known.get(rows) ?? counts;
+}
+
+/** @param {Float32Array} counts @param {number} rows */
+function meansOfBlocks(counts, rows) {
   return Float32Array.from({ length: rows }, (_, row) => {
     const first = Math.floor((row * counts.length) / rows);
     const end = Math.max(first + 1, Math.floor(((row + 1) * counts.length) / rows));

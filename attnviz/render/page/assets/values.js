@@ -54,10 +54,13 @@ export function visibleWeight(weight) {
   return weight === ABSENT ? 0 : weight;
 }
 
-/** The largest value by size. @param {Iterable<number>} values */
+/** The largest value by size. @param {ArrayLike<number>} values */
 export function largestOf(values) {
   let largest = 0;
-  for (const value of values) if (value !== ABSENT && Math.abs(value) > largest) largest = Math.abs(value);
+  for (let place = 0; place < values.length; place++) {
+    const size = Math.abs(values[place]);
+    if (size > largest && values[place] !== ABSENT) largest = size;
+  }
   return largest;
 }
 

@@ -33,8 +33,8 @@ export async function draw(zoom = null) {
   const id = ++drawn.id;
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
+  drawStrip(firstListed()); // first, since it measures: there is little to lay out yet
   drawFrame();
-  drawStrip(firstListed());
   if (state.together) await drawTogether(id);
   else if (state.head === null) drawList();
   else await drawHead(state.head, id);
