@@ -189,7 +189,7 @@ class FactoredCall(AttentionCall):
         window: a query sees keys less than this many tokens away.
         softcap: scores become ``softcap * tanh(scores / softcap)``.
         sinks: ``(heads,)``, the score of an extra key that takes its share of each row and has no value.
-        position_bias: what positions add to the scores of visible cells, where the mask does not hold it.
+        position_biases: what positions add to the scores of visible cells, where the mask does not hold it.
         logsumexp: ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see nothing.
     """
 
@@ -201,7 +201,7 @@ class FactoredCall(AttentionCall):
     window: int | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
-    position_bias: PositionBias | None = None
+    position_biases: tuple[PositionBias, ...] = ()
     logsumexp: Tensor | None = None
 
     @property
@@ -250,7 +250,7 @@ class FactoredCall(AttentionCall):
             queries=self.queries[texts],
             keys=self.keys[texts],
             mask=self.mask if self.mask is None or len(self.mask) == 1 else self.mask[texts],
-            position_bias=None if self.position_bias is None else self.position_bias.of_texts(texts),
+            position_biases=tuple(each.of_texts(texts) for each in self.position_biases),
             logsumexp=None,
             values=None,
             output=None,
@@ -269,9 +269,9 @@ class FactoredCall(AttentionCall):
         scores = (queries.to(exact) * self.scale) @ keys.to(exact).transpose(-1, -2)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
-        if self.position_bias is not None:
-            positions = torch.arange(self.shape[2], device=scores.device)[rows]
-            scores = scores + self.position_bias.of(heads).cells(positions, *self.shape[2:]).to(exact)
+        positions = torch.arange(self.shape[2], device=scores.device)[rows]
+        for each in self.position_biases:
+            scores = scores + each.of(heads).cells(positions, *self.shape[2:]).to(exact)
         visible = self._visible_by_position(rows)
         if self.mask is None:
             return scores, visible

@@ -115,7 +115,7 @@ def capture_call(
         held_as=held_as,
         fields=[],
         marks=key_marks(call),
-        note=call.note,
+        note=call.note or known.note,
     )
     if rules is not None:
         fields = _factors(cast("FactoredCall", factors), held, site, rules)
@@ -224,7 +224,7 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
         queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
         sinks=None if call.sinks is None else call.sinks[heads],
-        position_bias=None if call.position_bias is None else call.position_bias.of(heads),
+        position_biases=tuple(each.of(heads) for each in call.position_biases),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
     key_heads = tuple(shared.index(head // group) for head in heads)
@@ -294,9 +294,7 @@ def _in_float64(call: FactoredCall) -> FactoredCall:
         queries=call.queries.to(device).double(),
         keys=call.keys.to(device).double(),
         mask=None if call.mask is None else call.mask.to(device),
-        position_bias=None
-        if call.position_bias is None
-        else call.position_bias._replace(numbers=call.position_bias.numbers.to(device)),
+        position_biases=tuple(each._replace(numbers=each.numbers.to(device)) for each in call.position_biases),
     )
 
 
@@ -304,8 +302,8 @@ def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     """One held head of the call, without its sink."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
-    added = None if call.position_bias is None else call.position_bias.of([head])
-    return replace(call, queries=queries, keys=keys, mask=mask, position_bias=added, sinks=None)
+    added = tuple(each.of([head]) for each in call.position_biases)
+    return replace(call, queries=queries, keys=keys, mask=mask, position_biases=added, sinks=None)
 
 
 def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site: CallSite) -> None:

@@ -60,10 +60,11 @@ def _shared_cells(call: FactoredCall) -> BoolArray | None:
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
     """What positions add to the scores of these heads, beside a mask that adds nothing."""
-    if call.position_bias is None:
-        return Bias()
-    numbers = call.position_bias.of(heads).numbers[item].float().cpu().numpy()
-    return Bias(relative=numbers, origin=call.shape[2] - 1) if call.position_bias.by_distance else Bias(by_key=numbers)
+    numbers: dict[bool, FloatArray] = {
+        each.by_distance: each.of(heads).numbers[item].float().cpu().numpy() for each in call.position_biases
+    }
+    relative = numbers.get(True)
+    return Bias(by_key=numbers.get(False), relative=relative, origin=0 if relative is None else call.shape[2] - 1)
 
 
 def mask_of(cells: BoolArray) -> Mask:

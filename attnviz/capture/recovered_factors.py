@@ -1,13 +1,12 @@
 """The factors of a call: the arguments of its kernel, or recovered from a softmax and the product before it.
 
 Of attention written by hand the input and output of its softmax are known. Where the input is the product of queries
-and keys, times a scale, plus what a mask and positions add, the maps can be computed from these alone. The factors are
-used only after every visible score that they give has been compared with the model's.
+and keys, times a scale of all heads or of each, plus what a mask and positions add, the maps can be computed from these
+alone. The factors are used only after every visible score that they give has been compared with the model's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,14 +20,15 @@ from attnviz.capture.calls import (
     SoftmaxCall,
     hidden_cells,
     pick_heads,
-    places_of,
 )
+from attnviz.capture.fitted_scores import Fit, Sample, fit
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # what rounding explains, in float32 and in half precision
 SCORE_TOLERANCE = 1e-5  # in float32, times 1 + |score|
 SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
-SAMPLED_QUERIES = 64  # from which scale and bias are fitted, the first and the last among them
+SPACED_QUERIES, LAST_QUERIES = 48, 16  # from which scale and biases are fitted
 MAX_BAND_QUERIES = 256  # queries that are compared at once
+OWN_SCALES = "each head multiplies q·k by a scale of its own, which its queries hold"
 EXACT_DTYPES = (torch.float32, torch.float64)
 
 
@@ -58,48 +58,65 @@ def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
     return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest)
 
 
-class _Sample(NamedTuple):
-    """Some queries of the chosen heads.
-
-    Attributes:
-        rows: ``(rows,)``, which queries.
-        scores: ``(batch, heads, rows, keys)``, the input of the softmax.
-        products: ``(batch, heads, rows, keys)``, queries · keys.
-        visible: ``(batch, 1, rows, keys)``.
-        features: the number of features that a product sums over.
-        rounding: relative error allowed in the scale.
-    """
-
-    rows: Tensor
-    scores: Tensor
-    products: Tensor
-    visible: Tensor
-    features: int
-    rounding: float
-
-
 def _recovered(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
-    """The factors that give every visible score of these heads, if positions add one number to a key or a distance."""
+    """The factors that give every visible score of these heads; positions may add to keys, to distances, or to both."""
     visible = _shared_visible(call.before, heads)
     if visible is None:
         return None
     if call.before.dtype not in EXACT_DTYPES:  # under autocast they were rounded before they were multiplied
         product = Product(*(each.to(call.before.dtype) for each in product))
     sample = _sample(call, product, visible, heads)
-    for by_distance in (None, False, True):
-        scale, added = _fitted(sample, call.shape, heads, by_distance)
-        found = FactoredCall(
-            queries=product.queries,
-            keys=product.keys,
-            values=call.values,
-            output=call.output,
-            scale=scale,
-            mask=visible,
-            position_bias=added,
-        )
-        if _largest_if_equal(found, call, heads, sample.rows) is not None:
-            return _confirmed(found, call, heads)
+    small = sample.last_of_first(LAST_QUERIES)
+    for by_distance in ((), (False,), (True,), (False, True)):
+        if not _explains(small, by_distance, call):  # which is soon known
+            continue
+        for found in _candidates(call, product, visible, fit(sample, by_distance), heads):
+            if _largest_if_equal(found, call, heads, sample.rows) is not None:
+                return _confirmed(found, call, heads)
     return None
+
+
+def _explains(sample: Sample, by_distance: Sequence[bool], call: SoftmaxCall) -> bool:
+    """Whether what these biases leave of a sample is rounding."""
+    allowed = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+    return bool((fit(sample, by_distance).rest.abs() <= allowed * (1 + sample.scores.abs())).all())
+
+
+def _candidates(
+    call: SoftmaxCall, product: Product, visible: Tensor, found: Fit, heads: Sequence[int]
+) -> Iterator[FactoredCall]:
+    """The factors of a fit: with one scale, then, where heads differ, with their own multiplied into queries."""
+    count, features = call.shape[1], product.queries.shape[-1]
+    rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
+    mean = float(found.scales.mean())
+    shared = FactoredCall(
+        queries=product.queries,
+        keys=product.keys,
+        values=call.values,
+        output=call.output,
+        scale=_likely(mean, features, rounding),
+        mask=visible,
+        position_biases=tuple(_of_all(each, heads, count, call.before.device) for each in found.biases),
+    )
+    yield shared
+    if float((found.scales - mean).abs().max()) > rounding * abs(mean) and product.queries.shape[1] == count:
+        own = torch.ones(count)
+        own[list(heads)] = torch.tensor([_likely(float(each), features, rounding) for each in found.scales])
+        queries = product.queries * own.to(product.queries)[:, None, None]
+        yield replace(shared, queries=queries, scale=1.0, note=OWN_SCALES)
+
+
+def _of_all(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
+    """The bias of the chosen heads among zeros for the others."""
+    numbers = torch.zeros(len(bias.numbers), count, bias.numbers.shape[-1], device=device)
+    numbers[:, list(heads)] = bias.numbers.to(device)
+    return bias._replace(numbers=numbers)
+
+
+def _likely(scale: float, features: int, rounding: float) -> float:
+    """The likely number next to a fitted scale: 1 / √features, or one of four digits; else itself."""
+    likely = (features**-0.5, float(f"{scale:.4g}"))
+    return next((number for number in likely if abs(scale - number) < rounding * abs(scale)), scale)
 
 
 def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:
@@ -123,62 +140,17 @@ def _shared_visible(before: Tensor, heads: Sequence[int]) -> Tensor | None:
     return first if same else None
 
 
-def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequence[int]) -> _Sample:
+def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
+    """Queries from all of the text and its last ones: evenly spaced ones alone do not tell a key from a distance."""
     count = call.shape[2]
-    rows = torch.linspace(0, count - 1, min(SAMPLED_QUERIES, count), device=visible.device).long()
+    spaced = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
+    rows = torch.unique(torch.cat([spaced, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
     factors = product.queries[:, :, rows], product.keys
-    queries, keys = (pick_heads(each, heads, call.shape[1]).float() for each in factors)
-    shown = visible[:, :, rows]
-    scores = call.before[:, :, rows][:, list(heads)].float().masked_fill(~shown, 0)
-    products = (queries @ keys.transpose(-1, -2)).masked_fill(~shown, 0)
-    rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
-    return _Sample(rows, scores, products, shown, queries.shape[-1], rounding)
-
-
-def _fitted(
-    sample: _Sample, shape: tuple[int, ...], heads: Sequence[int], by_distance: bool | None
-) -> tuple[float, PositionBias | None]:
-    """The scale fitted by least squares to how scores differ among cells of one place, and the mean bias of the place.
-
-    Args:
-        sample: the scores to fit.
-        shape: of the call.
-        heads: the heads of the sample.
-        by_distance: whether a place is a distance or a key; ``None`` to fit no bias.
-    """
-    if by_distance is None:
-        return _scale(sample.products, sample.scores, sample), None
-    batch, count, queries, keys = shape
-    places = places_of(sample.rows, queries, keys, by_distance).expand(len(sample.rows), keys)
-    size = queries + keys - 1 if by_distance else keys
-    products, scores = (_mean(each, sample.visible, places, size) for each in (sample.products, sample.scores))
-    scale = _scale(
-        (sample.products - products[:, :, places]).masked_fill_(~sample.visible, 0),
-        (sample.scores - scores[:, :, places]).masked_fill_(~sample.visible, 0),
-        sample,
-    )
-    numbers = torch.zeros(batch, count, size, device=scores.device)
-    numbers[:, list(heads)] = scores - scale * products
-    return scale, PositionBias(numbers, by_distance)
-
-
-def _scale(products: Tensor, scores: Tensor, sample: _Sample) -> float:
-    """The least-squares factor, or the likely number next to it: 1 / √features, or one of four digits."""
-    above, below = ((products * each).sum(-1).cpu().double().sum() for each in (scores, products))
-    scale = float(above / below)
-    likely = (sample.features**-0.5, float(f"{scale:.4g}"))
-    return next((number for number in likely if abs(scale - number) < sample.rounding * abs(scale)), scale)
-
-
-def _mean(values: Tensor, visible: Tensor, places: Tensor, size: int) -> Tensor:
-    """The mean over the visible cells of each place, ``(batch, heads, places)``; 0 where there is none."""
-    shown = visible.expand_as(values).flatten(-2).to(values.dtype)
-    index = places.flatten().expand_as(shown)
-    total, count = (
-        torch.zeros(*values.shape[:2], size, device=values.device).scatter_add_(-1, index, each)
-        for each in (values.flatten(-2), shown)
-    )
-    return total / count.clamp_min(1)
+    queries, keys = (pick_heads(each, heads, call.shape[1]).double().cpu() for each in factors)
+    shown = visible[:, :, rows].cpu()
+    scores = call.before[:, :, rows][:, list(heads)].double().cpu().masked_fill(~shown, 0)
+    products = (queries @ keys.transpose(-1, -2)).masked_fill_(~shown, 0)
+    return Sample(rows.cpu(), scores, products, shown, count)
 
 
 def _largest_if_equal(

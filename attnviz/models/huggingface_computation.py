@@ -193,7 +193,7 @@ def _added(factors: "FactoredCall") -> str:
     sentences = []
     if factors.softcap is not None:
         sentences.append(f"Scores are then drawn together below the model's soft cap, {factors.softcap:g}.")
-    biased = factors.position_bias is not None or _is_bias(factors.mask)
+    biased = bool(factors.position_biases) or _is_bias(factors.mask)
     if biased:
         sentences.append("The model adds a bias by position to them.")
     return " ".join(sentences)

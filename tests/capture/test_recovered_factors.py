@@ -73,6 +73,16 @@ def learned_distances(scores: Tensor) -> Tensor:
     return scores + table[:, torch.arange(KEYS) - torch.arange(QUERIES)[:, None] + QUERIES - 1]
 
 
+def a_scale_a_head(scores: Tensor) -> Tensor:
+    """As cosine attention with a learned temperature."""
+    return causal(scores * torch.tensor([0.5, 3.0, 11.0])[:, None, None])
+
+
+def keys_and_distances(scores: Tensor) -> Tensor:
+    """A slope along the keys and a number for each distance; the first tokens see few others."""
+    return causal(learned_distances(padded_slopes(scores)))
+
+
 def factors(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(0)
     queries = torch.randn(BATCH, HEADS, QUERIES, FEATURES, generator=random)
@@ -86,10 +96,10 @@ def recorded(module: nn.Module, dtype: torch.dtype = torch.float32, **options: o
 
 
 PRODUCTS, CHANGES = (plain, by_einsum, of_one_key_head, added_to), (quarter, causal, padded_slopes, learned_distances)
-TWO_BIASES = (added_to, learned_distances)
+MORE = [(plain, a_scale_a_head), (by_einsum, a_scale_a_head), (plain, keys_and_distances)]
 
 
-@pytest.mark.parametrize(("multiply", "change"), [pair for pair in product(PRODUCTS, CHANGES) if pair != TWO_BIASES])
+@pytest.mark.parametrize(("multiply", "change"), [*product(PRODUCTS, CHANGES), *MORE])
 def test_scores_that_a_product_made_are_kept_as_its_factors(
     multiply: Callable[[Tensor, Tensor], Tensor], change: Change
 ) -> None:
@@ -121,6 +131,14 @@ def test_chosen_heads_alone_are_worked_out() -> None:
 def test_the_scale_is_what_the_product_was_multiplied_by(change: Change, scale: float) -> None:
     (maps, _) = recorded(ByHand(plain, change))
     assert maps.scale == scale
+
+
+def test_scales_of_heads_are_held_by_their_queries_and_said() -> None:
+    module = ByHand(plain, a_scale_a_head)
+    with torch.no_grad(), record(module, dense=False) as recording:
+        module(*factors())
+    assert recording.maps[0].scale == 1
+    assert any("each head multiplies q·k by a scale of its own" in remark for remark in recording.remarks)
 
 
 def capped(scores: Tensor) -> Tensor:
