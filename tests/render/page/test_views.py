@@ -207,6 +207,8 @@ def test_shades_stay_where_colours_are_forced_and_text_is_large(show: Opener) ->
     opened.open_head(6, "text")
     opened.evaluate("pin({query: 4, key: null})")
     assert opened.evaluate(SHADES)[3] > 0.2
+    adjusted = "getComputedStyle(document.querySelector('.text-large .words-line')).forcedColorAdjust"
+    assert opened.evaluate(adjusted) == "none"  # else the browser paints a plate between shades and letters
     opened.evaluate("document.documentElement.style.fontSize = '32px'")
     opened.open_head(6)
     opened.evaluate("fitAll()")
