@@ -236,7 +236,7 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     return ("Masked tokens have no shade: the query may not look at them.",) if masked else ()
 
 
-def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:
+def find_query(tokens: Tokens, wanted: str | None, called: str = "query") -> tuple[int, str]:
     """The position of the query that was asked for by number or by token, and a remark where others are as good.
 
     Where none was asked for, it is the last that is not padding.
@@ -249,10 +249,10 @@ def find_query(tokens: Tokens, wanted: str | None) -> tuple[int, str]:
         return next((place for place in range(count - 1, 0, -1) if not is_padding(tokens, place)), 0), ""
     if re.fullmatch(r"\d{1,12}", wanted, re.ASCII) and wanted not in tokens.labels:
         if int(wanted) >= count:
-            raise AttnvizError(f"no query {wanted}; there are {count}, so 0 to {count - 1} works")
+            raise AttnvizError(f"no {called} {wanted}; there are {count}, so 0 to {count - 1} works")
         return int(wanted), ""
     places = [place for place, label in enumerate(tokens.labels) if wanted in (label, label.strip("␣ "))]
     if not places:
-        raise AttnvizError(f"no query {wanted!r} among the tokens; a number from 0 to {count - 1} works")
+        raise AttnvizError(f"no {called} {wanted!r} among the tokens; a number from 0 to {count - 1} works")
     others = ", ".join(map(str, places[1:6]))
     return places[0], f"“{wanted}” is also at {others}; --query {places[1]} takes that one." if others else ""

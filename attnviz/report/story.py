@@ -96,7 +96,7 @@ def _drawn(report: Report) -> DrawnReport:
 def _marked(words: Words, head: ChosenHead) -> tuple[int | None, int | None]:
     """The query and the key that an address names, by number or by text."""
     query = find_query(head.maps.query_tokens, words["query"])[0] if "query" in words else None
-    key = find_query(head.maps.key_tokens, words["key"])[0] if "key" in words else None
+    key = find_query(head.maps.key_tokens, words["key"], "key")[0] if "key" in words else None
     return query, key
 
 

@@ -69,6 +69,7 @@ def test_token_of_a_note_is_shown_in_the_heads_with_its_largest_weights(recordin
     [
         ("#head=9.9 No.", "#head=9.9: "),
         ("#head=1.2&query=dog No.", "no query 'dog' among the tokens"),
+        ("#head=1.2&query=it&key=dog No.", "no key 'dog' among the tokens"),
     ],
 )
 def test_note_pinned_to_what_is_not_there_is_refused(
