@@ -45,6 +45,13 @@ def _what_words(screen: Screen, state: State) -> list[str]:
         if state.direction == "from":
             return [chosen, "--style text"]
         return [chosen, f"--query {shlex.quote(written_token(session.units(state.head, view)[0], state.query))}"]
+    added = [each.metric.name for each in session.added]
+    if view.order in added or any(name in view.filter for name in added):  # a figure is not told of them
+        of_filter = session.ranking.order(view)
+        return [
+            f"--heads {','.join(_name(session, head) for head in of_filter)}",
+            *(["--all"] if len(of_filter) > 1 else []),
+        ]
     filtered = [f"--filter {shlex.quote(view.filter)}"] if view.filter else []
     ordered = [f"--sort {'-' if view.ascending else ''}{view.order}"] if view.order else []
     few = tiles(session, state, screen.size)

@@ -89,12 +89,10 @@ def _lens_table(lens: LaidOutLens, what: str) -> Table:
 
 def _numbers(screen: Screen, heads: list[int]) -> Table:
     """Every metric of the heads."""
-    from attnviz.metrics.metrics import METRICS
-
     ranking, names = screen.session.ranking, screen.session.names
-    numbers = [[_written(ranking.measured(head).get(name, np.nan)) for name in METRICS] for head in heads]
+    numbers = [[_written(ranking.measured(head).get(name, np.nan)) for name in ranking.names] for head in heads]
     rows = [[names[head], ranking.patterns.get(head, ""), *of] for head, of in zip(heads, numbers, strict=True)]
-    return [["head", "pattern", *METRICS], *rows]
+    return [["head", "pattern", *ranking.names], *rows]
 
 
 def _cell(row: TokenRow, place: int) -> str:

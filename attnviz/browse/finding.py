@@ -1,5 +1,6 @@
 """Finding: a token among queries or among keys, a head by its name, an order by the name of a metric."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError
@@ -53,12 +54,11 @@ def is_token(screen: Screen, state: State, sought: str) -> bool:
     return any(label.strip().casefold() == sought.casefold() for label in labels)
 
 
-def metrics_meant(typed: str) -> list[str]:
+def metrics_meant(typed: str, known: Iterable[str]) -> list[str]:
     """The metrics whose names begin with what is typed, those that name a pattern first, and the order of layers."""
-    from attnviz.metrics.metrics import METRICS
     from attnviz.metrics.patterns import SHARP
 
-    names = dict.fromkeys([*SHARP, *METRICS, LAYER_ORDER])
+    names = dict.fromkeys([*SHARP, *known, LAYER_ORDER])
     return [name for name in names if name.startswith(typed.strip().casefold().removeprefix("-"))]
 
 
@@ -71,14 +71,13 @@ def _hits(labels: tuple[str, ...], sought: str) -> list[int]:
 
 
 def _find_among_heads(screen: Screen, state: State, sought: str) -> State:
-    from attnviz.metrics.metrics import METRICS
-
     names = screen.session.names[: screen.session.recorded]
     if sought in names:
         return settle(screen, replace(state, head=names.index(sought)))
-    meant = metrics_meant(sought)
+    metrics = screen.session.ranking.names
+    meant = metrics_meant(sought, metrics)
     named = sought.removeprefix("-")
-    is_metric = named in METRICS or named == LAYER_ORDER
+    is_metric = named in metrics or named == LAYER_ORDER
     if sought and (is_metric or (len(meant) == 1 and not is_token(screen, state, sought))):
         return _sort_by_name(screen, state, named if is_metric else meant[0], sought.startswith("-"))
     found = find_token(screen, state, sought, "query")

@@ -250,8 +250,6 @@ def _refused(screen: Screen, state: State, least: int, most: int, what: str) -> 
 
 def _sort(screen: Screen, state: State, key: str) -> State:
     """By the next metric, the order of layers among them, or the other way round; the lens by the weight on a token."""
-    from attnviz.metrics.metrics import METRICS
-
     if state.lens and not state.opened:
         if key == "r":
             return _turn(state)
@@ -262,7 +260,7 @@ def _sort(screen: Screen, state: State, key: str) -> State:
             return replace(state, message="layers are in order; o sorts by a metric")
         state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
         return _told_order(state) if state.opened else first_ranked(screen, state)
-    names: list[str | None] = [None, *METRICS]
+    names: list[str | None] = [None, *screen.session.ranking.names]
     step = -1 if key == "O" else 1
     state = sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])
     return _told_order(state) if state.opened else state

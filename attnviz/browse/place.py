@@ -103,11 +103,12 @@ def _token_axis(state: State) -> str:
 
 def _with_look(screen: Screen, state: State, words: dict[str, str]) -> State:
     from attnviz.metrics.head_filter import find_name
-    from attnviz.metrics.metrics import METRICS
 
     view, sort = state.view, words.get("sort", "")
     if sort:
-        view = replace(view, order=find_name(sort.removeprefix("-"), METRICS), ascending=sort.startswith("-"))
+        view = replace(
+            view, order=find_name(sort.removeprefix("-"), screen.session.ranking.names), ascending=sort.startswith("-")
+        )
     if "filter" in words:
         screen.session.ranking.refuse_filter(words["filter"])
         view = replace(view, filter=words["filter"])

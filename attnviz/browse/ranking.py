@@ -1,6 +1,7 @@
 """What is measured of every head: the order that it gives them, and what each head does in plain words."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from attnviz.maps.layer_maps import CellMaps
 
 if TYPE_CHECKING:
     from attnviz.metrics.head_filter import DescribedHead, HeadFilter
+    from attnviz.metrics.head_table import AddedNumber
 
 MAX_UNREQUESTED_CELLS = 4_000_000  # cells of a head that is measured before its numbers are asked for
 
@@ -24,17 +26,32 @@ class Ranking:
         layers: the heads of each call.
         numbers: by metric, those of every head, where it is measured.
         patterns: what a head does, such as ``previous token 0.98``, where it is measured.
+        added: numbers that are known beside what is measured.
     """
 
-    def __init__(self, heads: list[tuple[CellMaps, int]]) -> None:
+    def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[AddedNumber]" = ()) -> None:
         self.heads = list(heads)
+        self.added = tuple(added)
         groups: dict[int, list[int]] = {}
         for place, (maps, _) in enumerate(heads):
             groups.setdefault(id(maps), []).append(place)
         self.layers = list(groups.values())
-        self.numbers: dict[str, dict[int, float]] = {}
+        self.numbers: dict[str, dict[int, float]] = {each.metric.name: self._of_heads(each) for each in self.added}
         self.patterns: dict[int, str] = {}
         self._values: dict[int, dict[str, float]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """What heads can be sorted by."""
+        from attnviz.metrics.metrics import METRICS
+
+        return [*(each.metric.name for each in self.added), *METRICS]
+
+    def _of_heads(self, added: "AddedNumber") -> dict[int, float]:
+        """A number that is added, of each head by its place; NaN where there is none."""
+        return {
+            place: added.values.get((maps.layer, head), float("nan")) for place, (maps, head) in enumerate(self.heads)
+        }
 
     def order(self, view: View) -> list[int]:
         """The heads that the filter leaves, those with the most of the metric first, as far as both are known."""
@@ -60,7 +77,7 @@ class Ranking:
         everyone = list(range(len(self.heads)))
         if not words or not self.knows(words):
             return everyone
-        kept = _parsed(words)
+        kept = _parsed(words, tuple(self.names))
         return [head for head in everyone if kept.keeps(self.described(head))] or everyone
 
     def knows(self, words: str) -> bool:
@@ -69,7 +86,7 @@ class Ranking:
 
     def refuse_filter(self, words: str) -> None:
         """Raises AttnvizError where words are no filter, or one that is known to leave no head."""
-        kept = _parsed(words)
+        kept = _parsed(words, tuple(self.names))
         if self.knows(words) and not any(kept.keeps(self.described(head)) for head in range(len(self.heads))):
             raise AttnvizError(f"{words!r} leaves none of {len(self.heads)} heads")
 
@@ -104,7 +121,8 @@ class Ranking:
         from attnviz.metrics.patterns import name_pattern
 
         for place, numbers in zip(group, measure_heads(self.heads[place] for place in group), strict=True):
-            self._values[place] = numbers.values
+            beside = {each.metric.name: self.numbers[each.metric.name][place] for each in self.added}
+            self._values[place] = numbers.values | beside
             self.patterns[place] = name_pattern(numbers)
         if len(self._values) == len(self.heads):
             self.numbers |= {name: {place: each[name] for place, each in self._values.items()} for name in METRICS}
@@ -116,11 +134,10 @@ def asks_for_numbers(words: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _parsed(words: str) -> "HeadFilter":
+def _parsed(words: str, names: tuple[str, ...]) -> "HeadFilter":
     from attnviz.metrics.head_filter import parse_filter
-    from attnviz.metrics.metrics import METRICS
 
-    return parse_filter(words, METRICS)
+    return parse_filter(words, names)
 
 
 def _cells(maps: CellMaps) -> int:

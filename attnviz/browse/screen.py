@@ -15,13 +15,13 @@ from attnviz.browse.blocks import CellBlock, RefinedBlock
 from attnviz.browse.cursor import Screen
 from attnviz.browse.hints import COPY_HINTS, Hint, hints
 from attnviz.browse.layout import ANSI_COLORS, FIXED_LINES, Tiles, help_columns, help_pages, tiles
-from attnviz.browse.pixels import legend, pixel_lines
+from attnviz.browse.pixels import legend, pixel_lines, shade_span
 from attnviz.browse.session import Session
 from attnviz.browse.state import MIN_SCREEN_SIZE, State
 from attnviz.browse.themes import on_paper, themed
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, wrap
 from attnviz.report.captions import model_name, text_title
-from attnviz.report.colors import ColorScale
+from attnviz.report.colors import DIVERGING, ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉", ">v^|+-+#@*oO->^.::-=+#")
@@ -124,12 +124,15 @@ def padded(line: Iterable[Span], width: int) -> Line:
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> list[Line]:
     """One head: its name, then its pixels, all of the tile's width."""
     chosen, cells = head == state.head, screen.session.thumbnail(head, state.view, grid.pixels)
+    effect = _effect(screen, head)
+    room = grid.pixels - len(effect.text)
     name = screen.session.names[head] + _number(screen, state, head)
     pattern = screen.session.ranking.patterns.get(head, "")
-    name += f" {pattern}" if pattern and grid.pixels >= cell_len(name) + MIN_PATTERN_WIDTH else ""
+    name += f" {pattern}" if pattern and room >= cell_len(name) + MIN_PATTERN_WIDTH else ""
     title = [
+        effect,
         Span(
-            fit(("▸" if chosen else "") + ("•" if head in state.marked else "") + name, grid.pixels),
+            fit(("▸" if chosen else "") + ("•" if head in state.marked else "") + name, room),
             style="reverse bold" if chosen else "",
         ),
         Span(" "),
@@ -151,9 +154,24 @@ def stretched(cells: CellBlock, pixels: int) -> CellBlock:
     return CellBlock(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])
 
 
+def _effect(screen: Screen, head: int) -> Span:
+    """The colour of what is lost without a head, red for more; nothing where no effects were given."""
+    if not screen.session.added or head >= screen.session.recorded:
+        return Span("")
+    numbers = screen.session.ranking.numbers[screen.session.added[0].metric.name]
+    largest = max((abs(each) for each in numbers.values() if not np.isnan(each)), default=1.0) or 1.0
+    known = not np.isnan(numbers[head])
+    scale = ColorScale(-largest, largest, colormap=DIVERGING)
+    mark = "  " if not known else "+ " if numbers[head] > 0 else "- "
+    return shade_span(numbers[head], known, scale, screen.colors, mark)
+
+
 def _number(screen: Screen, state: State, head: int) -> str:
-    numbers = screen.session.ranking.numbers.get(state.view.order or "")
-    return "" if numbers is None else " —" if np.isnan(numbers[head]) else f" {numbers[head]:.2f}"
+    order, added = state.view.order or "", [each.metric.name for each in screen.session.added]
+    numbers = screen.session.ranking.numbers.get(order)
+    if numbers is None:
+        return ""
+    return " —" if np.isnan(numbers[head]) else f" {numbers[head]:{'+.4f' if order in added else '.2f'}}"
 
 
 def _title(screen: Screen, state: State) -> Line:
@@ -283,7 +301,7 @@ def _offered(screen: Screen, state: State) -> str:
     elif state.prompt != "query" or state.opened or state.lens:
         text = ""
     else:
-        names = metrics_meant(state.typed)
+        names = metrics_meant(state.typed, screen.session.ranking.names)
         text = "" if state.typed else f"  a token; {screen.session.names[0]}; or what to sort by: "
         text += ("  " if state.typed and names else "") + " ".join(names)
     return fit(text, max(0, min(cell_len(text), room))) if text else ""

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
+
+if TYPE_CHECKING:
+    from attnviz.metrics.head_table import AddedNumber
 
 MAX_JOINED_CELLS = 4_000_000  # of a head whose words are joined
 MAX_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys
@@ -105,6 +108,7 @@ class Session:
         at: the place that is shown first, as an address names it; empty for all heads.
         theme: the colours that it begins with.
         colormap: of weights, scores and contributions.
+        added: numbers of heads that are known beside what is measured.
         heads: each head's attention call and its number there, then heads that are made of these; the place in this
             list stands for a head elsewhere.
         recorded: how many of them are the recording's.
@@ -124,6 +128,7 @@ class Session:
     at: str = ""
     theme: Theme = "terminal"
     colormap: str = SEQUENTIAL
+    added: "tuple[AddedNumber, ...]" = ()
 
     def __post_init__(self) -> None:
         others = [] if self.other is None else [self.other]
@@ -143,7 +148,7 @@ class Session:
         self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
         self._alike: dict[CellMaps, list[int]] = {}
         self._made: dict[tuple[str, tuple[int, ...]], int] = {}
-        self.ranking = Ranking(self.heads)
+        self.ranking = Ranking(self.heads, self.added)
         self.wanted: list[RefinedBlock] = []
         self._units = LruCache[Units](MAX_KEPT_UNITS)
         self._thumbnails = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * len(self.heads))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attnviz.browse.session import Session
     from attnviz.browse.survey_app import OpenedText
     from attnviz.browse.survey_state import SurveyView
+    from attnviz.metrics.head_table import AddedNumber
 
 
 def refuse_browse() -> None:
@@ -60,7 +61,8 @@ def browse(
 
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
     saved = "" if file is None else str(file)
-    session = Session(recording, other, selection, saved, at or "", theme, look.cmap or SEQUENTIAL)
+    added = _added(look, recording)
+    session = Session(recording, other, selection, saved, at or "", theme, look.cmap or SEQUENTIAL, added)
     _refuse_place(session)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)
@@ -71,6 +73,23 @@ def browse(
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()
     return _ended(browser.return_code or 0)
+
+
+def _added(look: Look, recording: Recording) -> "tuple[AddedNumber, ...]":
+    """The effects of heads that the look names a file of.
+
+    Raises:
+        AttnvizError: for a file that holds no effects of these heads.
+    """
+    if look.effects is None:
+        return ()
+    from attnviz.report.added_numbers import added_effect, read_effects
+
+    return (
+        added_effect(
+            read_effects(look.effects, {(maps.layer, head) for maps in recording.maps for head in maps.heads})
+        ),
+    )
 
 
 def browse_survey(

@@ -152,8 +152,7 @@ class Look:
     effects: Annotated[
         str | None,
         Option(
-            "Effects of a page's heads, what attnviz ablate -o effects.json wrote: to shade, sort and filter by.",
-            inspector=False,
+            "Effects of heads that attnviz ablate -o effects.json wrote: to colour, sort and filter heads by.",
             media=("page",),
         ),
     ] = None

@@ -12,6 +12,7 @@ from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording
+from attnviz.metrics.metrics import METRICS
 from attnviz.text.selection import Selection
 from tests.browse.examples import other_recording, wide_recording, worded_recording
 from tests.conftest import dense_maps
@@ -190,8 +191,6 @@ def test_overview_scrolls_to_the_chosen_head() -> None:
 
 
 def test_sorting_goes_through_the_metrics_and_back(recording: Recording) -> None:
-    from attnviz.metrics.metrics import METRICS
-
     screen = screen_of(recording)
     state = after(screen, "o")
     assert state.view.order == next(iter(METRICS))
@@ -254,7 +253,7 @@ def test_beginning_of_a_metric_sorts_by_it(recording: Recording) -> None:
     screen = screen_of(recording)
     assert find(screen, State(), "ind").view.order == "induction"
     assert "no head, metric or token" in find(screen, State(), "s").message  # self, sink, special, spread, stripe
-    assert metrics_meant("")[:2] == ["induction", "previous"]
+    assert metrics_meant("", METRICS)[:2] == ["induction", "previous"]
 
 
 def test_terminal_without_room_answers_no_key(recording: Recording) -> None:

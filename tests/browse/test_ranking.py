@@ -1,9 +1,17 @@
 import math
 
+from attnviz.browse.command import figure_command
+from attnviz.browse.cursor import Screen
+from attnviz.browse.finding import filter_heads
+from attnviz.browse.keys import press
 from attnviz.browse.ranking import Ranking
-from attnviz.browse.state import View
+from attnviz.browse.screen import draw_screen
+from attnviz.browse.session import Session
+from attnviz.browse.state import Size, State, View
 from attnviz.maps.recording import Recording
+from attnviz.metrics.head_table import AddedNumber
 from attnviz.metrics.metrics import METRICS
+from attnviz.report.added_numbers import EFFECT
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import previous_maps
 from tests.conftest import HEADS, every_head
@@ -39,3 +47,23 @@ def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
     tokens = Tokens.numbered(32_000)
     maps = ComputedMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
     assert Ranking([(maps, 0)]).unnamed() is None
+
+
+def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: Recording) -> None:
+    effects = AddedNumber(EFFECT, {(0, 0): -0.25, (0, 1): 0.5})
+    session = Session(recording, added=(effects,), file="run.safetensors")
+    assert session.ranking.names[0] == "effect"
+    for group in session.ranking.layers:
+        session.ranking.name(group)
+    screen = Screen(session, Size(80, 24), 2**24)
+    ranked = press(screen, State(), "o")
+    assert ranked.view.order == "effect"
+    assert [session.names[head] for head in session.ranking.order(ranked.view)][:2] == ["0.1", "0.0"]
+    drawn = ["".join(span.text for span in line) for line in draw_screen(screen, ranked)]
+    assert drawn[1].startswith("+ ▸0.1 +0.5000")
+    assert "- 0.0 -0.2500" in drawn[1]
+    kept = filter_heads(screen, State(), "effect<0")
+    assert [session.names[head] for head in session.ranking.order(kept.view)] == ["0.0"]
+    assert figure_command(screen, kept)[0].startswith("attnviz show run.safetensors --heads 0.0 --")
+    plain = draw_screen(Screen(Session(recording), Size(80, 24), 2**24), State())
+    assert "".join(span.text for span in plain[1]).startswith("▸0.0")
