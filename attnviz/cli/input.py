@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from attnviz.corpus.survey import Survey
     from attnviz.effects.effect_table import Effects
 
-SURVEY, EFFECTS, MAX_START_BYTES = (
-    rb"\"survey\"",
-    b'"attnviz effects"',
-    128,
-)  # after the format, in the header of the file
+SURVEY, EFFECTS = rb"\"survey\"", b'"attnviz effects"'  # at the beginning of a file of each kind
+MAX_START_BYTES = 128
 GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
 Given = str | Path  # a text, or where a recording is saved
 

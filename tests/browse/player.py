@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from textual import events
+from textual.app import App
 from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.strip import Strip
@@ -19,6 +20,7 @@ from attnviz.browse.state import State
 from attnviz.maps.recording import Recording
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
+Application = TypeVar("Application", bound=App[Any])
 KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right", "plus", "plus", "plus", "plus"]
 KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "question_mark", "x", "escape", "c", "down"]
 
@@ -35,7 +37,13 @@ def played(
     save: Callable[[Screen, State, Path], None] = no_save,
 ) -> Browser:
     """The inspector after ``play`` has pressed its keys."""
-    browser = Browser(Session(recording, other), save)
+    return after_play(Browser(Session(recording, other), save), play, size)
+
+
+def after_play(
+    browser: Application, play: Callable[["Pilot[Any]", Application], Coroutine[Any, Any, None]], size: tuple[int, int]
+) -> Application:
+    """The application after ``play`` has pressed its keys in a terminal of this size."""
 
     async def run() -> None:
         async with browser.run_test(size=size) as pilot:

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from attnviz.corpus.saved import load_survey
 from attnviz.corpus.survey import Survey
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
+from tests.browse.player import after_play
 from tests.conftest import dense_maps
 
 TEXTS = ["the cat sat. the cat sat", "Life is short", "to be or not to be", "again and again", "one two three"]
@@ -45,14 +45,7 @@ def played(
 ) -> SurveyBrowser:
     """The inspector of a survey after ``play`` has pressed its keys."""
     browser = SurveyBrowser(SurveyView(survey), "heads.safetensors", record, look or Look())
-
-    async def run() -> None:
-        async with browser.run_test(size=size) as pilot:
-            await pilot.pause()
-            await play(pilot, browser)
-
-    asyncio.run(run())
-    return browser
+    return after_play(browser, play, size)
 
 
 def said(browser: SurveyBrowser, place: str = "#status") -> str:
