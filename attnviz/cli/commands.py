@@ -357,8 +357,8 @@ def browse(
     if isinstance(given, Path) and is_survey(given):
         from attnviz.cli.surveys import look_through
 
-        if other is not None or at is not None or values:
-            raise AttnvizError("--with, --at and --of are of maps, and a survey has none; leave them out")
+        if other is not None or at is not None or look.effects is not None or values:
+            raise AttnvizError("--with, --at, --effects and --of are of maps, and a survey has none; leave them out")
         raise typer.Exit(look_through(given, selection, look))
     recording = record(given, settings, selection, values=values)
     compared = None if other is None else record(as_given(other), settings, selection, values=values)

@@ -217,5 +217,6 @@ def test_text_that_is_opened_comes_back_to_its_head(
     assert shown[2] == 2
     assert main(["browse", str(file), "--queries", "0:2"]) == 1
     assert "--queries" in capsys.readouterr().err
-    assert main(["browse", str(file), "--at", "head=0.0"]) == 1
-    assert "a survey has none" in capsys.readouterr().err
+    for option, value in (("--at", "head=0.0"), ("--effects", "effects.json")):
+        assert main(["browse", str(file), option, value]) == 1
+        assert "a survey has none" in capsys.readouterr().err
