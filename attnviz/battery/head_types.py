@@ -229,8 +229,7 @@ WITHOUT = {
 
 def _against_uniform(model: ProbedModel, type: HeadType, probes: Sequence[Probe]) -> TypeScores:
     """A type whose control is what uniform attention gives."""
-    scores, uniform = model.scores(probes)
-    return TypeScores(type, scores, dict.fromkeys(scores, uniform))
+    return TypeScores(type, *model.scores(probes))
 
 
 def _of_needles(found: Retrieved) -> str:

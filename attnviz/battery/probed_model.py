@@ -86,10 +86,9 @@ class ProbedModel:
         listening.own.finish()
         return given
 
-    def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], Float64Array]:
-        """The score of each head in each probe, and that of uniform attention over what is visible."""
-        found: dict[HeadName, Float64Array] = {}
-        uniform = np.full(len(probes), np.nan)
+    def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:
+        """The score of each head in each probe, and that of uniform attention over what the head sees."""
+        found, uniform = dict[HeadName, Float64Array](), dict[HeadName, Float64Array]()
         for places in _alike([probe.ids for probe in probes]):
             cells = torch.from_numpy(np.stack([probes[place].cells for place in places])).to(self.device)
 
@@ -102,13 +101,14 @@ class ProbedModel:
             ) -> None:
                 maps = call.maps(heads)
                 visible = maps.visible.to(self.device).float()
-                uniform[places] = _mean_on(visible / visible.sum(-1, keepdim=True).clamp(min=1), cells).cpu()
-                scores = _mean_on(maps.weights.float(), cells[:, None]).double().cpu().numpy()
-                for column, head in enumerate(heads):
-                    found.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
+                even = visible / visible.sum(-1, keepdim=True).clamp(min=1)
+                for kept, weights in ((found, maps.weights.float()), (uniform, even)):
+                    scores = _mean_on(weights, cells[:, None]).double().cpu().expand(-1, len(heads)).numpy()
+                    for column, head in enumerate(heads):
+                        kept.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
 
             self.run([probes[place].ids for place in places], receive)
-        return dict(sorted(found.items())), uniform
+        return dict(sorted(found.items())), dict(sorted(uniform.items()))
 
 
 def _mean_on(weights: Tensor, cells: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def _looks_ahead(model: ProbedModel) -> bool:
         model.framed(model.words[:4]), np.triu(np.ones((4 + len(model.before) + len(model.after),) * 2, bool), 1)
     )
     _, uniform = model.scores([probe])
-    return bool(uniform[0] > 0)
+    return any(bool(score[0] > 0) for score in uniform.values())
 
 
 def _successors(model: ProbedModel, random: np.random.Generator) -> Pairs:

@@ -101,7 +101,7 @@ def pooled(
     if view.difference and heads[0].partner is not None:
         theirs = heads[0].partner.overview(numbers, *shape, queries, keys)
         values, visible = theirs.mean - values, visible | theirs.visible
-    return [CellBlock(block, visible) for block in values]
+    return [CellBlock(*of_head) for of_head in zip(values, np.broadcast_to(visible, values.shape), strict=True)]
 
 
 def sampled(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:

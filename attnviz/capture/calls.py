@@ -24,14 +24,12 @@ class AttentionMaps(NamedTuple):
     Attributes:
         scores: ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where hidden and not known.
         weights: ``(batch, heads, queries, keys)``, after the softmax; 0 where hidden.
-        visible: ``(batch, queries, keys)``, whether any of the heads may look.
-        uneven: whether a cell is hidden from some of the heads alone.
+        visible: ``(batch, 1 or heads, queries, keys)``, whether a head may look: all the same, or each its own.
     """
 
     scores: Tensor
     weights: Tensor
     visible: Tensor
-    uneven: bool = False
 
 
 class CheckedRows(NamedTuple):
@@ -237,11 +235,8 @@ class FactoredCall(AttentionCall):
         weights = self._softmax(scores, visible, heads)
         if queries == slice(None):
             self._computed[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
-        shape = len(scores), *scores.shape[2:]
-        if visible is None:
-            return AttentionMaps(scores, weights, torch.ones((), dtype=torch.bool).expand(shape))
-        seen = visible.any(1)
-        return AttentionMaps(scores, weights, seen.expand(shape), _is_uneven(visible, seen))
+        seen = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else one_or_each(visible)
+        return AttentionMaps(scores, weights, seen.expand(len(scores), -1, *scores.shape[2:]))
 
     def of_texts(self, texts: slice) -> "FactoredCall":
         """The same call of some texts of the batch."""
@@ -347,10 +342,9 @@ class SoftmaxCall(AttentionCall):
         hidden = hidden_cells(scores)
         weights = self.after[:, list(heads), queries]  # indexing copies, so that filling changes nothing of the model's
         if not hidden.any():
-            return AttentionMaps(scores.float(), weights.float(), ~hidden.all(1))
+            return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])
         scores = scores.float().masked_fill_(hidden, float("nan"))
-        seen = ~hidden.all(1)
-        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), seen, _is_uneven(~hidden, seen))
+        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), one_or_each(~hidden))
 
     def of_texts(self, texts: slice) -> "SoftmaxCall":
         """The same call of some texts of the batch."""
@@ -380,9 +374,10 @@ def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tenso
     return columns - rows[:, None] + queries - 1 if by_distance else columns
 
 
-def _is_uneven(visible: Tensor, seen: Tensor) -> bool:
-    """Whether a cell that any head sees is hidden from another, ``(batch, heads, queries, keys)``."""
-    return visible.shape[1] > 1 and bool((visible.all(1) != seen).any())
+def one_or_each(visible: Tensor) -> Tensor:
+    """The cells of the first head where those of all are the same, else of each, ``(batch, heads, queries, keys)``."""
+    first = visible[:, :1]
+    return first if visible.shape[1] == 1 or bool((visible == first).all()) else visible
 
 
 def hidden_cells(scores: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.base.arrays import BoolArray, FloatArray
@@ -23,6 +24,7 @@ from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.held_numbers import HeldNumbers, joined_numbers
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.pooled import PooledMaps, pool_heads
+from attnviz.maps.seen_cells import seen_by, shared_or_each
 from attnviz.metrics.metrics import hold_numbers
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
@@ -31,6 +33,7 @@ MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the f
 MIN_CHECKED_BYTES = 2**24  # asking for free memory takes longer than maps of this size
 ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
+SEEN_ARRAYS = ("visible", "counts")  # which are the same for all heads, or have such an axis
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
 MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once
 
@@ -50,7 +53,7 @@ class CapturedCall:
         scale: what q·k was multiplied by, if known.
         fidelity: one a text of the batch.
         held_as: as which maps.
-        fields: one a text of the batch: what these maps are made of, and ``uneven`` where it is known.
+        fields: one a text of the batch: what these maps are made of.
         marks: of its keys.
         note: what a reader of its maps must know.
         first_item: the number of its first text in the recording.
@@ -70,11 +73,6 @@ class CapturedCall:
     first_item: int = 0
     passes: int = 1
     windows: int = 1
-
-    @property
-    def is_uneven(self) -> bool:
-        """Whether some of the heads may not look where others of the layer may."""
-        return any(text.get("uneven", False) for text in self.fields)
 
 
 def capture_call(
@@ -155,10 +153,12 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if first.held_as is FactoredMaps:
         return FactoredMaps(**shared, **first.fields[item])
     shared["scale"] = first.scale
-    fields = {name: value for name, value in first.fields[item].items() if name != "uneven"}
+    fields = first.fields[item]
     joined: dict[str, Any] = {
         name: _joined(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
     }
+    if len(calls) > 1:
+        joined |= {name: _joined_seen(calls, item, name) for name in fields if name in SEEN_ARRAYS}
     if fields.get("measured") is not None:
         joined["measured"] = joined_numbers(call.fields[item]["measured"] for call in calls)
     return first.held_as(**shared, **fields | joined)
@@ -169,9 +169,9 @@ def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[s
     maps = call.maps(heads)
     scores, weights = _numbers(maps.scores), _numbers(maps.weights)
     _refuse_infinite(weights.sum(), site)
-    visible = np.ascontiguousarray(np.broadcast_to(maps.visible.cpu().numpy(), (len(scores), *scores.shape[2:])))
+    visible = np.ascontiguousarray(maps.visible.cpu().numpy())
     return [
-        {"scores": scores[item], "weights": weights[item], "visible": visible[item], "uneven": maps.uneven}
+        {"scores": scores[item], "weights": weights[item], "visible": shared_or_each(visible[item])}
         for item in range(len(scores))
     ]
 
@@ -185,7 +185,7 @@ def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextT
             maps = call.maps([head])
             _refuse_infinite(maps.weights.sum(), site)
             scores, weights = _numbers(maps.scores[:, 0]), _numbers(maps.weights[:, 0])
-            visible = maps.visible.expand(weights.shape).cpu().numpy()
+            visible = maps.visible[:, 0].cpu().numpy()
             texts = zip(scores, weights, visible, strict=True)
             numbers.append([_measured(*cells, site, tokens(item)) for item, cells in enumerate(texts)])
             yield weights, visible
@@ -332,6 +332,13 @@ def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
 def _numbers(values: Tensor) -> FloatArray:
     numbers: FloatArray = values.detach().float().cpu().numpy()
     return numbers
+
+
+def _joined_seen(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
+    """What the heads of several calls see of one text."""
+    return shared_or_each(
+        [seen_by(call.fields[item][name], [place]) for call in calls for place in range(len(call.heads))]
+    )
 
 
 def _joined(arrays: Iterable[FloatArray]) -> FloatArray:

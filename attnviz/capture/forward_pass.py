@@ -104,7 +104,6 @@ class ForwardPass:
                 *_ran_again(calls),
                 *_notes(calls),
                 *_called_again(calls),
-                *_uneven(calls),
                 *_pooled(maps),
                 *window_remarks(calls, self.runs.texts_of),
             ),
@@ -286,25 +285,17 @@ def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     return tuple(f"In layer {number_ranges(sorted(found))} {note}." for note, found in layers.items())
 
 
-def _uneven(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """A sentence where a cell that some heads of a layer see is hidden from others."""
-    layers = sorted({call.site.layer for call in calls if call.is_uneven})
-    if not layers:
-        return ()
-    return (
-        f"Heads of layer {number_ranges(layers)} see different cells: one that is hidden from a head alone has "
-        "the weight 0 in it, and its score may be unknown.",
-    )
-
-
 def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
-    """A sentence where blocks of cells were kept and no single ones."""
-    pooled = [maps for maps in recorded if maps.block != (1, 1)]
-    if not pooled:
-        return ()
-    layers = number_ranges(sorted({maps.layer for maps in pooled}))
-    block = " x ".join(str(tokens) for tokens in pooled[0].block)
-    return (
-        f"In layer {layers} blocks of {block} tokens were captured and no single cells, since queries and keys are not "
-        "known: edges of what is drawn are right to a block; --dense captures every cell.",
+    """A sentence for each reason for which blocks of cells were kept and no single ones."""
+    reasons: dict[str, list[LayerMaps]] = {}
+    for maps in recorded:
+        if maps.block != (1, 1):
+            several = len(maps.head_groups(maps.heads)) > 1
+            reason = "its heads see different cells" if several else "queries and keys are not known"
+            reasons.setdefault(reason, []).append(maps)
+    return tuple(
+        f"In layer {number_ranges(sorted({maps.layer for maps in pooled}))} blocks of "
+        f"{' x '.join(str(tokens) for tokens in pooled[0].block)} tokens were captured and no single cells, since "
+        f"{reason}: edges of what is drawn are right to a block; --dense captures every cell."
+        for reason, pooled in reasons.items()
     )

@@ -12,6 +12,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
 from attnviz.maps.pooled import PooledMaps
+from attnviz.maps.seen_cells import shape_to_hold
 from attnviz.text.tokens import Tokens
 
 SAME = 1e-2  # how far weights of a row may differ that is computed again
@@ -139,7 +140,7 @@ class StepRows:
         if used == self.keys:
             return True
         visible = cells_of(call, 0).visible
-        return used > self.keys and not visible[: self.rows, self.keys :].any()
+        return used > self.keys and not visible[..., : self.rows, self.keys :].any()
 
     def _reads_the_same(self, call: CapturedCall) -> bool:
         """Whether a call computed no key that is new."""
@@ -175,16 +176,16 @@ class StepRows:
         """What ``DenseMaps`` hold of one text."""
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-        visible = np.zeros(shape[1:], dtype=bool)
+        seen = [call.fields[item]["visible"] for call, _ in self.calls if call.held_as is DenseMaps]
+        visible = np.zeros(shape_to_hold(seen, shape), dtype=bool)
         for call, place in self.calls:
             part = cells_of(call, item)
             rows = slice(place.row, place.row + call.shape[2])
             columns = slice(place.column, place.column + place.keys)
             scores[:, rows, columns] = part.scores[..., : place.keys]
             weights[:, rows, columns] = part.weights[..., : place.keys]
-            visible[rows, columns] = part.visible[:, : place.keys]
-        uneven = any(call.fields[item].get("uneven", False) for call, _ in self.calls)
-        return {"scores": scores, "weights": weights, "visible": visible, "uneven": uneven} | self._moved(item)
+            visible[..., rows, columns] = part.visible[..., : place.keys]
+        return {"scores": scores, "weights": weights, "visible": visible} | self._moved(item)
 
     def _moved(self, item: int) -> dict[str, Any]:
         """What the keys of one text move, where every call tells it."""
@@ -221,7 +222,7 @@ def used_keys(call: CapturedCall) -> int:
     _, _, queries, keys = call.shape
     if call.held_as is not DenseMaps:
         return keys
-    visible = np.any([text["visible"].any(axis=0) for text in call.fields], axis=0)
+    visible = np.any([text["visible"].reshape(-1, keys).any(axis=0) for text in call.fields], axis=0)
     last = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys
     return max(last, min(queries, keys))
 

@@ -13,6 +13,7 @@ from attnviz.capture.captured_call import CapturedCall
 from attnviz.capture.token_places import Origin
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
+from attnviz.maps.seen_cells import shape_to_hold
 
 NOT_A_TOKEN = -1  # padding that a window was filled up with
 FILLED_UP = "windows were filled up with padding, whose share of a row is not shown, so that it sums to less than 1"
@@ -149,9 +150,9 @@ def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
     _, queries, keys = windows.shape
     heads = len(call.heads)
     scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)
-    weights, visible = np.zeros_like(scores), np.zeros((queries, keys), dtype=bool)
-    uneven = False
-    for window in np.flatnonzero(windows.texts == text).tolist():
+    weights, here = np.zeros_like(scores), np.flatnonzero(windows.texts == text).tolist()
+    visible = np.zeros(shape_to_hold([call.fields[window]["visible"] for window in here], scores.shape), dtype=bool)
+    for window in here:
         fields = call.fields[window]
         rows, columns = windows.queries[window], windows.keys[window]
         real = np.ix_(rows >= 0, columns >= 0)
@@ -159,9 +160,8 @@ def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
         for whole, name in ((scores, "scores"), (weights, "weights")):
             for head in range(heads):
                 whole[head][cells] = fields[name][head][real]
-        visible[cells] = fields["visible"][real]
-        uneven |= bool(fields.get("uneven", False))
-    return {"scores": scores, "weights": weights, "visible": visible, "uneven": uneven}
+        visible[..., *cells] = fields["visible"][..., *real]
+    return {"scores": scores, "weights": weights, "visible": visible}
 
 
 def _is_padding_seen(call: CapturedCall, windows: Windows) -> bool:

@@ -54,24 +54,33 @@ def measured_names(own: Sequence[str]) -> tuple[str, ...]:
     return (*OF_ROWS, *BY_PLACE, *BY_RELATION, *BY_KEY, *own, *OF_COLUMNS)
 
 
-def measure_call(call: AttentionCall, heads: Sequence[int], held: HeldCells) -> CallNumbers:
-    """The numbers of these heads of a self-attention call over a batch, whose visible cells are held."""
+def measure_call(
+    call: AttentionCall, heads: Sequence[int], held: HeldCells
+) -> list[tuple[tuple[int, ...], CallNumbers]]:
+    """The numbers of these heads of a self-attention call over a batch, whose visible cells are held.
+
+    All heads are measured together, or each alone where they see different cells.
+    """
     blocks = list(_blocks(call, heads))
     if isinstance(call, FactoredCall) and len(held.batch.texts) > 1:  # so that no product of them copies them first
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
-    def measured(block: _Block) -> _Band:
+    def measured(block: _Block) -> _Band | None:
         return _measure_block(call.of_texts(block.texts), heads, held, block)
 
     on_processor = held.batch.device.type == "cpu"
-    bands = side_by_side(measured, blocks) if on_processor else [measured(block) for block in blocks]
+    found = side_by_side(measured, blocks) if on_processor else [measured(block) for block in blocks]
+    bands = [band for band in found if band is not None]
+    if len(bands) < len(found):
+        return [numbers for head in heads for numbers in measure_call(call, [head], held)]
     parts = list[_Band]()
     for block, band in zip(blocks, bands, strict=True):
         if block.rows.start == 0:
             parts.append(band)
         else:
             parts[-1] = parts[-1].joined(band)
-    return _numbers(parts[0] if len(parts) == 1 else _Band(*(torch.cat(each) for each in zip(*parts, strict=True))))
+    joined = parts[0] if len(parts) == 1 else _Band(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    return [(tuple(heads), _numbers(joined))]
 
 
 class _Block(NamedTuple):
@@ -137,12 +146,15 @@ def _numbers(band: _Band) -> CallNumbers:
     )
 
 
-def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldCells, block: _Block) -> _Band:
-    """The numbers of a block, of a call of its texts alone."""
+def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldCells, block: _Block) -> _Band | None:
+    """The numbers of a block, of a call of its texts alone; ``None`` where heads see different cells."""
     if isinstance(call, FactoredCall):
-        return _measure_band(*weigh(call, heads, held, block.texts, block.rows))
+        weighed = weigh(call, heads, held, block.texts, block.rows)
+        return None if weighed is None else _measure_band(*weighed)
     maps = call.maps(heads, block.rows)
-    visible = held.of(maps.visible, block.texts, block.rows, False)
+    if maps.visible.shape[1] > 1:
+        return None
+    visible = held.of(maps.visible[:, 0], block.texts, block.rows, False)
     return _measure_band(taken(maps, visible), visible)
 
 

@@ -52,7 +52,8 @@ def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Mea
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
                 "a survey takes models that attend over whole texts"
             )
-        calls.append((site, heads, measure_call(call, [head - first for head in heads], cells)))
+        for alike, numbers in measure_call(call, [head - first for head in heads], cells):
+            calls.append((site, tuple(first + head for head in alike), numbers))
 
     listening = Listening(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
     with listening, torch.inference_mode():

@@ -1,6 +1,7 @@
 """VisibleCells: which cells of a block of texts an attention call lets be seen, and all that follows from that alone.
 
-It is the same for all heads, and for most models in all layers: a batch holds it from one layer to the next.
+It is the same for the heads that are measured together, and for most models in all layers: a batch holds it from one
+layer to the next.
 """
 
 from dataclasses import dataclass

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls import AttentionMaps, FactoredCall
-from attnviz.corpus.visible_cells import HIDDEN, HeldCells, VisibleCells
+from attnviz.capture.calls import AttentionMaps, FactoredCall, one_or_each
+from attnviz.corpus.visible_cells import HeldCells, VisibleCells
 
 TINY = 1e-30  # a weight whose share of the entropy is none
 WIDE = 64  # keys from which products of rows are summed at once
@@ -39,32 +39,27 @@ class WeighedRows(NamedTuple):
 
 def weigh(
     call: FactoredCall, heads: Sequence[int], held: HeldCells, texts: slice, rows: slice
-) -> tuple[WeighedRows, VisibleCells]:
-    """Some rows of a call of some texts alone, and which cells they see."""
+) -> tuple[WeighedRows, VisibleCells] | None:
+    """Some rows of a call of some texts alone, and which cells they see; ``None`` where heads see different cells."""
     scores, allowed = call.scored(heads, rows)
+    seen = scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else one_or_each(allowed)
+    if seen.shape[1] > 1:
+        return None
     scores = scores.float()
-    seen = scores.new_ones((), dtype=torch.bool) if allowed is None else allowed.any(1)
-    visible = held.of(seen.expand(len(scores), *scores.shape[2:]), texts, rows, True)
+    visible = held.of(seen[:, 0].expand(len(scores), *scores.shape[2:]), texts, rows, True)
     sinks = None if call.sinks is None else call.sinks[list(heads)].float()[:, None, None]
-    if allowed is not None and allowed.shape[1] > 1 and bool((allowed.all(1) != seen).any()):
-        shown = allowed & visible.shown[:, None]
-        return _weighed(scores, visible, torch.where(shown, 0.0, HIDDEN), shown.any(-1).float(), sinks), visible
-    barrier = visible.barrier if visible.hides else None
-    return _weighed(scores, visible, barrier, (visible.choices > 0)[:, None].float(), sinks), visible
+    return _weighed(scores, visible, sinks), visible
 
 
-def _weighed(
-    scores: Tensor, visible: VisibleCells, barrier: Tensor | None, sees: Tensor, sinks: Tensor | None
-) -> WeighedRows:
+def _weighed(scores: Tensor, visible: VisibleCells, sinks: Tensor | None) -> WeighedRows:
     """The softmax of scores, which are written to.
 
     Args:
         scores: ``(texts, heads, queries, keys)``, hidden or not.
-        visible: which of them any head sees.
-        barrier: `HIDDEN` where a cell is hidden and 0 elsewhere, broadcast to the scores; ``None`` where all are seen.
-        sees: ``(texts, 1 or heads, queries)``, 1 where a query sees a key.
+        visible: which of them the heads see.
         sinks: ``(heads, 1, 1)``, the score of a key without value.
     """
+    barrier, sees = visible.barrier if visible.hides else None, (visible.choices > 0)[:, None].float()
     raised = scores if barrier is None else scores + barrier
     largest = raised.amax(-1, keepdim=True)
     if barrier is not None and not bool(largest.isfinite().all()):  # what is hidden is no number

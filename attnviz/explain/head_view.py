@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.explain.tables import Matrix, Table, cut_table
 from attnviz.explain.worked_examples import raw_scores
 from attnviz.models.computation import Computation
@@ -31,6 +31,11 @@ class HeadView:
         return int(self.computation.queries.shape[2])
 
     @property
+    def visible(self) -> BoolArray:
+        """Whether each cell is visible to the head, ``(queries, keys)``."""
+        return self.computation.visible_to(self.number)
+
+    @property
     def raw(self) -> FloatArray:
         """The dot products before the scale, ``(queries, keys)``."""
         return raw_scores(self.computation, self.number)
@@ -42,7 +47,7 @@ class HeadView:
 
     def cells(self, title: str, values: FloatArray, *, masked: bool = False, low: float | None = None) -> Table:
         """The table of queries by keys, coloured; with a mask, hidden cells are absent."""
-        visible = self.computation.visible if masked else np.ones_like(self.computation.visible)
+        visible = self.visible if masked else np.ones_like(self.visible)
         shown = values[visible] if visible.any() else np.zeros(1)
         low, high = float(shown.min()) if low is None else low, float(shown.max())
         scale = ColorScale(low, high if high > low else low + 1)

@@ -32,7 +32,7 @@ def explain_contributions(head: HeadView) -> Step:
         latex=r"C_{ij} = \lVert P_{ij} f(v_j) \rVert = P_{ij} \lVert v_j W_O \rVert",
         before=shape(queries=weights.shape[0], keys=weights.shape[1]),
         after=shape(queries=weights.shape[0], keys=weights.shape[1]),
-        tables=(head.cells("contributions", contributions, masked=not computation.visible.all(), low=0.0),),
+        tables=(head.cells("contributions", contributions, masked=not head.visible.all(), low=0.0),),
         examples=(
             f"“{query}” (row {row}) is moved most from “{key}” (column {column}): {weights[row, column]:.4f} · "
             f"{moved[column]:.4f} = {contributions[row, column]:.4f}, {share:.0%} of its row.",

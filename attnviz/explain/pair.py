@@ -42,7 +42,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
         spec=".4f",
     )
     score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]
-    hidden = "" if computation.visible[row, column] else " The mask hides this key from this query."
+    hidden = "" if head.visible[row, column] else " The mask hides this key from this query."
     more = f". {computation.added} That makes" if computation.added else ","
     return Step(
         title="Why this weight",

@@ -96,7 +96,7 @@ def explain_composition(head: HeadView) -> Step:
 def explain_mask(head: HeadView) -> Step:
     """Scores of hidden keys taken away."""
     computation, scores = head.computation, head.computation.scores[head.number]
-    hidden = int((~computation.visible).sum())
+    hidden = int((~head.visible).sum())
     same = shape(queries=scores.shape[0], keys=scores.shape[1])
     if not hidden:
         sentence = "There is no mask: every query may look at every key, also at those that come after it"
@@ -108,7 +108,7 @@ def explain_mask(head: HeadView) -> Step:
             before=same,
             after=same,
         )
-    if _is_causal(computation.visible):
+    if _is_causal(head.visible):
         sentence = (
             "A query may look only at keys up to its own position: the scores of later keys are set to −∞, so that "
         )
@@ -135,8 +135,8 @@ def _is_causal(visible: BoolArray) -> bool:
 
 def explain_softmax(head: HeadView) -> Step:
     """Scores to weights."""
-    computation, weights = head.computation, head.computation.weights[head.number]
-    masked = not computation.visible.all()
+    weights = head.computation.weights[head.number]
+    masked = not head.visible.all()
     table = head.cells("weights", weights, masked=masked, low=0.0)
     sums = weights.sum(axis=1)
     examples = [
@@ -183,7 +183,7 @@ def explain_dropout(head: HeadView) -> Step:
         latex=rf"D = P \odot \text{{kept}} / (1 - {share:g})",
         before=same,
         after=same,
-        tables=(head.cells("weights after dropout", dropped, masked=not computation.visible.all(), low=0.0),),
+        tables=(head.cells("weights after dropout", dropped, masked=not head.visible.all(), low=0.0),),
         examples=(
             f"{lost} of {int((weights > 0).sum())} weights were dropped; the others are {1 / (1 - share):.4g} times as "
             "large. Rows sum to 1 no more, only on average.",

@@ -52,9 +52,10 @@ def score_example(computation: Computation, head: int) -> str:
 
 def weight_example(computation: Computation, head: int) -> str:
     """How the softmax gives the largest weight from the last query that sees any key to one of the first keys."""
-    rows = np.flatnonzero(computation.visible.any(axis=1))
+    cells = computation.visible_to(head)
+    rows = np.flatnonzero(cells.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
-    scores, visible = computation.scores[head, row].astype(np.float64), computation.visible[row]
+    scores, visible = computation.scores[head, row].astype(np.float64), cells[row]
     column = int(np.argmax(np.where(visible, scores, -np.inf)[:MAX_TERMS]))
     largest = float(scores[visible].max(initial=-np.inf))
     less = largest if MAX_WRITTEN_EXPONENT < abs(largest) < np.inf else 0.0
@@ -74,7 +75,7 @@ def weight_example(computation: Computation, head: int) -> str:
 def masking_example(computation: Computation, head: int) -> str:
     """That masking after the softmax gives the same as before it, with the largest difference."""
     powers = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
-    kept = powers / powers.sum(axis=1, keepdims=True) * computation.visible
+    kept = powers / powers.sum(axis=1, keepdims=True) * computation.visible_to(head)
     after = kept / np.maximum(kept.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     difference = float(np.abs(after - computation.weights[head]).max())
     return (

@@ -12,6 +12,7 @@ from attnviz.maps.derived import DerivedMaps
 from attnviz.maps.layer_maps import Window, cells_unknown
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
+from attnviz.maps.seen_cells import seen_by
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
@@ -37,10 +38,14 @@ class BlockMaps(DerivedMaps):
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """The blocks, joined as the tokens of words are."""
         held = self.source.positions(heads)
-        counts = self.source.counts[queries, keys]
+        counts = seen_by(self.source.counts[..., queries, keys], held)
         tall = np.diff(block_edges(len(self.source.query_tokens), len(self.query_tokens)))[queries, None]
         weights: FloatArray = (self.source.mean[held, queries, keys] * counts / tall).astype(np.float32)
         return Window(scores=np.full_like(weights, np.nan), weights=weights, visible=counts > 0)
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Those of the pooled maps."""
+        return self.source.head_groups(heads)
 
 
 def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
@@ -74,7 +79,7 @@ def _with_blocks(recording: Recording) -> Recording:
 
 
 def _blocks_of(maps: PooledMaps) -> BlockMaps:
-    rows, columns = maps.counts.shape
+    rows, columns = maps.counts.shape[-2:]
     return BlockMaps(
         layer=maps.layer,
         module=maps.module,

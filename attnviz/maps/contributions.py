@@ -123,6 +123,10 @@ class ContributionMaps(DerivedMaps):
         assert self.moved is not None
         return replace(window, weights=window.weights * self.moved[self.positions(heads), None, keys])
 
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Those of the weights."""
+        return self.source.head_groups(heads)
+
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
@@ -170,6 +174,10 @@ class SharesOfRows(DerivedMaps):
         nothing = np.zeros_like(window.weights)
         shares = np.divide(window.weights, totals[:, :, None], out=nothing, where=totals[:, :, None] > 0)
         return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # which are not those of the shares
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Those of the other maps."""
+        return self.source.head_groups(heads)
 
     @cached_property
     def totals(self) -> FloatArray:

@@ -8,6 +8,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
+from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape
 from attnviz.streaming.overview import Overview, pool_weights
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class DenseMaps(CellMaps):
     Attributes:
         scores: ``(heads, queries, keys)``, scaled, before the mask.
         weights: ``(heads, queries, keys)``, after the softmax, before dropout.
-        visible: ``(queries, keys)``.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` where heads see different cells.
     """
 
     saved_as: ClassVar = "dense"
@@ -34,7 +35,8 @@ class DenseMaps(CellMaps):
     def __post_init__(self) -> None:
         super().__post_init__()
         shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
-        for name, expected in (("scores", shape), ("weights", shape), ("visible", shape[1:])):
+        seen = shape if self.visible.ndim == 3 else shape[1:]
+        for name, expected in (("scores", shape), ("weights", shape), ("visible", seen)):
             array = getattr(self, name)
             if array.shape != expected:
                 raise AttnvizError(f"layer {self.layer}: {name} of shape {array.shape}, expected {expected}")
@@ -46,20 +48,24 @@ class DenseMaps(CellMaps):
         return Window(
             scores=self.scores[chosen, queries, keys],
             weights=self.weights[chosen, queries, keys],
-            visible=self.visible[queries, keys],
+            visible=seen_by(self.visible[..., queries, keys], chosen),
         )
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
         """The scores, cut out of the array."""
         return self.scores[self.positions(heads), queries, keys]
 
-    def visibility(self, queries: slice, keys: slice) -> BoolArray:
-        """The block, cut out of the array."""
-        return self.visible[queries, keys]
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The heads with equal cells together."""
+        return groups_of(self.visible, heads, self.positions(heads))
 
-    def visible_keys(self, queries: slice) -> Float64Array:
+    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
+        """The block, cut out of the array."""
+        return seen_by(self.visible[..., queries, keys], self.positions((head,)))
+
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """The visible cells of each query, counted."""
-        return np.asarray(self.visibility(queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
+        return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
@@ -73,7 +79,8 @@ class DenseMaps(CellMaps):
 
     def to_tensors(self) -> MapTensors:
         """The three arrays."""
-        return MapTensors(self.saved_as, {}, {"scores": self.scores, "weights": self.weights, "visible": self.visible})
+        arrays = {"scores": self.scores, "weights": self.weights, "visible": self.visible}
+        return MapTensors(self.saved_as, seen_header(self.visible), arrays)
 
     @classmethod
     def from_tensors(cls, stored: "StoredMaps", call: CallFields) -> Self:
@@ -87,5 +94,5 @@ class DenseMaps(CellMaps):
             **call,
             scores=stored.array("scores", "float32", shape),
             weights=stored.array("weights", "float32", shape),
-            visible=stored.array("visible", "bool", shape[1:]),
+            visible=stored.array("visible", "bool", seen_shape(shape, stored.value)),
         )

@@ -7,6 +7,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, MapTensors
+from attnviz.maps.seen_cells import shared_or_each
 from attnviz.streaming.overview import Overview, bands, block_edges
 
 MAX_BAND_CELLS = 2**20  # of a head that are computed at once
@@ -35,24 +36,23 @@ class DerivedMaps(CellMaps):
         """The scores of the window."""
         return self.window(heads, queries, keys).scores
 
-    def visibility(self, queries: slice, keys: slice) -> BoolArray:
-        """What the window of one head shows."""
-        return self.window(self.heads[:1], queries, keys).visible
+    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
+        """What the window of the head shows."""
+        return self.window((head,), queries, keys).visible
 
-    def visible_keys(self, queries: slice) -> Float64Array:
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """The visible cells of each query, counted."""
-        return np.asarray(self.visibility(queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
+        return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
         """The block in pixels, a head and a band of queries at a time."""
         pooled = [self._pooled(head, height, width, queries, keys) for head in heads]
-        counts = pooled[0][2]
         return Overview(
-            mean=np.stack([total / np.maximum(counts, 1) for total, _, _ in pooled]).astype(np.float32),
+            mean=np.stack([total / np.maximum(counts, 1) for total, _, counts in pooled]).astype(np.float32),
             maximum=np.stack([largest for _, largest, _ in pooled]),
-            visible=counts > 0,
+            visible=shared_or_each([counts > 0 for _, _, counts in pooled]),
         )
 
     def cell_factors(self) -> None:

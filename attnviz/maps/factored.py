@@ -72,13 +72,17 @@ class FactoredMaps(CellMaps):
             self._fill(place, queries, keys, of_head)
         return scores
 
-    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """One: a mask's rules are those of all heads."""
+        return [heads]
+
+    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
         """The block by the mask's rules, without a weight computed for it."""
         return self.factors.mask.visible(
             _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         )
 
-    def visible_keys(self, queries: slice) -> Float64Array:
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """The visible cells of each query, by the mask's rules."""
         queries = _bounded(queries, len(self.query_tokens))
         keys = np.array([0, len(self.key_tokens)])

@@ -27,7 +27,7 @@ class Window:
     Attributes:
         scores: ``(heads, queries, keys)``, scaled, before the mask.
         weights: ``(heads, queries, keys)``, after the softmax, before dropout; 0 where not visible.
-        visible: ``(queries, keys)``.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` of several heads that see different cells.
     """
 
     scores: FloatArray
@@ -128,8 +128,12 @@ class LayerMaps(ABC):
         """
 
     @abstractmethod
-    def visible_keys(self, queries: slice) -> Float64Array:
-        """How many keys each query may see, ``(queries,)``; the mean of its block where that is all that is known."""
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The given heads in groups that see the same cells: all in one, but where a mask differs between heads."""
+
+    @abstractmethod
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
+        """How many keys each query of a head may see, ``(queries,)``; the mean of its block where no more is known."""
 
     @abstractmethod
     def cell_factors(self) -> "Factors | None":
@@ -172,8 +176,8 @@ class CellMaps(LayerMaps):
         """The scores of the given heads alone, ``(heads, queries, keys)``."""
 
     @abstractmethod
-    def visibility(self, queries: slice, keys: slice) -> BoolArray:
-        """Whether each cell is visible, ``(queries, keys)``."""
+    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
+        """Whether each cell of a head is visible, ``(queries, keys)``."""
 
 
 def is_long(queries: int, keys: int) -> bool:

@@ -15,7 +15,7 @@ OUTSIDE = 1e-3  # beyond 0 or 1
 
 def implausible(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     """A sentence for weights outside 0 to 1, and one for rows that do not sum to one, each where there are any."""
-    rows = [row for each in maps if isinstance(each, CellMaps) for row in _rows(each)]
+    rows = [row for each in maps if isinstance(each, CellMaps) for heads in _groups(each) for row in _rows(each, heads)]
     if not rows:
         return ()
     smallest, largest, least, most = np.array(rows).T
@@ -33,10 +33,13 @@ def implausible(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def _rows(maps: CellMaps) -> Iterator[Float64Array]:
+def _groups(maps: CellMaps) -> list[tuple[int, ...]]:
+    """The heads that are looked at, those that see the same cells together: of maps that are computed one."""
+    return maps.head_groups(maps.heads if maps.cell_factors() is None else maps.heads[:1])
+
+
+def _rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
     """Of some rows: smallest and largest weight, and how far below and above 1 the sum is beyond what is rounded."""
-    factors = maps.cell_factors()
-    heads = maps.heads if factors is None else maps.heads[:1]
     allowed = ROUNDED_FACTORS if getattr(maps, "rounding", 0) else ROUNDED_ROWS
     count = len(maps.query_tokens)
     for query in sorted(set(np.linspace(0, count - 1, min(SAMPLED_QUERIES, count)).astype(int).tolist())):

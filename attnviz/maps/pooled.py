@@ -10,6 +10,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, cells_unknown
+from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape, shared_or_each
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ class PooledMaps(LayerMaps):
     Attributes:
         mean: ``(heads, rows, columns)``, over the visible cells of a block.
         maximum: ``(heads, rows, columns)``.
-        counts: ``(rows, columns)``, how many cells of a block are visible.
+        counts: ``(rows, columns)``, how many cells of a block are visible; ``(heads, rows, columns)`` where heads see
+            different cells.
         measured: the metrics of the heads, if they were measured while they were captured.
     """
 
@@ -39,11 +41,11 @@ class PooledMaps(LayerMaps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shape = (len(self.heads), *self.counts.shape)
-        for name in ("mean", "maximum"):
+        shape = (len(self.heads), *self.counts.shape[-2:])
+        for name in ("mean", "maximum", *(("counts",) if self.counts.ndim == 3 else ())):
             if getattr(self, name).shape != shape:
                 raise AttnvizError(f"layer {self.layer}: {name} of shape {getattr(self, name).shape}, expected {shape}")
-        if self.counts.shape[0] > len(self.query_tokens) or self.counts.shape[1] > len(self.key_tokens):
+        if shape[1] > len(self.query_tokens) or shape[2] > len(self.key_tokens):
             raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of fewer cells")
         if self.measured is not None:
             self.measured.refuse_unlike(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
@@ -53,7 +55,7 @@ class PooledMaps(LayerMaps):
     @property
     def block(self) -> tuple[int, int]:
         """Queries and keys of the largest block."""
-        rows, columns = self.counts.shape
+        rows, columns = self.counts.shape[-2:]
         return -(-len(self.query_tokens) // rows), -(-len(self.key_tokens) // columns)
 
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
@@ -74,7 +76,7 @@ class PooledMaps(LayerMaps):
             raise cells_unknown(self)
         held = self.positions(heads)
         rows, columns = self._blocks(queries, keys)
-        counts = self.counts[rows, columns]
+        counts = seen_by(self.counts[..., rows, columns], held)
         totals = reduce_blocks(np.add, self.mean[held, rows, columns].astype(np.float64) * counts, height, width)
         seen = reduce_blocks(np.add, counts, height, width)
         return Overview(
@@ -83,10 +85,14 @@ class PooledMaps(LayerMaps):
             visible=seen > 0,
         )
 
-    def visible_keys(self, queries: slice) -> Float64Array:
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The heads with equal counts together."""
+        return groups_of(self.counts, heads, self.positions(heads))
+
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """The mean of the block that each query is in."""
         edges, _ = self._edges()
-        means = self.counts.sum(axis=1) / np.diff(edges)
+        means = seen_by(self.counts, self.positions((head,))).sum(axis=1) / np.diff(edges)
         return np.repeat(means, np.diff(edges))[queries]
 
     def cell_factors(self) -> None:
@@ -94,11 +100,11 @@ class PooledMaps(LayerMaps):
 
     def to_tensors(self) -> MapTensors:
         """The three arrays, how many blocks there are, and what was measured."""
-        rows, columns = self.counts.shape
+        rows, columns = self.counts.shape[-2:]
         header, arrays = ({}, {}) if self.measured is None else self.measured.to_tensors()
         return MapTensors(
             self.saved_as,
-            {"rows": rows, "columns": columns, **header},
+            {"rows": rows, "columns": columns, **seen_header(self.counts), **header},
             {"mean": self.mean, "maximum": self.maximum, "counts": self.counts, **arrays},
         )
 
@@ -116,11 +122,11 @@ class PooledMaps(LayerMaps):
             measured=HeldNumbers.from_tensors(stored, shape[0]) if has_numbers else None,
             mean=stored.array("mean", "float32", shape),
             maximum=stored.array("maximum", "float32", shape),
-            counts=stored.array("counts", "int64", shape[1:]),
+            counts=stored.array("counts", "int64", seen_shape(shape, stored.value)),
         )
 
     def _edges(self) -> tuple[IntArray, IntArray]:
-        rows, columns = self.counts.shape
+        rows, columns = self.counts.shape[-2:]
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
 
     def _blocks(self, queries: slice, keys: slice) -> tuple[slice, slice]:
@@ -133,24 +139,25 @@ class PooledMaps(LayerMaps):
 
 
 def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, Any]]:
-    """What ``PooledMaps`` hold of each text, and ``uneven``: whether a cell that one head sees is hidden from another.
+    """What ``PooledMaps`` hold of each text.
 
     Args:
         heads: weights, 0 where hidden, and visible cells of one head after the other, both ``(texts, queries, keys)``.
     """
-    totals, highest = [], []
-    seen: list[BoolArray] = []  # by any head, by every head
+    totals, highest, counts = [], [], list[IntArray]()
+    first: BoolArray | None = None
     for weights, visible in heads:
         shape = [_blocks_of(count) for count in visible.shape[1:]]
         totals.append(reduce_blocks(np.add, weights, *shape))
         highest.append(reduce_blocks(np.maximum, weights, *shape))
-        seen = [visible, visible] if not seen else [seen[0] | visible, seen[1] & visible]
-    counts = reduce_blocks(np.add, seen[0].astype(np.int64), *totals[0].shape[1:])
-    mean = (np.stack(totals, axis=1) / np.maximum(counts, 1)[:, None]).astype(np.float32)
-    uneven = (seen[0] != seen[1]).any(axis=(1, 2))
+        first = visible if first is None else first
+        same = counts and np.array_equal(first, visible)
+        counts.append(counts[0] if same else reduce_blocks(np.add, visible.astype(np.int64), *shape))
+    of_texts = (np.stack(arrays, axis=1) for arrays in (totals, highest))
+    seen = (shared_or_each([of_head[text] for of_head in counts]) for text in range(len(counts[0])))
     return [
-        {"mean": of_text, "maximum": largest, "counts": count, "uneven": bool(differs)}
-        for of_text, largest, count, differs in zip(mean, np.stack(highest, axis=1), counts, uneven, strict=True)
+        {"mean": (total / np.maximum(count, 1)).astype(np.float32), "maximum": largest, "counts": count}
+        for total, largest, count in zip(*of_texts, seen, strict=True)
     ]
 
 

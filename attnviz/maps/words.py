@@ -63,10 +63,14 @@ class JoinedMaps(DerivedMaps):
         tokens = self.source.window(heads, rows.token_span, columns.token_span)
         joined = join(tokens, rows, columns, renormalize=self.grouping.renormalize)
         if self.grouping.renormalize:
-            joined = Window(joined.scores[..., keys], joined.weights[..., keys], joined.visible[:, keys])
+            joined = Window(joined.scores[..., keys], joined.weights[..., keys], joined.visible[..., keys])
         if self.grouping.words:  # not even one of a single token: a table of scores with holes would mislead
             return replace(joined, scores=np.full_like(joined.weights, np.nan))
         return joined
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Those of the tokens."""
+        return self.source.head_groups(heads)
 
 
 def join(window: Window, rows: Units, columns: Units, *, renormalize: bool = False) -> Window:
@@ -91,7 +95,7 @@ def join(window: Window, rows: Units, columns: Units, *, renormalize: bool = Fal
     return Window(
         scores=np.where((tall == 1)[:, None] & (wide == 1), scores, np.float32(np.nan)),
         weights=weights.astype(np.float32),
-        visible=rows.reduce(np.logical_or, columns.reduce(np.logical_or, window.visible, 1), 0),
+        visible=rows.reduce(np.logical_or, columns.reduce(np.logical_or, window.visible, -1), -2),
     )
 
 

@@ -84,6 +84,10 @@ class CombinedMaps(DerivedMaps):
             total /= np.maximum(seen, 1)
         return _window_of(total, seen > 0, len(heads))
 
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """One: there is one head."""
+        return [heads]
+
 
 def rolled_out(heads: Heads, residual: float) -> DenseMaps:
     """How much of each input token every last token is made of, ``(queries, keys)`` (section 3, equation 1).

@@ -283,7 +283,9 @@ def measure(
     heads = maps.heads if heads is None else heads
     if (held := measured_of(maps)) is not None:
         return [_held_numbers(tokens_of(maps), held, names, head) for head in heads]
-    return _measured(cell_maps(tokens_of(maps)), names, heads, every)
+    cells = cell_maps(tokens_of(maps))
+    measured = {one.head: one for alike in cells.head_groups(heads) for one in _measured(cells, names, alike, every)}
+    return [measured[head] for head in heads]
 
 
 def hold_numbers(maps: CellMaps) -> HeldNumbers:
@@ -355,7 +357,10 @@ def with_shares(maps: CellMaps) -> CellMaps:
 def measure_queries(
     maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int = 1
 ) -> tuple[dict[str, Float64Array], Columns, BoolArray]:
-    """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice."""
+    """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice.
+
+    The heads must see the same cells: `LayerMaps.head_groups` gives such.
+    """
     maps = with_shares(maps)
     functions = {name: function for name in names if (function := METRICS[name].rows)}
     shape = len(heads), len(maps.query_tokens)

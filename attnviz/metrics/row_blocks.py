@@ -185,7 +185,7 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> It
 
     Args:
         maps: of the heads.
-        heads: their own numbers.
+        heads: their own numbers; all see the same cells.
         every: of how many blocks one is taken, the last of each.
     """
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
@@ -196,7 +196,7 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> It
     height = max(1, rows if together < len(heads) or every > 1 else cells // (together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
     spans = spans[min(every, len(spans)) - 1 :: every]
-    for span, grid in zip(spans, grids(maps, spans), strict=True):
+    for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
         for first in range(0, len(heads), together):
             places = slice(first, first + together)
@@ -205,14 +205,14 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> It
             yield NumpyRows(grid, places, maps, heads[places], weights, window.scores)
 
 
-def grids(maps: CellMaps, spans: list[slice]) -> Iterator[QueryGrid]:
-    """The grid of each run of queries, as far as its last visible key."""
+def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
+    """The grid of each run of queries of a head, as far as its last visible key."""
     factors, count = maps.cell_factors(), len(maps.key_tokens)
-    seen = _seen(maps, spans)
+    seen = _seen(maps, head, spans)
     query_sentences, key_sentences = sentences_of(maps.query_tokens), sentences_of(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         reach = count if factors is None else max(1, factors.mask.reach(span, count).stop)
-        visible = maps.visibility(span, slice(0, reach))
+        visible = maps.visibility(head, span, slice(0, reach))
         width = 1 + int(np.flatnonzero(visible.any(axis=0)).max(initial=0))
         yield QueryGrid(
             visible=visible[:, :width],
@@ -226,13 +226,13 @@ def grids(maps: CellMaps, spans: list[slice]) -> Iterator[QueryGrid]:
         )
 
 
-def _seen(maps: CellMaps, spans: list[slice]) -> BoolArray:
-    """Whether any query sees each key, ``(keys,)``."""
+def _seen(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
+    """Whether any query of a head sees each key, ``(keys,)``."""
     factors, everything = maps.cell_factors(), slice(0, len(maps.key_tokens))
     if factors is not None:
         counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(everything.stop + 1))
         return np.asarray(counts[0] > 0)
-    return np.asarray(np.logical_or.reduce([maps.visibility(span, everything).any(axis=0) for span in spans]))
+    return np.asarray(np.logical_or.reduce([maps.visibility(head, span, everything).any(axis=0) for span in spans]))
 
 
 def entropy_bits(weights: NDArray[Any]) -> Float64Array:

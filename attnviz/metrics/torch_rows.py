@@ -240,8 +240,8 @@ def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Ca
         work(TorchRows(grid, place, held[place], bands))
 
     if bands.device == "cpu":
-        spread(measure, grids(maps, spans), range(len(heads)), f"measuring layer {maps.layer}")
+        spread(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")
         return
-    for grid in grids(maps, spans):
+    for grid in grids(maps, heads[0], spans):
         for place in range(len(heads)):
             measure(grid, place)

@@ -28,7 +28,7 @@ class Computation:
         dropped: ``(heads, queries, keys)``, after dropout.
         mixed: ``(heads, queries, value width)``, the weighted sum of the values.
         output: ``(queries, features)``.
-        visible: ``(queries, keys)``.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` where heads see different cells.
         scale: what q·k is multiplied by, before the temperature.
         temperature: what the scores are then divided by.
         dropout: the share of weights dropped.
@@ -75,3 +75,7 @@ class Computation:
     added: str = ""
     key_heads: int = 0
     output_bias: bool = False
+
+    def visible_to(self, head: int) -> BoolArray:
+        """Whether each cell is visible to a head, ``(queries, keys)``."""
+        return self.visible if self.visible.ndim == 2 else self.visible[head]

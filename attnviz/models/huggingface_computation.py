@@ -7,6 +7,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import available_memory
+from attnviz.maps.seen_cells import shared_or_each
 from attnviz.models.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
 
@@ -141,7 +142,7 @@ def computation_of(
         dropped=array_of(weights[0]),
         mixed=mixed,
         output=np.zeros((len(read), 0), dtype=np.float32) if layer_calls.result is None else layer_calls.result,
-        visible=maps.visible[0].cpu().numpy(),
+        visible=shared_or_each(maps.visible[0].cpu().numpy()),
         scale=factors.scale,
         temperature=1.0,
         dropout=0.0,

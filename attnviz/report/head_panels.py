@@ -5,7 +5,7 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, tokens_of
-from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import Notes, head_title
 from attnviz.report.colors import ColorScale
@@ -63,7 +63,7 @@ def head_panels(
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
-    seen = _visible_keys(maps, rows) if maps.quantity == "weight" else None
+    seen = _visible_keys(head, rows) if maps.quantity == "weight" else None
     return [
         Panel(
             title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
@@ -88,9 +88,9 @@ def _whole_blocks(count: int, most: int) -> int:
     return -(-count // -(-count // min(most, count)))
 
 
-def _visible_keys(maps: LayerMaps, rows: Axis) -> FloatArray:
+def _visible_keys(head: ChosenHead, rows: Axis) -> FloatArray:
     """How many keys the queries of each row may see on average, ``(rows,)``: those that see any."""
-    counts = maps.visible_keys(slice(rows.edges[0], rows.edges[-1]))
+    counts = head.maps.visible_keys(head.head, slice(rows.edges[0], rows.edges[-1]))
     starts = np.asarray(rows.edges[:-1]) - rows.edges[0]
     totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
     return (totals / np.maximum(seeing, 1)).astype(np.float32)

@@ -18,7 +18,8 @@ class Overview:
     Attributes:
         mean: ``(heads, height, width)``.
         maximum: ``(heads, height, width)``.
-        visible: ``(height, width)``, whether any cell of the block is visible.
+        visible: ``(height, width)``, whether any cell of the block is visible; ``(heads, height, width)`` of several
+            heads that see different cells.
     """
 
     mean: FloatArray
@@ -38,7 +39,14 @@ def bands(queries: slice, keys: int, cells: int) -> Iterator[slice]:
 
 
 def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: int) -> Overview:
-    """The weights, ``(heads, queries, keys)``, pooled to ``height`` x ``width`` pixels."""
+    """The weights, ``(heads, queries, keys)``, pooled to ``height`` x ``width`` pixels.
+
+    Args:
+        weights: of the heads.
+        visible: ``(queries, keys)``, or the same for each head.
+        height: of the overview.
+        width: of the overview.
+    """
     shown = np.where(visible, weights, np.float32(0))
     count = reduce_blocks(np.add, visible.astype(np.int32), height, width)
     return Overview(

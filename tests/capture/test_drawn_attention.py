@@ -136,13 +136,10 @@ def fault_of_text(case: Case, one: Truth, maps: CellMaps, said: str) -> str | No
     window = maps.window(maps.heads, slice(0, shape[1]), slice(0, shape[2]))
     if not np.allclose(window.weights, weights, atol=TOLERANCE):
         return f"weights differ by {np.abs(window.weights - weights).max():.2g}"
-    visible = window.visible if window.visible.ndim == 3 else np.broadcast_to(window.visible, seen.shape)
-    if window.visible.ndim == 2 and not np.array_equal(window.visible, seen.any(0)):
+    if not np.array_equal(np.broadcast_to(window.visible, seen.shape), seen):
         return "other cells are visible"
-    if window.visible.ndim == 3 and not np.array_equal(visible, seen):
-        return "other cells are visible in a head"
     known = seen & ~np.isnan(window.scores)
-    if not np.array_equal(known, seen) and "see different cells" not in said and "not known" not in said:
+    if not np.array_equal(known, seen) and "not known" not in said:
         return "scores are missing without a word"
     if not np.allclose(window.scores[known], scores[known], atol=TOLERANCE * 10):
         return f"scores differ by {np.abs(window.scores - scores)[known].max():.2g}"

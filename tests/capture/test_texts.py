@@ -58,6 +58,8 @@ def quiet_torch() -> None:
 class Attention(nn.Module):
     """Causal attention with a cache of one's own: ``cache`` holds keys and values, or nothing yet."""
 
+    reach: Tensor | None = None  # how many tokens before its own each head looks, ``(heads,)``; none for all
+
     def __init__(self) -> None:
         super().__init__()
         self.project = nn.Linear(WIDTH, 3 * WIDTH)
@@ -69,8 +71,10 @@ class Attention(nn.Module):
         cache.append(torch.stack([keys, values]))
         cache[:] = [torch.cat(cache, dim=-2)]
         keys, values = cache[0]
-        hidden = torch.ones(queries.shape[-2], keys.shape[-2]).triu(keys.shape[-2] - queries.shape[-2] + 1).bool()
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=~hidden)
+        past = keys.shape[-2] - queries.shape[-2]
+        away = torch.arange(queries.shape[-2])[:, None] + past - torch.arange(keys.shape[-2])
+        seen = away >= 0 if self.reach is None else (away >= 0) & (away <= self.reach[:, None, None])
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
         return x + mixed.transpose(1, 2).flatten(2)
 
 
@@ -153,6 +157,24 @@ def test_a_decoding_loop_of_ones_own_becomes_one_map_with_the_labels_of_the_fina
         model(text[:, :-1])
     assert_equal(steps, whole)
     assert steps.maps[0].query_tokens.labels == tuple(written[:-1])
+
+
+@torch.no_grad()
+def test_steps_of_heads_that_see_different_cells_keep_each_heads_own() -> None:
+    model, ids = Causal(), torch.randint(0, WORDS, (2, 7))
+    model.layers[1].reach = torch.tensor([2, 3, 2, 9])
+    cache: tuple[list[Tensor], ...] = ([], [])
+    with attnviz.record(model) as steps:
+        for start, stop in ((0, 3), (3, 4), (4, 7)):
+            model(ids[:, start:stop], cache)
+    with attnviz.record(model) as whole:
+        model(ids)
+    assert_equal(steps, whole)
+    away = np.arange(7)[:, None] - np.arange(7)
+    for maps in steps.maps:
+        assert isinstance(maps, DenseMaps)
+        reach = np.array([2, 3, 2, 9]) if maps.layer else np.array(9)
+        assert np.array_equal(maps.visible, (away >= 0) & (away <= reach[..., None, None]))
 
 
 @torch.no_grad()

@@ -37,6 +37,7 @@ class WindowedAttention(nn.Module):
     """Attention of tokens within their window, by hand or by the kernel; alike tokens tell nothing of their place."""
 
     num_heads = HEADS
+    visible: Tensor | None = None  # which cells of a window each head sees, ``(heads, tokens, tokens)``; none for all
 
     def __init__(self, shift: int, by_hand: bool) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class WindowedAttention(nn.Module):
         if self.by_hand:
             mixed = (queries @ keys.transpose(-1, -2)).softmax(-1) @ values
         else:
-            mixed = functional.scaled_dot_product_attention(queries, keys, values)
+            mixed = functional.scaled_dot_product_attention(queries, keys, values, self.visible)
         moved: Tensor = x + mixed.mean()
         return moved
 
@@ -106,6 +107,22 @@ def test_windows_stand_at_their_places_in_the_whole_map(by_hand: bool, alike: bo
             assert np.array_equal(maps.visible, together)
             np.testing.assert_allclose(maps.weights, scores.softmax(-1)[maps.item], atol=1e-6)
         x = model.layers[layer](x)
+
+
+@torch.no_grad()
+def test_heads_that_see_different_cells_of_a_window_have_their_own_in_the_whole_map() -> None:
+    model, seen = Embedded(by_hand=False), torch.rand(HEADS, WINDOW**2, WINDOW**2) < 0.6
+    seen[..., 0] = True
+    model.layers[1].visible = seen
+    with attnviz.record(model) as recording:
+        model(torch.randn(2, SIDE**2, 3))
+    for maps in recording.maps:
+        assert isinstance(maps, DenseMaps)
+        together = np.zeros((HEADS, SIDE**2, SIDE**2), dtype=bool)
+        for window in places(SIDE, 2 * maps.layer):
+            together[:, *np.ix_(window, window)] = seen if maps.layer else True
+        assert np.array_equal(maps.visible, together if maps.layer else together[0])
+        assert not maps.weights[~together].any()
 
 
 SWIN: dict[str, Any] = {"patch_size": 4, "embed_dim": WIDTH, "num_heads": [2, 3], "window_size": WINDOW}

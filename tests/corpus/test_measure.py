@@ -69,10 +69,11 @@ def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: 
             window = maps.window(maps.heads, everything, everything)
             for place in range(len(maps.heads)):
                 places = np.arange(len(tokens))
-                wanted = bins.offset_bin(places - places[:, None])[window.visible]
+                visible = np.broadcast_to(window.visible, window.weights.shape)[place]
+                wanted = bins.offset_bin(places - places[:, None])[visible]
                 middle = bins.offset_bins() // 2 - measured.numbers.weights.shape[-1] // 2
                 for name in ("weights", "scores"):
-                    cells = getattr(window, name)[place][window.visible]
+                    cells = getattr(window, name)[place][visible]
                     sums = np.bincount(wanted - middle, cells, measured.numbers.weights.shape[-1])
                     np.testing.assert_allclose(getattr(measured.numbers, name)[item, head], sums, atol=2e-4)
                 head += 1

@@ -17,8 +17,10 @@ HEADS = [0, 1, 2]
 
 def weighed(call: FactoredCall) -> WeighedRows:
     batch = TextBatch([tokenize(TEXT, among=TEXT)] * 2, [torch.zeros(0, 7).bool().numpy()] * 2, torch.device("cpu"))
-    rows, _ = weigh(call, HEADS, HeldCells(batch), slice(0, 2), slice(0, 7))
-    return rows
+    alone = [weigh(call, [head], HeldCells(batch), slice(0, 2), slice(0, 7)) for head in HEADS]
+    together = weigh(call, HEADS, HeldCells(batch), slice(0, 2), slice(0, 7))
+    found = alone if together is None else [together]
+    return WeighedRows(*(torch.cat(each, dim=1) for each in zip(*(rows[0] for rows in found if rows), strict=True)))
 
 
 def calls() -> dict[str, FactoredCall]:
@@ -50,7 +52,7 @@ def test_rows_are_those_of_the_maps_of_a_capture(name: str) -> None:
     entropy = -torch.special.xlogy(maps.weights, maps.weights).sum(-1) / math.log(2)
     has_key = maps.weights.sum(-1) > 0
     torch.testing.assert_close(rows.entropy[has_key], entropy[has_key], atol=1e-5, rtol=0)
-    shown = maps.visible[:, None].expand_as(rows.scores)
+    shown = maps.visible.expand_as(rows.scores)
     torch.testing.assert_close(rows.scores[shown], maps.scores[shown])
     assert not rows.scores[~shown].any()
     assert not rows.weights[~shown].any()

@@ -362,6 +362,13 @@ def test_refuses_an_unknown_head_and_lists_known(causal: Computation) -> None:
         explain(causal, 3)
 
 
+def test_a_head_is_explained_with_the_cells_that_it_sees_itself(causal: Computation) -> None:
+    everywhere = np.ones_like(causal.visible)
+    own = replace(causal, visible=np.stack([everywhere, causal.visible, everywhere]))
+    for head, same in ((0, replace(causal, visible=everywhere)), (1, causal)):
+        assert drawn(explain(own, head)) == drawn(explain(same, head))
+
+
 REPEATED = "The cat sat on the mat. The cat sat on the"
 
 

@@ -132,18 +132,21 @@ class ComputedMaps(CellMaps):
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         scores = self.scores_of(heads, queries, keys)
-        return Window(scores, scores, self.visibility(queries, keys))
+        return Window(scores, scores, self.visibility(heads[0], queries, keys))
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
         shape = (queries.stop - queries.start, keys.stop - keys.start)
         assert shape[0] * shape[1] < 5_000_000
         return np.full((len(heads), *shape), 0.25, dtype=np.float32)
 
-    def visibility(self, queries: slice, keys: slice) -> BoolArray:
+    def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
         return np.ones((queries.stop - queries.start, keys.stop - keys.start), dtype=bool)
 
-    def visible_keys(self, queries: slice) -> Float64Array:
+    def visible_keys(self, head: int, queries: slice) -> Float64Array:
         return np.full(queries.stop - queries.start, float(len(self.key_tokens)))
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [heads]
 
     def cell_factors(self) -> None:
         """None."""

@@ -49,7 +49,6 @@ def whole_maps(causal: bool = True) -> DenseMaps:
 
 def pooled_maps(maps: DenseMaps) -> PooledMaps:
     (fields,) = pool_heads((maps.weights[[head]], maps.visible[None]) for head in range(len(maps.heads)))
-    assert not fields.pop("uneven")
     common = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
     return PooledMaps(**common, **fields)
 
@@ -108,13 +107,52 @@ def test_metrics_of_maps_that_were_not_measured_are_refused() -> None:
         measure(pooled_maps(whole_maps()))
 
 
-def test_heads_that_see_different_cells_are_noticed() -> None:
+def own_cells() -> DenseMaps:
+    """Maps of three heads: the first sees little, the others the same."""
     maps = whole_maps()
-    other = maps.visible.copy()
-    other[40, 3] = False
-    (fields,) = pool_heads([(maps.weights[[0]] * other, other[None]), (maps.weights[[1]], maps.visible[None])])
-    assert fields["uneven"]
-    assert fields["counts"].sum() == maps.visible.sum()
+    seen = np.stack([maps.visible & (np.arange(KEYS) % 3 == 0), maps.visible, maps.visible])
+    return replace(maps, weights=maps.weights * seen, visible=seen)
+
+
+def pooled_with_own_cells(tmp_path: Path) -> PooledMaps:
+    """The same pooled, saved, and opened again."""
+    maps = own_cells()
+    (fields,) = pool_heads((maps.weights[[head]], maps.visible[[head]]) for head in range(3))
+    common = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
+    whole = PooledMaps(**common, **fields, measured=hold_numbers(maps))
+    Recording(maps=(whole,), model="none").save(tmp_path / "x.safetensors")
+    [again] = load(tmp_path / "x.safetensors").maps
+    assert isinstance(again, PooledMaps)
+    return again
+
+
+@pytest.mark.parametrize("shape", [(14, 14), (2, 7), (1, 1)])
+@pytest.mark.parametrize("heads", [(0,), (2, 0), (1, 2)])
+def test_heads_that_see_different_cells_are_pooled_over_their_own(
+    heads: tuple[int, ...], shape: tuple[int, int], tmp_path: Path
+) -> None:
+    maps, pooled = own_cells(), pooled_with_own_cells(tmp_path)
+    found, expected = (each.overview(heads, *shape, slice(0, QUERIES), slice(0, KEYS)) for each in (pooled, maps))
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-6)
+    np.testing.assert_array_equal(found.maximum, expected.maximum)
+    np.testing.assert_array_equal(
+        np.broadcast_to(found.visible, found.mean.shape), np.broadcast_to(expected.visible, expected.mean.shape)
+    )
+    assert pooled.head_groups((2, 0, 1)) == [(2, 1), (0,)]
+
+
+def test_pooled_heads_count_their_own_keys_and_sum_to_their_own_rows(tmp_path: Path) -> None:
+    maps, pooled = own_cells(), pooled_with_own_cells(tmp_path)
+    [blocks] = [cell_maps(one) for one in block_cells([Recording(maps=(pooled,), model="none")], Selection())[0].maps]
+    edges = block_edges(QUERIES, 14)
+    for head in range(3):
+        counts = np.add.reduceat(maps.visible[head].sum(1), edges[:-1]) / np.diff(edges)
+        np.testing.assert_allclose(pooled.visible_keys(head, slice(0, QUERIES))[edges[:-1]], counts)
+        window = blocks.window((head,), slice(0, 14), slice(0, 14))
+        sums = np.add.reduceat(maps.weights[head].sum(1), edges[:-1]) / np.diff(edges)
+        np.testing.assert_allclose(window.weights[0].sum(1), sums, atol=1e-6)
+        np.testing.assert_array_equal(window.visible, pooled.counts[head] > 0)
+    assert blocks.window((0, 1), slice(0, 14), slice(0, 14)).visible.shape == (2, 14, 14)
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:

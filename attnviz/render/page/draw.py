@@ -218,7 +218,7 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: SeenCou
         "reach": head.reach,
         "tops": [side.look.top for side in head.sides],
         "seen": [
-            seen.number(side, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist())
+            seen.number(side, cells.head, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist())
             for side in cells.sides.values()
         ],
     }

@@ -42,27 +42,28 @@ class SeenCounts:
     def __init__(self) -> None:
         self.described: list[dict[str, Any]] = []
         self.known: dict[bytes, int] = {}
-        self.of_maps: dict[tuple[int, int, int], int] = {}
+        self.of_maps: dict[tuple[int, int, int, int], int] = {}
         self.ratio = 1.0  # of the most keys that a query sees to the fewest, of those that see several
 
-    def number(self, maps: LayerMaps, queries: slice, edges: list[int]) -> int:
-        """The place of the counts of some queries, of blocks the mean."""
-        name = id(maps), queries.start, queries.stop
+    def number(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
+        """The place of the counts of some queries of a head, of blocks the mean."""
+        name = id(maps), head, queries.start, queries.stop
         if name not in self.of_maps:
-            counts = mean_counts(maps, edges)
+            counts = mean_counts(maps, head, edges)
             content = counts.tobytes()
             if content not in self.known:
                 self.known[content] = len(self.described)
                 self.described.append(_about_counts(counts))
                 several = counts[counts > 1]
                 self.ratio = max(self.ratio, float(several.max() / several.min()) if several.size else 1.0)
-            self.of_maps[name] = self.known[content]
+            [alike] = [group for group in maps.head_groups(maps.heads) if head in group]
+            self.of_maps |= {(id(maps), each, queries.start, queries.stop): self.known[content] for each in alike}
         return self.of_maps[name]
 
 
-def mean_counts(maps: LayerMaps, edges: list[int]) -> Float64Array:
+def mean_counts(maps: LayerMaps, head: int, edges: list[int]) -> Float64Array:
     """How many keys the queries of each block may see on average, of those that see any: ``(blocks,)``."""
-    counts = maps.visible_keys(slice(edges[0], edges[-1]))
+    counts = maps.visible_keys(head, slice(edges[0], edges[-1]))
     starts = np.asarray(edges[:-1]) - edges[0]
     totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
     return np.asarray(totals / np.maximum(seeing, 1))

@@ -70,4 +70,6 @@ def _look(head: HeadCells, packed: PackedHead) -> FirstLook:
     cells = window.weights[0]
     shown = np.where(window.visible, cells, np.float32(-1))
     high = max(float(without_nan(shown).max(initial=0)), 1e-9)
-    return look_at(PageCells(cells, cells, cells, window.visible, maps.visible_keys(head.queries)), shown, high)
+    return look_at(
+        PageCells(cells, cells, cells, window.visible, maps.visible_keys(head.head, head.queries)), shown, high
+    )

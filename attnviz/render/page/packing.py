@@ -181,7 +181,7 @@ def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> Fi
         thumbnail=_codes_of(overview, highs := _highs_of(overview, high)),
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
-        top=_top(overview.maximum[0], overview.visible, _seen(maps, head.queries, overview.visible.shape[0])),
+        top=_top(overview.maximum[0], overview.visible, _seen(maps, head, overview.visible.shape[0])),
     )
 
 
@@ -209,14 +209,14 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
         second = np.where(visible, scores, np.float32(np.nan))
     else:
         second = log_sum_exp(scores, weights, visible)
-    return PageCells(weights, second, weights, visible, maps.visible_keys(head.queries))
+    return PageCells(weights, second, weights, visible, maps.visible_keys(head.head, head.queries))
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """A cell for every block."""
     height, width = _shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
-    seen = _seen(maps, head.queries, height)
+    seen = _seen(maps, head, height)
     return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, seen)
 
 
@@ -247,9 +247,10 @@ def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
     )
 
 
-def _seen(maps: LayerMaps, queries: slice, rows: int) -> Float64Array:
+def _seen(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
     """How many keys the queries of each of so many blocks may see on average, ``(rows,)``."""
-    return mean_counts(maps, [queries.start + int(edge) for edge in block_edges(queries.stop - queries.start, rows)])
+    first, stop = head.queries.start, head.queries.stop
+    return mean_counts(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
 def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
