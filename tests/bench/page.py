@@ -24,6 +24,7 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS, LONG, LONG_HEADS = 12, 12, 512, 32_000, 2
+AT_REST = 500  # milliseconds after which a reader may have pointed at something
 VIEWS = ("matrix", "arcs", "text", "table")
 PEAK = 6.0  # standard deviation of the scores: most of a row's weight is on a few keys
 LIMITS = {
@@ -61,6 +62,8 @@ def main() -> None:
         else:
             print("BertViz is not installed: pip install 'attnviz[bench]'")
         show_in_browser(path)
+        write_ours(path, PEAK, causal=True)
+        show_first_view(path)
         show_long_text(path)
         say("even attention: MB", measure("attnviz", path, 0.5)["bytes"] / 1e6, LIMITS["bytes"] / 1e6)
 
@@ -97,6 +100,14 @@ def opened(path: Path) -> Iterator[Any]:
         browser.close()
 
 
+def show_first_view(path: Path) -> None:
+    """Loads the page of causal heads, which are coloured by lift."""
+    with opened(path) as page:
+        if page is not None:
+            first = page.evaluate("performance.getEntriesByName('first view drawn')[0].startTime")
+            say("first view of causal heads drawn: s", first / 1000, LIMITS["first view"])
+
+
 def show_in_browser(path: Path) -> None:
     """Loads the page in Chromium, and points at tokens of a head in every view."""
     with opened(path) as page:
@@ -121,7 +132,8 @@ def show_long_text(path: Path) -> None:
     with opened(path) as page:
         if page is None:
             return
-        say(f"one token of {LONG}, cold: ms a head", page.evaluate(LENS) / LONG_HEADS, LIMITS["lens"])
+        page.wait_for_timeout(AT_REST)
+        say(f"one token of {LONG}, nothing read before: ms a head", page.evaluate(LENS) / LONG_HEADS, LIMITS["lens"])
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         for view in VIEWS:
@@ -165,7 +177,8 @@ FRAMES = """async () => {
         const [top, left] = [3000 + 8 * place, 500 + 16 * place];
         const part = {top, bottom: top + 512, left, right: left + 512, height: 512, width: 512};
         const start = performance.now();
-        await new Promise((done) => theComputer().ask(state.shown.sides, part, ({last}) => last === 512 && done()));
+        const of = {numbers: [state.shown.number], how: null, side: 0};
+        await new Promise((done) => theComputer().ask(of, part, ({last}) => last === 512 && done()));
         times.push(performance.now() - start);
         await wait(20);
     }
@@ -196,8 +209,8 @@ HOVER = """async ([view, number]) => {
 }"""
 
 
-def _maps(layer: int, peak: float) -> DenseMaps:
-    return random_maps(Tokens.numbered(TOKENS), layer=layer, heads=HEADS, peak=peak, seed=layer)
+def _maps(layer: int, peak: float, causal: bool = False) -> DenseMaps:
+    return random_maps(Tokens.numbered(TOKENS), layer=layer, heads=HEADS, peak=peak, seed=layer, causal=causal)
 
 
 def _long_maps(count: int, heads: int) -> FactoredMaps:
@@ -227,11 +240,11 @@ def _long_maps(count: int, heads: int) -> FactoredMaps:
     )
 
 
-def write_ours(path: Path, peak: float) -> float:
+def write_ours(path: Path, peak: float, causal: bool = False) -> float:
     """Writes the page and returns the seconds."""
     from attnviz.api import draw
 
-    recording = Recording(maps=tuple(_maps(layer, peak) for layer in range(LAYERS)), model="random scores")
+    recording = Recording(maps=tuple(_maps(layer, peak, causal) for layer in range(LAYERS)), model="random scores")
     start = time.perf_counter()
     path.write_bytes(draw(recording, ".html"))
     return time.perf_counter() - start

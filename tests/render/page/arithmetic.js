@@ -8,9 +8,9 @@ const { bytesOf, readHalves, readWeights } = await load("encoding.js");
 const { percentText, scoreText, cellText, tickText, positionOf } = await load("formatting.js");
 const { Pool } = await load("pooling.js");
 const { fractionOf, inkOn, strengthOf, valueAt } = await load("scales.js");
-const { computeLine, piecesOf, piecesOfKeys, readAll, readLine, readSide } = await load("reading.js");
+const { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, readSide } = await load("reading.js");
 const { ROWS } = await load("factors.js");
-const { averageOfKeys, changeOf, largestOf, lineOf, strongestCells, strongestOf } = await load("values.js");
+const { averageOfKeys, changeOf, largestOf, lineOf, quantileOf, strongestCells, strongestOf } = await load("values.js");
 
 const formats = { percentText, scoreText, cellText, tickText, positionOf };
 
@@ -51,9 +51,10 @@ async function cellsOf({ side, alone }, rows, columns) {
 
 /** A side that is read whole, and its lines as they are read alone, of fresh pieces each. */
 async function sideFrom(given) {
-  const fresh = () => [piecesOf(given), given.about && piecesOfKeys(given.keys, given)];
+  given.texts = given.content.split(" ");
+  const fresh = () => [piecesOf(given), given.about && piecesOfKeys(given.keys.split(" "), given)];
   const [pieces, keys] = fresh();
-  const side = await readSide(given, pieces, keys && readAll(keys));
+  const side = keys ? factoredSide(given, await readAll(pieces), await readAll(keys), await pieces.rest()) : await readSide(given, pieces);
   const unread = { query: fresh(), key: fresh() };
   const alone = (axis, place) => {
     const [queries, keys] = unread[axis];
@@ -83,6 +84,7 @@ const answers = {
   average: ({ values, rows, columns }) => written(averageOfKeys({ values: float32(values), rows, columns })),
   column: ({ values, columns, place }) => written(lineOf(float32(values), columns, "key", place)),
   strongest: ({ values, most }) => [strongestOf, strongestCells].map((find) => find(float32(values), most)),
+  quantiles: ({ values, parts }) => parts.map((part) => quantileOf(float32(values), part)),
   largest: ({ values }) => largestOf(float32(values)),
   texts: ({ format, calls }) => calls.map((given) => formats[format](...given)),
 };

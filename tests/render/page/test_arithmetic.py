@@ -322,3 +322,11 @@ def test_numbers_of_cells_ticks_and_positions_are_short(node: Node) -> None:
     assert node.ask("texts", format="tickText", calls=ticks) == ["80%", "1.2%", "+80%", "−0.0051%", "0%"]
     places = [[{"first": 5}, 2], [{"edges": [5, 8, 9]}, 0], [{"edges": [5, 8, 9]}, 1]]
     assert node.ask("texts", format="positionOf", calls=places) == ["7", "5–7", "8"]
+
+
+def test_quantile_is_that_of_all_numbers_sorted(node: Node) -> None:
+    values = np.random.default_rng(5).lognormal(sigma=4, size=3001).astype(np.float32)
+    values[:700] = values[700]
+    parts = [0, 0.1, 0.5, 0.99, 1]
+    expected = np.sort(values)[[int(3000 * part) for part in parts]]
+    assert node.ask("quantiles", values=floats(values), parts=parts) == expected.tolist()

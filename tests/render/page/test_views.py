@@ -306,3 +306,18 @@ def test_sink_on_a_comma_is_named_whole_under_its_head(show: Opener) -> None:
     weights = softmax(scores, maps.visible, None)[0].astype(np.float32)
     recording = Recording(maps=(replace(maps, scores=scores, weights=weights),), model="a test")
     assert show(report_of(recording)).text(".thumb .does >> nth=0").startswith("sink: , 1.00")
+
+
+def test_thumbnails_painted_from_codes_are_those_painted_from_weights(show: Opener) -> None:
+    opened = show(report_of(large(90)))
+    for steps in ("even", "root", "log", "lift"):
+        opened.evaluate(f"change('steps', '{steps}')")
+        far = opened.evaluate(
+            "page.heads.map((_, number) => {"
+            " const scale = thumbnailScale(number), seen = (row) => 3 * row + 1;"
+            " const rest = [...page.heads[number].thumbnail, scale, seen];"
+            " const first = imageOf(thumbnailValues(number), ...rest).data;"
+            " const second = imageOfCodes(codedThumbnail(number), ...rest).data;"
+            " return Math.max(...first.map((part, place) => Math.abs(part - second[place]))); })"
+        )
+        assert max(far) <= 8, steps  # a shade beside, where a fraction lies between two

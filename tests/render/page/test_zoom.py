@@ -23,6 +23,7 @@ from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import FEATURES, KEYS, NUMBERS, PADDING, QUERIES, RULES, long_maps, report_of
 
 pytestmark = pytest.mark.slow
+ONE_HEAD = "{ numbers: [state.shown.number], how: null, side: 0 }"
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -68,10 +69,31 @@ def test_part_that_the_worker_pools_is_the_overview_of_python(show: Opener, rule
         assert np.array_equal(found[name] == -2, ~overview.visible), name
 
 
-def part(opened: Opened, **asked: int) -> dict[str, np.ndarray]:
+def test_long_heads_beside_each_other_and_as_one_are_computed_of_all_of_them(show: Opener) -> None:
+    maps = long_maps(mask=Mask(causal=True, offset=80))
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    opened.evaluate("state.chosen = [0, 1, 2]; showTogether('side')")
+    opened.until("state.current?.stages?.length === 3 && state.current.stages.every(({ picture }) => picture.whole)")
+    asked = {"top": 300, "bottom": 320, "left": 5, "right": 35, "height": 20, "width": 30}
+    weights = maps.window((0, 2), slice(300, 320), slice(5, 35)).weights
+    opened.evaluate("state.chosen = [0, 1]")
+    for how, expected in (
+        ("mean", weights.mean(axis=0)),
+        ("max", weights.max(axis=0)),
+        ("difference", weights[1] - weights[0]),
+    ):
+        opened.evaluate(f"showTogether('{how}')")
+        opened.until(f"state.shown?.how === '{how}' && state.current?.stage?.picture.whole")
+        found = part(opened, "state.shown.partOf", **asked)["mean"]
+        assert found == pytest.approx(expected, rel=0.02, abs=1e-4), how
+        [shown] = opened.evaluate("[state.shown.at(310, 7)]")
+        assert shown == pytest.approx(expected[10, 2], rel=0.02, abs=1e-4), how
+
+
+def part(opened: Opened, of: str = ONE_HEAD, **asked: int) -> dict[str, np.ndarray]:
     """What the worker answers, its bands joined."""
     said = opened.evaluate(
-        "new Promise((done) => { const bands = []; theComputer().ask(state.shown.sides, " + str(asked) + ", (band) => {"
+        "new Promise((done) => { const bands = []; theComputer().ask(" + of + ", " + str(asked) + ", (band) => {"
         " bands.push(band); if (band.last === " + str(asked["height"]) + ") done(['mean', 'largest'].map((name) =>"
         " bands.flatMap(({ pooled }) => Array.from(pooled[0][name])))); }); })"
     )

@@ -2,11 +2,11 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
-import { fractionOf, levelOf, partsOf } from "./scales.js";
+import { fractionOf, levelOf, liftOf, partsOf } from "./scales.js";
 import { state } from "./state.js";
 import { ABSENT } from "./values.js";
 
-/** @import { Scale, Seen } from "./types.js" */
+/** @import { Coded, Scale, Seen } from "./types.js" */
 
 const SHADES = 256;
 const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, table]) => [name, bytesOf(table)]));
@@ -76,6 +76,33 @@ export function imageOf(values, rows, columns, scale, seen) {
   return image;
 }
 
+/**
+ * The same of codes, by a table of their shades: what the first view of many heads takes is this.
+ *
+ * @param {Coded} coded
+ * @param {number} rows
+ * @param {number} columns
+ * @param {Scale} scale
+ * @param {(row: number) => number} seen
+ */
+export function imageOfCodes({ codes, weights }, rows, columns, scale, seen) {
+  const image = new ImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  const table = pixelsOf(scale.palette);
+  const lifted = scale.steps === "lift" && !scale.change;
+  const shades = weights.map((weight) => (SHADES - 1) * (lifted ? 0.5 + liftOf(weight, scale) : fractionOf(weight, scale)));
+  const marks = Uint32Array.from(weights, (weight) => (Number.isNaN(weight) ? pixelOf(page.nanColor) : 0));
+  for (let row = 0, place = 0; row < rows; row++) {
+    const shift = lifted ? (SHADES - 1) * liftOf(seen(row), scale) : 0;
+    for (const end = place + columns; place < end; place++) {
+      const code = codes[place];
+      const shade = Math.round(shades[code] + shift);
+      pixels[place] = code > page.thumbnailLargest ? marks[code] : table[Math.min(SHADES - 1, Math.max(0, shade))];
+    }
+  }
+  return image;
+}
+
 /** The same as a canvas. @type {(...given: Parameters<typeof imageOf>) => HTMLCanvasElement} */
 export function paintCells(...given) {
   const image = imageOf(...given);
@@ -97,11 +124,9 @@ function pixelsOf(palette) {
 /** The colours of a scale from one end to the other, a pixel each. @param {Scale} scale */
 export function paintPalette(scale) {
   const canvas = newCanvas(SHADES, 1);
-  const context = contextOf(canvas);
-  for (let shade = 0; shade < SHADES; shade++) {
-    context.fillStyle = `rgb(${shadeOf(scale.palette, shade).join(" ")})`;
-    context.fillRect(shade, 0, 1, 1);
-  }
+  const image = new ImageData(SHADES, 1);
+  new Uint32Array(image.data.buffer).set(pixelsOf(scale.palette));
+  contextOf(canvas).putImageData(image, 0, 0);
   return canvas;
 }
 

@@ -2,6 +2,8 @@
 
 import { ABSENT, changeOf } from "./values.js";
 
+/** @import { Computed } from "./types.js" */
+
 /** @typedef {{ layer: number, weights: Float32Array }} LayerWeights of one head */
 
 const RESIDUAL = 0.5; // of a row, that the residual connection passes on
@@ -33,6 +35,21 @@ export class Combined {
     const { values, counts } = this;
     if (counts) for (let place = 0; place < values.length; place++) values[place] = counts[place] ? values[place] / counts[place] : ABSENT;
     return values;
+  }
+}
+
+/** Several heads as one whose cells are computed. */
+export class CombinedFactors {
+  /** @param {Computed[]} heads @param {"mean" | "max" | "difference"} how */
+  constructor(heads, how) {
+    this.heads = heads;
+    this.how = how;
+  }
+
+  /** @param {number} row @param {number} start @param {number} stop @param {Float32Array} out */
+  fillRows(row, start, stop, out) {
+    out.set(combinedOf(this.heads.map((head) => head.fillRows(row, start, stop, new Float32Array(out.length))), this.how));
+    return out;
   }
 }
 

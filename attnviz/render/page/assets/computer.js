@@ -1,45 +1,69 @@
-/** The page's side of its workers, which compute parts of long heads, lines of many heads, and several heads in one. */
+/** The page's side of its workers, which read long heads, compute parts and lines of heads, and several heads in one. */
 
+import { documentRead, givenSide, readContent } from "./contents.js";
 import { page } from "./data.js";
-import { contentOf, givenSide } from "./numbers.js";
+import { piecesOfLine } from "./reading.js";
 import { state } from "./state.js";
 
-/** @import { Answer, Axis, Part, Side, Together } from "./types.js" */
+/** @import { Answer, Axis, Part, PartOf, Together } from "./types.js" */
 
 const LINES_AT_ONCE = 4; // heads that are sent before their lines are asked for
 const MAX_WORKERS = 3;
 
-/** A worker, started when it is first asked, and the heads that it holds. */
+/** A worker, and the pieces of heads that it holds. */
 class Helper {
   /** @param {(data: any) => void} hear */
   constructor(hear) {
-    this.worker = contentOf("worker").then((source) => {
-      const worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
-      worker.onmessage = ({ data }) => hear(data);
-      return worker;
-    });
-    /** @type {Set<number>} */
+    this.worker = new Worker(URL.createObjectURL(new Blob([readContent("worker")], { type: "text/javascript" })));
+    this.worker.onmessage = ({ data }) => hear(data);
+    /** @type {Set<string>} elements of which all was sent, and pieces that were sent */
     this.held = new Set();
     this.of = state.of;
   }
 
-  /** Sends a message when the worker is there, in the order in which messages are sent. @param {object} message */
+  /** @param {object} message */
   send(message) {
-    this.worker.then((worker) => worker.postMessage(message));
+    this.worker.postMessage(message);
   }
 
-  /** Gives the worker the heads that it does not hold yet. @param {number[]} numbers */
-  async give(numbers) {
+  /**
+   * Gives the worker what it does not hold yet of some heads: all pieces, or those that a line of each is read from.
+   *
+   * @param {number[]} numbers
+   * @param {{ axis: Axis, place: number } | null} line
+   */
+  give(numbers, line = null) {
     if (this.of !== state.of) this.held.clear();
     this.of = state.of;
     for (const number of numbers) {
-      if (this.held.has(number)) continue;
-      this.held.add(number);
-      const sides = await Promise.all(page.sides.map((_, side) => givenSide(number, side)));
-      const factored = sides.flatMap(({ about }) => (about ? [about.keys] : []));
-      const keys = await Promise.all(factored.map(async (key) => [key, await contentOf(`keys-${key}`)]));
-      this.send({ given: { number, sides, keys: Object.fromEntries(keys) } });
+      /** @type {Record<number, Record<number, string>>} */
+      const keys = {};
+      const sides = page.sides.map((_, side) => {
+        const given = givenSide(number, side);
+        const wanted = line && piecesOfLine(given, line.axis, line.place);
+        if (given.about) keys[given.about.keys] = this.unsent(`keys-${given.about.keys}`, wanted && wanted.keys);
+        return { ...given, texts: this.unsent(`head-${number}-${side}`, wanted && wanted.own) };
+      });
+      const texts = [...sides.map((given) => given.texts), ...Object.values(keys)];
+      if (texts.some((some) => Object.keys(some).length)) this.send({ given: { number, sides, keys } });
     }
+  }
+
+  /**
+   * The pieces of an element that the worker does not hold yet, by their numbers.
+   *
+   * @param {string} id
+   * @param {number[] | null} wanted nothing for all
+   * @returns {Record<number, string>}
+   */
+  unsent(id, wanted) {
+    const missing = wanted?.filter((piece) => !this.held.has(`${id} ${piece}`));
+    if (missing?.length === 0 || this.held.has(id)) return {};
+    const texts = readContent(id).split(" ");
+    if (!missing) this.held.add(id);
+    const sent = missing ?? [...texts.keys()];
+    for (const piece of sent) this.held.add(`${id} ${piece}`);
+    return Object.fromEntries(sent.map((piece) => [piece, texts[piece]]));
   }
 }
 
@@ -48,11 +72,11 @@ class Computer {
   constructor() {
     /** @type {Helper[]} */
     this.helpers = [];
-    this.last = { part: 0, lines: 0, combine: 0 };
-    /** @type {Side[] | null} */
-    this.sides = null;
-    /** @type {(answer: Answer) => void} */
-    this.receive = () => {};
+    this.last = { part: 0, lines: 0, combine: 0, numbers: 0 };
+    /** @type {Map<number, (answer: Answer) => void>} of the parts that are waited for */
+    this.parts = new Map();
+    /** @type {Map<number, (answer: { numbers: Float32Array, rest: Uint8Array<ArrayBuffer> }) => void>} */
+    this.numbers = new Map();
     /** @type {(number: number, lines: Float32Array[]) => void} */
     this.receiveLine = () => {};
     /** @type {(values: Float32Array) => void} */
@@ -64,28 +88,67 @@ class Computer {
     return (this.helpers[place] ??= new Helper((data) => this.hear(data)));
   }
 
+  /** How many workers lines are shared out to. */
+  get workers() {
+    return Math.max(1, Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 1));
+  }
+
+  /** Starts the workers: something will be asked soon. */
+  async start() {
+    await documentRead();
+    for (let place = 0; place < this.workers; place++) this.helper(place);
+  }
+
   /** @param {any} data */
   hear(data) {
     if (data.line) {
       if (data.line.id === this.last.lines) this.receiveLine(data.line.number, data.line.lines);
     } else if (data.map) {
       if (data.map.id === this.last.combine) this.receiveMap(data.map.values);
-    } else if (data.id === this.last.part) this.receive(data);
+    } else if (data.numbers) {
+      this.numbers.get(data.numbers.id)?.(data.numbers);
+      this.numbers.delete(data.numbers.id);
+    } else this.parts.get(data.id)?.(data);
   }
 
   /**
-   * Calls `receive` with each band of the part until another part is asked for.
+   * All numbers of a head's queries and what follows them, or of its keys.
    *
-   * @param {Side[]} sides
+   * @param {number} number
+   * @param {number} side
+   * @param {"queries" | "keys"} which
+   * @returns {Promise<{ numbers: Float32Array, rest: Uint8Array<ArrayBuffer> }>}
+   */
+  askNumbers(number, side, which) {
+    const id = ++this.last.numbers;
+    const helper = this.helper();
+    helper.give([number]);
+    helper.send({ numbers: { id, number, side, which } });
+    return new Promise((resolve) => this.numbers.set(id, resolve));
+  }
+
+  /**
+   * Calls `receive` with each band of a part until parts are let go of; returns its number.
+   *
+   * @param {PartOf} of heads whose numbers were read before
    * @param {Part} part
    * @param {(answer: Answer) => void} receive
+   * @param {number} before the part that is no longer waited for
    */
-  ask(sides, part, receive) {
+  ask(of, part, receive, before = 0) {
+    const id = ++this.last.part;
     const helper = this.helper();
-    if (sides !== this.sides) helper.send({ sides: sides.map(({ factors }) => ({ ...factors })) });
-    this.sides = sides;
-    this.receive = receive;
-    helper.send({ ...part, id: ++this.last.part });
+    this.parts.delete(before);
+    this.parts.set(id, receive);
+    helper.give(of.numbers);
+    helper.send({ part: { ...part, ...of, id }, before });
+    return id;
+  }
+
+  /** Lets go of all parts that are waited for. */
+  letGo() {
+    for (const id of this.parts.keys()) this.helper().send({ before: id });
+    this.parts.clear();
   }
 
   /**
@@ -97,23 +160,21 @@ class Computer {
    * @param {number} place
    * @param {(number: number, lines: Float32Array[]) => void} receive lines, by side
    */
-  askLines(numbers, axis, place, receive) {
+  async askLines(numbers, axis, place, receive) {
     const id = ++this.last.lines;
     this.receiveLine = receive;
-    const workers = Math.max(1, Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 1));
-    for (let worker = 0; worker < workers; worker++) {
-      const own = numbers.filter((number) => (page.heads[number].factors[0]?.keys ?? number) % workers === worker);
-      if (own.length) this.askHelper(this.helper(worker), own, { id, axis, place });
-    }
-  }
-
-  /** @param {Helper} helper @param {number[]} numbers @param {{ id: number, axis: Axis, place: number }} line */
-  async askHelper(helper, numbers, line) {
-    for (let first = 0; first < numbers.length; first += LINES_AT_ONCE) {
-      const some = numbers.slice(first, first + LINES_AT_ONCE);
-      await helper.give(some);
-      if (line.id !== this.last.lines) return;
-      helper.send({ lines: { ...line, numbers: some } });
+    if (document.readyState === "loading") await documentRead();
+    const { workers } = this;
+    const own = Array.from({ length: workers }, (_, worker) =>
+      numbers.filter((number) => (page.heads[number].factors[0]?.keys ?? number) % workers === worker),
+    );
+    for (let first = 0; id === this.last.lines && own.some((some) => first < some.length); first += LINES_AT_ONCE) {
+      own.forEach((all, worker) => {
+        const some = all.slice(first, first + LINES_AT_ONCE);
+        if (!some.length) return;
+        this.helper(worker).give(some, { axis, place });
+        this.helper(worker).send({ lines: { id, axis, place, numbers: some } });
+      });
     }
   }
 
@@ -127,8 +188,9 @@ class Computer {
    */
   async askMap(numbers, how, side) {
     const id = ++this.last.combine;
+    await documentRead();
     const helper = this.helper();
-    await helper.give(numbers);
+    helper.give(numbers);
     const layers = numbers.map((number) => page.heads[number].layer);
     return new Promise((resolve) => {
       this.receiveMap = resolve;

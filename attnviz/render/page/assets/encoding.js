@@ -28,6 +28,12 @@ export function bytesOf(text) {
   return new Uint8Array(groups.buffer, 0, Math.floor((4 * text.length) / 5));
 }
 
+/** Some of the bytes that characters stand for. @param {string} text @param {number} first @param {number} count */
+export function someBytesOf(text, first, count) {
+  const start = Math.floor(first / 4);
+  return bytesOf(text.slice(5 * start, 5 * Math.ceil((first + count) / 4))).subarray(first - 4 * start, first - 4 * start + count);
+}
+
 /** The bytes that were deflated. @param {Uint8Array<ArrayBuffer>} bytes */
 export async function inflate(bytes) {
   const { writable, readable } = new DecompressionStream("deflate");
@@ -54,6 +60,13 @@ export function weightsOfCodes(largest, high) {
   weights[largest + 1] = ABSENT;
   weights[largest + 2] = NaN;
   return weights;
+}
+
+/** The largest of some codes that stands for a weight. @param {Uint8Array} codes @param {number} most */
+export function largestCode(codes, most) {
+  let largest = 0;
+  for (let place = 0; place < codes.length; place++) if (codes[place] > largest && codes[place] <= most) largest = codes[place];
+  return largest;
 }
 
 /** The weights of codes. @param {Uint8Array | Uint16Array} codes @param {Float32Array} table */
@@ -83,21 +96,24 @@ export function readWeights({ buffer, byteOffset, byteLength }, { dtype, largest
  * @param {Uint8Array} bytes
  * @param {number} first
  * @param {number} last
+ * @param {Float32Array} numbers where they are written
  */
-export function readHalves(bytes, first = 0, last = bytes.length / 2) {
+export function readHalves(bytes, first = 0, last = bytes.length / 2, numbers = new Float32Array(last - first)) {
   const low = bytes.length / 2;
   if (!halves.length) halves.push(halvesOfCodes());
   const [table] = halves;
-  const numbers = new Float32Array(last - first);
   for (let place = first; place < last; place++) numbers[place - first] = table[(bytes[place] << 8) | bytes[low + place]];
   return numbers;
 }
 
 /** The number of each code: a sign, five bits of exponent and ten of fraction. */
 function halvesOfCodes() {
-  const bits = Uint32Array.from({ length: 2 ** 16 }, (_, code) => {
+  const numbers = new Float32Array(2 ** 16);
+  const bits = new Uint32Array(numbers.buffer);
+  for (let code = 0; code < bits.length; code++) {
     const infinite = (code & 0x7c00) === 0x7c00 ? 0x70000000 : 0;
-    return ((code & 0x8000) << 16) | ((code & 0x7fff) << 13) | infinite;
-  });
-  return new Float32Array(bits.buffer).map((number) => number * EXPONENTS);
+    bits[code] = ((code & 0x8000) << 16) | ((code & 0x7fff) << 13) | infinite;
+    numbers[code] *= EXPONENTS;
+  }
+  return numbers;
 }

@@ -5,8 +5,8 @@ import { page } from "./data.js";
 import { highOfAll, topOf } from "./moved.js";
 import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
-import { largestMaxima, thumbnailValues } from "./thumbnails.js";
-import { ABSENT, largestOf } from "./values.js";
+import { codedMaxima, largestOfRows } from "./thumbnails.js";
+import { quantileOf } from "./values.js";
 
 /** @import { Scale } from "./types.js" */
 
@@ -37,19 +37,20 @@ function liftScale(numbers) {
 
 /** @param {number[]} numbers @param {number} side */
 function liftHigh(numbers, side) {
-  /** @type {number[]} */
-  const levels = [];
+  const cells = numbers.map((number) => page.heads[number].thumbnail).reduce((total, [rows, columns]) => total + rows * columns, 0);
+  const levels = new Float32Array(cells);
+  let count = 0;
   for (const number of numbers) {
     const [rows, columns] = page.heads[number].thumbnail;
-    const maxima = largestMaxima(number, side);
+    const { codes, weights } = codedMaxima(number, side);
     const seen = pooledCounts(seenBy(number, side), rows);
-    maxima.forEach((value, place) => {
-      const count = seen[Math.floor(place / columns)];
-      if (value !== ABSENT && count > 1 && Number.isFinite(value)) levels.push(value * count);
-    });
+    for (let row = 0, place = 0; row < rows; row++) {
+      for (const end = place + columns; place < end; place++) {
+        if (codes[place] <= page.thumbnailLargest && seen[row] > 1) levels[count++] = weights[codes[place]] * seen[row];
+      }
+    }
   }
-  levels.sort((one, two) => one - two);
-  return Math.max(MIN_LIFT_REACH, levels[Math.floor((levels.length - 1) * LIFT_QUANTILE)] ?? 1);
+  return Math.max(MIN_LIFT_REACH, quantileOf(levels.subarray(0, count), LIFT_QUANTILE) ?? 1);
 }
 
 /**
@@ -66,16 +67,9 @@ function scaleOfThumbnails(numbers) {
 
 /** The largest value of a thumbnail, rows that see one key left out. @param {number} number */
 function largestTelling(number) {
-  const values = thumbnailValues(number);
-  const [rows, columns] = page.heads[number].thumbnail;
-  const seen = pooledCounts(seenBy(number, sideNumber()), rows);
+  const seen = pooledCounts(seenBy(number, sideNumber()), page.heads[number].thumbnail[0]);
   const first = seen.findIndex((count) => count > 1);
-  if (first <= 0) return largestOf(values);
-  let high = 0;
-  for (let row = 0; row < rows; row++) {
-    if (seen[row] > 1) high = Math.max(high, largestOf(values.subarray(row * columns, (row + 1) * columns)));
-  }
-  return high;
+  return largestOfRows(number, (row) => first <= 0 || seen[row] > 1);
 }
 
 /** The scale of all thumbnails. */

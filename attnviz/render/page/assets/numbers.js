@@ -1,10 +1,10 @@
-/** The heads' numbers: inflated when a head is opened, and kept while it is among the last few that were. */
+/** The heads' numbers: read when a head is opened, and kept while it is among the last few that were. */
 
-import { page, shapeOf } from "./data.js";
-import { normsOf } from "./moved.js";
-import { piecesOf, piecesOfKeys, readAll, readSide } from "./reading.js";
+import { theComputer } from "./computer.js";
+import { contentOf, documentRead, givenSide } from "./contents.js";
+import { page } from "./data.js";
+import { factoredSide, piecesOf, readSide } from "./reading.js";
 
-/** @import { GivenSide } from "./reading.js" */
 /** @import { Side } from "./types.js" */
 
 const MAX_KEPT_HEADS = 8;
@@ -14,44 +14,23 @@ const keptHeads = new Map();
 /** @type {Map<number, Promise<Float32Array>>} keys, which several heads may share */
 const keptKeys = new Map();
 
-// The script stands before the heads' numbers, so that the first view is drawn while they are still read.
-/** @returns {Promise<unknown>} */
-function documentRead() {
-  if (document.readyState !== "loading") return Promise.resolve();
-  return new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
-}
-
-/** The characters of an element that the browser keeps as they are. @param {string} id */
-export async function contentOf(id) {
-  if (!document.getElementById(id)?.nextSibling) await documentRead();
-  return document.getElementById(id)?.textContent ?? "";
-}
-
-/** One head of one recording as the page holds it. @param {number} number @param {number} side @returns {Promise<GivenSide>} */
-export async function givenSide(number, side) {
-  const head = page.heads[number];
-  return {
-    content: await contentOf(`head-${number}-${side}`),
-    shape: shapeOf(number, side),
-    high: head.highs[side],
-    precision: page.precision,
-    block: page.block,
-    about: head.factors[side] ?? null,
-    moved: normsOf(number),
-  };
-}
-
 /** @param {number} number @param {number} side @returns {Promise<Side>} */
 async function sideOf(number, side) {
-  const given = await givenSide(number, side);
-  return readSide(given, piecesOf(given), given.about && keysOf(given.about.keys, given));
+  const given = givenSide(number, side);
+  if (!given.about) {
+    given.texts = { ...(await contentOf(`head-${number}-${side}`)).split(" ") };
+    return readSide(given, piecesOf(given));
+  }
+  await documentRead();
+  const { numbers, rest } = await theComputer().askNumbers(number, side, "queries"); // so many that the worker reads them
+  return factoredSide(given, numbers, await keysOf(number, side, given.about.keys), rest);
 }
 
-/** @param {number} number @param {GivenSide} given */
-function keysOf(number, given) {
-  const keys = keptKeys.get(number) ?? contentOf(`keys-${number}`).then((content) => readAll(piecesOfKeys(content, given)));
-  keep(keptKeys, number, keys);
-  return keys;
+/** @param {number} number @param {number} side @param {number} keys which of the page's */
+function keysOf(number, side, keys) {
+  const reading = keptKeys.get(keys) ?? theComputer().askNumbers(number, side, "keys").then(({ numbers }) => numbers);
+  keep(keptKeys, keys, reading);
+  return reading;
 }
 
 /** Lets go of what was read of heads: something else is shown of them. */

@@ -1,7 +1,7 @@
 /** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. */
 
 import { openHead } from "./actions.js";
-import { contextOf, imageOf } from "./colors.js";
+import { contextOf, imageOf, imageOfCodes } from "./colors.js";
 import { comparing, headTitle, itemName, page, shapeOf, textOf } from "./data.js";
 import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
@@ -12,7 +12,7 @@ import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
 import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
-import { thumbnailValues } from "./thumbnails.js";
+import { codedThumbnail, thumbnailValues } from "./thumbnails.js";
 
 const MAX_THUMB = 200; // pixels a side
 const MAX_ACROSS = 20; // thumbnails of a single layer, which goes on below
@@ -59,10 +59,12 @@ export function drawOverview(open) {
   if (overview.parentElement !== home) home.prepend(overview);
   const order = listedHeads();
   const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps].join(" ");
-  if (name !== built.name) buildOverview(order);
+  const changed = name !== built.name;
+  if (changed) buildOverview(order);
   built.name = name;
   markCurrent();
   sizeThumbnails();
+  if (changed) drawThumbnails();
 }
 
 /** Listens to keys that walk among heads. */
@@ -83,7 +85,6 @@ function buildOverview(order) {
   if (!order.length) overview.append(make("p", { className: "note" }, "No head is left; other words leave some."));
   const [first] = thumbs();
   if (first) first.tabIndex = 0;
-  drawThumbnails();
   if (kept !== undefined) focusThumbnail(Number(kept));
 }
 
@@ -180,15 +181,34 @@ function peakSaid(number) {
   return `, largest ${state.of} ${weightText(peak[2])} from ${query} to ${key}`;
 }
 
-/** Paints every thumbnail in its colours. */
+/** Paints every thumbnail in its colours: those that are seen at once, and the others a moment later. */
 function drawThumbnails() {
+  const [all, count] = [thumbs(), countSeen()];
+  paintThumbnails(all.slice(0, count));
+  const name = built.name;
+  if (count < all.length) setTimeout(() => name === built.name && paintThumbnails(all.slice(count)));
+}
+
+/** How many thumbnails the window shows at most. */
+function countSeen() {
+  const grids = one("overview").querySelectorAll(".grid");
+  const [grid] = grids;
+  if (grids.length !== 1 || !(grid instanceof HTMLElement)) return Infinity;
+  const [side, gap] = ["--thumb", "--gap"].map((property) => parseFloat(grid.style.getPropertyValue(property)));
+  return Math.ceil(window.innerHeight / (side + gap)) * Number(grid.dataset.most);
+}
+
+/** @param {HTMLElement[]} some */
+function paintThumbnails(some) {
   const shared = state.limits === "head" ? null : sharedScale();
-  for (const thumb of thumbs()) {
+  for (const thumb of some) {
     const number = Number(thumb.dataset.number);
     const canvas = canvasOf(thumb);
     const scale = shared ?? thumbnailScale(number);
     const counts = pooledCounts(seenBy(number, sideNumber()), canvas.height);
-    const image = imageOf(thumbnailValues(number), canvas.height, canvas.width, scale, (row) => counts[row]);
+    const coded = codedThumbnail(number);
+    const [rows, columns, seen] = [canvas.height, canvas.width, (/** @type {number} */ row) => counts[row]];
+    const image = coded ? imageOfCodes(coded, rows, columns, scale, seen) : imageOf(thumbnailValues(number), rows, columns, scale, seen);
     contextOf(canvas).putImageData(image, 0, 0);
   }
 }

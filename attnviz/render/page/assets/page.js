@@ -3,6 +3,7 @@
 import { drawing, followAddress, openHead, openLens, step, writeAddress } from "./actions.js";
 import { forgetTheme } from "./colors.js";
 import { openShare } from "./command.js";
+import { theComputer } from "./computer.js";
 import { page } from "./data.js";
 import { one } from "./elements.js";
 import { findToken, onKey, openHelp, zoomByStep } from "./keys.js";
@@ -37,7 +38,14 @@ function start() {
   listenToPrint(fitAll);
   follow();
   performance.mark("first view drawn");
+  if (page.heads.some(({ factors }) => factors.length)) whenIdle(() => theComputer().start());
   if (page.notes.length) startStory(0);
+}
+
+/** Does something when there is nothing else to do. @param {() => void} act */
+function whenIdle(act) {
+  if ("requestIdleCallback" in window) requestIdleCallback(act);
+  else setTimeout(act, 200);
 }
 
 /** Takes the room that there is now. */

@@ -6,9 +6,9 @@ const MIN_BYTES = 32_768; // of a piece, unless it is the last
 const MAX_PIECES = 16;
 
 export class Pieces {
-  /** @param {string} content characters @param {number} rows @param {number} bytesOfRow */
-  constructor(content, rows, bytesOfRow) {
-    this.texts = content.split(" ");
+  /** @param {Record<number, string>} texts the characters of those that are at hand @param {number} rows @param {number} bytesOfRow */
+  constructor(texts, rows, bytesOfRow) {
+    this.texts = texts;
     this.rows = rows;
     this.bytesOfRow = bytesOfRow;
     this.each = Math.max(1, Math.ceil(rows / MAX_PIECES), Math.ceil(MIN_BYTES / bytesOfRow)); // rows
@@ -24,14 +24,24 @@ export class Pieces {
     return bytes;
   }
 
+  /** The number of a row's piece. @param {number} row */
+  numberOf(row) {
+    return Math.floor(row / this.each);
+  }
+
   /** The piece of a row, and which of its rows that is. @param {number} row @returns {Promise<[Uint8Array<ArrayBuffer>, number]>} */
   async pieceOf(row) {
-    return [await this.piece(Math.floor(row / this.each)), row % this.each];
+    return [await this.piece(this.numberOf(row)), row % this.each];
+  }
+
+  /** The numbers of all pieces of rows. */
+  get numbers() {
+    return Array.from({ length: this.count }, (_, number) => number);
   }
 
   /** All pieces of rows. */
   all() {
-    return Promise.all(Array.from({ length: this.count }, (_, number) => this.piece(number)));
+    return Promise.all(this.numbers.map((number) => this.piece(number)));
   }
 
   /** What follows the rows. */

@@ -3,12 +3,11 @@
 import { ROWS } from "./factors.js";
 import { ABSENT } from "./values.js";
 
-/** @import { Factors } from "./factors.js" */
-/** @import { Part, Pooled } from "./types.js" */
+/** @import { Computed, Part, Pooled } from "./types.js" */
 
 /** Lines of pixels of one recording: the mean and the largest of the visible weights of each pixel's block. */
 export class Pool {
-  /** @param {Factors} side @param {Part} part */
+  /** @param {Computed} side @param {Part} part */
   constructor(side, part) {
     this.side = side;
     this.part = part;

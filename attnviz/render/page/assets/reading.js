@@ -9,7 +9,7 @@ import { timesMoved } from "./values.js";
 
 /**
  * @typedef {object} GivenSide one head of one recording, as the page holds it
- * @property {string} content characters
+ * @property {Record<number, string>} texts characters, of each piece that is at hand
  * @property {[number, number]} shape rows and columns
  * @property {number} high
  * @property {Precision} precision
@@ -19,26 +19,53 @@ import { timesMoved } from "./values.js";
  */
 
 /** The pieces of a head: its weights, or its queries. @param {GivenSide} given */
-export function piecesOf({ content, shape: [rows, columns], precision, about }) {
-  return new Pieces(content, rows, about ? 2 * about.features : columns * ITEM_SIZES[precision.dtype]);
+export function piecesOf({ texts, shape: [rows, columns], precision, about }) {
+  return new Pieces(texts, rows, about ? 2 * about.features : columns * ITEM_SIZES[precision.dtype]);
 }
 
-/** The pieces of keys. @param {string} content @param {GivenSide} given */
-export function piecesOfKeys(content, { shape: [, columns], about }) {
-  return new Pieces(content, columns, 2 * (about?.features ?? 1));
+/** The pieces of keys. @param {Record<number, string>} texts @param {GivenSide} given */
+export function piecesOfKeys(texts, { shape: [, columns], about }) {
+  return new Pieces(texts, columns, 2 * (about?.features ?? 1));
 }
 
-/** @param {GivenSide} given @param {Pieces} pieces @param {Promise<Float32Array> | null} keys @returns {Promise<Side>} */
-export async function readSide({ shape, high, precision, block, about, moved }, pieces, keys) {
+/**
+ * Which pieces of a head, and which of its keys, a token's line is read from.
+ *
+ * @param {GivenSide} given
+ * @param {Axis} axis
+ * @param {number} place
+ * @returns {{ own: number[], keys: number[] }}
+ */
+export function piecesOfLine(given, axis, place) {
+  const [own, keys] = [piecesOf(given), piecesOfKeys({}, given)];
+  const rows = axis === "query" ? [own.numberOf(place)] : own.numbers;
+  if (!given.about) return { own: rows, keys: [] };
+  return { own: [...rows, own.count], keys: axis === "query" ? keys.numbers : [keys.numberOf(place)] };
+}
+
+/** A side whose weights are computed. @param {GivenSide} given @param {Float32Array} queries @param {Float32Array} keys @param {Uint8Array<ArrayBuffer>} rest what follows the queries */
+export function factoredSide({ about, moved }, queries, keys, rest) {
+  if (!about) throw new Error("a side without factors");
+  return new FactoredSide(factorsOf(about, queries, keys, { ...partsOfRest(rest, about), moved }));
+}
+
+/** A side whose weights are kept. @param {GivenSide} given @param {Pieces} pieces @returns {Promise<Side>} */
+export async function readSide({ shape, high, precision, block, moved }, pieces) {
   const rest = await pieces.rest();
-  if (about && keys) return new FactoredSide(factorsOf(about, await readAll(pieces), await keys, { ...partsOfRest(rest, about), moved }));
   const weights = inOne((await pieces.all()).map((piece) => readWeights(piece, precision, high)));
   return new DenseSide(weights, rest, shape[1], high, { precision, block, moved });
 }
 
-/** All queries, or all keys. @param {Pieces} pieces */
+/** All queries, or all keys: each piece's at once where they belong. @param {Pieces} pieces */
 export async function readAll(pieces) {
-  return inOne((await pieces.all()).map((piece) => readHalves(piece)));
+  const whole = new Float32Array((pieces.rows * pieces.bytesOfRow) / 2);
+  const read = async (/** @type {number} */ number) => {
+    const bytes = await pieces.piece(number);
+    const first = (number * pieces.each * pieces.bytesOfRow) / 2;
+    readHalves(bytes, 0, bytes.length / 2, whole.subarray(first));
+  };
+  await Promise.all(pieces.numbers.map(read));
+  return whole;
 }
 
 /**

@@ -20,8 +20,13 @@ export function fractionOf(value, scale) {
 }
 
 /** From 1 / high to high in equal factors; 1, no preference, is in the middle. @param {number} level @param {Scale} scale */
-function liftFraction(level, { high }) {
-  return Math.min(1, Math.max(0, 0.5 + Math.log(Math.max(level, 1e-12)) / (2 * Math.log(high))));
+function liftFraction(level, scale) {
+  return Math.min(1, Math.max(0, 0.5 + liftOf(Math.max(level, 1e-12), scale)));
+}
+
+/** How far from the middle a level of lift is: a product as far as its factors together. @param {number} level @param {Scale} scale */
+export function liftOf(level, { high }) {
+  return Math.log(level) / (2 * Math.log(high));
 }
 
 /** From the smallest part that logarithmic steps tell from nothing, 0, to all, 1. @param {number} part */

@@ -20,7 +20,9 @@ export function seenBy(number, side = 0) {
 /** @param {Counts} given @param {number} length */
 function countsOf(given, length) {
   if ("counts" in given) return Float32Array.from(given.counts);
-  return Float32Array.from({ length }, (_, row) => given.first + given.step * row);
+  const counts = new Float32Array(length);
+  for (let row = 0; row < length; row++) counts[row] = given.first + given.step * row; // one by one, since texts are long
+  return counts;
 }
 
 /** @type {WeakMap<Float32Array, Map<number, Float32Array>>} */

@@ -1,12 +1,13 @@
-/** The worker's store of heads: their characters as the page sent them, and the latest of what was read of them. */
+/** The worker's store of heads: characters of their pieces as the page sent them, and the latest of what was read of them. */
 
-import { computeLine, piecesOf, piecesOfKeys, readAll, readLine, readSide } from "./reading.js";
+import { computeLine, factoredSide, piecesOf, piecesOfKeys, readAll, readLine, readSide } from "./reading.js";
 
+/** @import { Factors } from "./factors.js" */
 /** @import { Pieces } from "./pieces.js" */
 /** @import { GivenSide } from "./reading.js" */
 /** @import { Axis, Side } from "./types.js" */
 
-/** @typedef {{ number: number, sides: GivenSide[], keys: Record<number, string> }} GivenHead */
+/** @typedef {{ number: number, sides: GivenSide[], keys: Record<number, Record<number, string>> }} GivenHead keys by number, then piece */
 
 const MAX_KEPT_BYTES = 2 ** 27; // of all that a worker holds read
 
@@ -14,17 +15,22 @@ export class HeadStore {
   constructor() {
     /** @type {Map<number, GivenHead>} */
     this.given = new Map();
-    /** @type {Map<number, string>} */
+    /** @type {Map<number, Record<number, string>>} */
     this.keys = new Map();
     /** @type {Map<string, { value: unknown, size: number }>} */
     this.read = new Map();
     this.size = 0;
   }
 
-  /** @param {GivenHead} head */
+  /** Takes pieces of a head, besides those that it has. @param {GivenHead} head */
   add(head) {
+    const before = this.given.get(head.number)?.sides;
+    head.sides.forEach((side, place) => (side.texts = Object.assign(before?.[place].texts ?? {}, side.texts)));
     this.given.set(head.number, head);
-    for (const [number, content] of Object.entries(head.keys)) this.keys.set(Number(number), content);
+    this.read.delete(`factors ${head.number}`); // what keys move may be another
+    for (const [number, texts] of Object.entries(head.keys)) {
+      this.keys.set(Number(number), Object.assign(this.keys.get(Number(number)) ?? {}, texts));
+    }
   }
 
   /** @param {number} number @returns {GivenSide[]} */
@@ -36,7 +42,7 @@ export class HeadStore {
 
   /** All weights of a head, by side. @param {number} number @returns {Promise<Side[]>} */
   sides(number) {
-    return Promise.all(this.sidesOf(number).map((given, side) => readSide(given, this.pieces(`${number} ${side}`, given), null)));
+    return Promise.all(this.sidesOf(number).map((given, side) => readSide(given, this.pieces(`${number} ${side}`, given))));
   }
 
   /** A token's line of a head, by side. @param {number} number @param {Axis} axis @param {number} place */
@@ -49,8 +55,39 @@ export class HeadStore {
     const pieces = this.pieces(name, given);
     const { about, moved } = given;
     if (!about) return readLine(given, pieces, axis, place);
-    const keys = this.kept(`keys ${about.keys}`, () => piecesOfKeys(this.keys.get(about.keys) ?? "", given), sizeOf);
+    const keys = this.piecesOfKeys(given);
     return computeLine(about, pieces, keys, axis, place, (some) => this.numbers(some === keys ? `keys ${about.keys}` : name, some), moved);
+  }
+
+  /** The factors of a head, by side. @param {number} number @returns {Promise<Factors[]>} */
+  factors(number) {
+    const all = () => Promise.all(this.sidesOf(number).map((_, side) => this.factorsOfSide(number, side)));
+    return this.kept(`factors ${number}`, all, () => 0);
+  }
+
+  /** @param {number} number @param {number} side */
+  async factorsOfSide(number, side) {
+    const { numbers, rest } = await this.queries(number, side);
+    return factoredSide(this.sidesOf(number)[side], numbers, await this.keysOf(number, side), rest).factors;
+  }
+
+  /** All queries of a head, and what follows them. @param {number} number @param {number} side */
+  async queries(number, side) {
+    const pieces = this.pieces(`${number} ${side}`, this.sidesOf(number)[side]);
+    const rest = await pieces.rest();
+    return { numbers: await this.numbers(`${number} ${side}`, pieces), rest };
+  }
+
+  /** All keys of a head. @param {number} number @param {number} side */
+  keysOf(number, side) {
+    const given = this.sidesOf(number)[side];
+    return this.numbers(`keys ${given.about?.keys}`, this.piecesOfKeys(given));
+  }
+
+  /** @param {GivenSide} given */
+  piecesOfKeys(given) {
+    const keys = given.about?.keys ?? 0;
+    return this.kept(`keys ${keys}`, () => piecesOfKeys(this.keys.get(keys) ?? {}, given), sizeOf);
   }
 
   /** @param {string} name @param {GivenSide} given */

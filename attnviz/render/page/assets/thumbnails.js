@@ -1,48 +1,65 @@
 /** The thumbnails' numbers: means and maxima of every head. */
 
 import { page, shapeOf } from "./data.js";
-import { bytesOf, decode, weightsOfCodes } from "./encoding.js";
+import { decode, largestCode, someBytesOf, weightsOfCodes } from "./encoding.js";
 import { movedCodes, showsMoved } from "./moved.js";
 import { sideNumber, state } from "./state.js";
-import { changeOf } from "./values.js";
+import { changeOf, largestOf } from "./values.js";
 
-/** @import { Pooled } from "./types.js" */
+/** @import { Coded, Pool, Pooled } from "./types.js" */
 
-/** One head's, as codes until they are shown. */
+/** @typedef {(first: number, count: number) => Uint8Array} ReadCodes some of all codes */
+
+/** One head's, as characters until they are shown. */
 class Thumbnail {
-  /** @param {Uint8Array} codes of means, then of maxima @param {[number, number]} highs */
-  constructor(codes, highs) {
-    this.codes = codes;
+  /** @param {ReadCodes} read @param {number} first @param {number} cells of means, and of maxima after them @param {[number, number]} highs */
+  constructor(read, first, cells, highs) {
+    this.readCodes = read;
+    this.first = first;
+    this.cells = cells;
     this.highs = highs;
-    /** @type {(Float32Array | undefined)[]} */
-    this.read = [];
+    /** @type {Map<Pool, Coded>} */
+    this.codes = new Map();
+    /** @type {Map<Pool, Float32Array>} */
+    this.read = new Map();
   }
 
   get mean() {
-    return this.part(0);
+    return this.values("mean");
   }
 
   get largest() {
-    return this.part(1);
+    return this.values("largest");
   }
 
-  /** @param {number} which */
-  part(which) {
-    const half = this.codes.length / 2;
-    const codes = this.codes.subarray(which * half, (which + 1) * half);
-    const values = this.read[which] ?? decode(codes, weightsOfCodes(page.thumbnailLargest, this.highs[which]));
-    this.read[which] = values;
+  /** @param {Pool} pool */
+  values(pool) {
+    const { codes, weights } = this.coded(pool);
+    const values = this.read.get(pool) ?? decode(codes, weights);
+    this.read.set(pool, values);
     return values;
+  }
+
+  /** Codes, and the weights that they stand for. @param {Pool} pool @returns {Coded} */
+  coded(pool) {
+    const which = pool === "mean" ? 0 : 1;
+    const coded = this.codes.get(pool) ?? {
+      codes: this.readCodes(this.first + which * this.cells, this.cells),
+      weights: weightsOfCodes(page.thumbnailLargest, this.highs[which]),
+    };
+    this.codes.set(pool, coded);
+    return coded;
   }
 }
 
-/** @type {Map<boolean, Pooled[][]>} of weights, and of the contributions that a page holds besides */
-const thumbnails = new Map([[false, readThumbnails(bytesOf(page.thumbnails), (number) => page.heads[number].thumbnailHighs)]]);
+/** @type {Map<boolean, Thumbnail[][]>} of weights, and of the contributions that a page holds besides */
+const thumbnails = new Map([[false, readThumbnails((first, count) => someBytesOf(page.thumbnails, first, count), (number) => page.heads[number].thumbnailHighs)]]);
 
 /** Those that are shown now. */
 function shownThumbnails() {
   const moved = showsMoved();
-  const found = thumbnails.get(moved) ?? readThumbnails(movedCodes(), (number) => [page.moved?.thumbnailHighs[number] ?? [1, 1]]);
+  const codes = movedCodes();
+  const found = thumbnails.get(moved) ?? readThumbnails((first, count) => codes.subarray(first, first + count), (number) => [page.moved?.thumbnailHighs[number] ?? [1, 1]]);
   thumbnails.set(moved, found);
   return found;
 }
@@ -50,17 +67,17 @@ function shownThumbnails() {
 /**
  * Means and maxima by head and side, each read when it is shown.
  *
- * @param {Uint8Array} codes
+ * @param {ReadCodes} read
  * @param {(number: number) => [number, number][]} highsOf a head's sides
- * @returns {Pooled[][]}
+ * @returns {Thumbnail[][]}
  */
-function readThumbnails(codes, highsOf) {
+function readThumbnails(read, highsOf) {
   let place = 0;
   return page.heads.map((head, number) => {
     const cells = head.thumbnail[0] * head.thumbnail[1];
     return highsOf(number).map((highs) => {
       place += 2 * cells;
-      return new Thumbnail(codes.subarray(place - 2 * cells, place), highs);
+      return new Thumbnail(read, place - 2 * cells, cells, highs);
     });
   });
 }
@@ -72,13 +89,32 @@ export function shownPool(pooled) {
 }
 
 /** The maxima of a thumbnail. @param {number} number @param {number} side */
-export function largestMaxima(number, side) {
-  return shownThumbnails()[number][side].largest;
+export function codedMaxima(number, side) {
+  return shownThumbnails()[number][side].coded("largest");
 }
 
 /** @param {number} number */
 export function thumbnailValues(number) {
   return shownPool(shownThumbnails()[number]);
+}
+
+/** The same as codes; nothing where changes are shown, which have none. @param {number} number */
+export function codedThumbnail(number) {
+  return state.side === "change" ? null : shownThumbnails()[number][sideNumber()].coded(state.pool);
+}
+
+/** The largest value of some rows of a thumbnail. @param {number} number @param {(row: number) => boolean} counts */
+export function largestOfRows(number, counts) {
+  const [rows, columns] = page.heads[number].thumbnail;
+  const coded = codedThumbnail(number);
+  const values = coded ? coded.codes : thumbnailValues(number);
+  let high = 0;
+  for (let row = 0; row < rows; row++) {
+    if (!counts(row)) continue;
+    const line = values.subarray(row * columns, (row + 1) * columns);
+    high = Math.max(high, coded ? largestCode(/** @type {Uint8Array} */ (line), page.thumbnailLargest) : largestOf(line));
+  }
+  return coded ? coded.weights[high] : high;
 }
 
 /** Whether a thumbnail has fewer cells than its head has tokens. */

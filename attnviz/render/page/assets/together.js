@@ -49,6 +49,7 @@ class CombinedShown {
     /** @type {"mean" | "max" | "difference"} */
     this.pooling = how === "rollout" ? "mean" : how;
     this.parts = sides;
+    this.partOf = how === "rollout" ? undefined : { numbers, how, side: sideNumber() };
     /** @type {Side[]} none of its cells is one head's */
     this.sides = [];
     this.values = values;

@@ -202,6 +202,7 @@
  * @property {Seen} seen
  * @property {string} title
  * @property {(axis: Axis, place: number) => boolean} [isKnown] whether a line need not be computed
+ * @property {PartOf} [partOf] what its parts are computed of, where not of one head
  * @property {(mark: Mark | null) => Shades} [shades] what shades the text, where not a line of the head
  * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark
  * @property {(mark: Mark) => string[]} [said] what is said of a cell, where not by its head's numbers
@@ -218,6 +219,18 @@
  */
 
 /**
+ * @typedef {{ codes: Uint8Array, weights: Float32Array }} Coded codes of weights, and the weight of each code
+ */
+
+/**
+ * @typedef {object} Computed what cells are computed of: four queries at once
+ * @property {(row: number, start: number, stop: number, out: Float32Array) => Float32Array} fillRows
+ */
+
+/**
+ * @typedef {{ numbers: number[], how: "mean" | "max" | "difference" | null, side: number }} PartOf a head with all its
+ *   sides where there is no how, else several heads as one
+ * @typedef {{ id: number, number: number, side: number, which: "queries" | "keys" }} NumbersRequest
  * @typedef {{ mean: Float32Array, largest: Float32Array }} Pooled
  * @typedef {{ id: number, first: number, last: number, pooled: Pooled[] }} Answer lines of pixels from first to last
  * @typedef {Part & { values: Float32Array, most?: number, canvas?: HTMLCanvasElement, high?: number }} PaintedPart

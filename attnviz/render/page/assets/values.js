@@ -65,6 +65,22 @@ export function largestOf(values) {
 }
 
 /**
+ * The number of which a part of some positive ones is no larger: found by counting, and sorting those alike alone.
+ *
+ * @param {Float32Array} numbers
+ * @param {number} part
+ */
+export function quantileOf(numbers, part) {
+  const bits = new Uint32Array(numbers.buffer, numbers.byteOffset, numbers.length); // of positive numbers in their order
+  const counts = new Uint32Array(2 ** 16);
+  for (let place = 0; place < bits.length; place++) counts[bits[place] >>> 16]++;
+  const rank = Math.floor((numbers.length - 1) * part);
+  let [bin, before] = [0, 0];
+  while (bin < counts.length - 1 && before + counts[bin] <= rank) before += counts[bin++];
+  return numbers.filter((_, place) => bits[place] >>> 16 === bin).sort()[rank - before];
+}
+
+/**
  * What each key gets from the queries that see it, on average.
  *
  * @param {Pick<Shown, "values" | "rows" | "columns">} shown

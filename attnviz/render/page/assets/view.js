@@ -3,6 +3,8 @@
 import { drawing, refreshInspector, showTogether, writeAddress } from "./actions.js";
 import { firstHead } from "./address.js";
 import { ArcsPicture } from "./arcs.js";
+import { theComputer } from "./computer.js";
+import { contentOf } from "./contents.js";
 import { drawButtons, titleOfView, VIEWS } from "./controls.js";
 import { page } from "./data.js";
 import { make, one, say } from "./elements.js";
@@ -12,7 +14,7 @@ import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
 import { isMovedRead, readMoved, showsMoved } from "./moved.js";
-import { contentOf, forgetHeads, loadHead } from "./numbers.js";
+import { forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview, focusThumbnail } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
 import { ShownHead } from "./shown.js";
@@ -31,6 +33,7 @@ const drawn = { id: 0, head: undefined, of: page.quantity }; // number of the la
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
 export async function draw(zoom = null) {
   const id = ++drawn.id;
+  theComputer().letGo();
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
   drawStrip(firstListed()); // first, since it measures: there is little to lay out yet

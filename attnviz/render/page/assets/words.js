@@ -134,11 +134,12 @@ export class Words {
   /** Paints the shades of all lines that are drawn, and marks their tokens. */
   paint() {
     if (!this.shading) return;
+    const { values } = this.shading;
     const numbers = [...this.lines.keys()];
     const first = Math.min(...numbers);
     const context = this.cleared(first, Math.min(MAX_SAVED_LINES, Math.max(...numbers) + 1 - first));
     for (const [number, line] of this.lines) {
-      if (!line.measured) measure(line);
+      if (values && !line.measured) measure(line);
       for (const token of line.tokens) this.paintToken(context, token, (number - first) * this.step, this.shading);
     }
     context.globalAlpha = 1;

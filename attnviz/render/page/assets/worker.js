@@ -1,55 +1,74 @@
-/** The worker: parts of a long head, one token's lines in many heads, and several heads in one map. */
+/** The worker: the numbers of long heads, parts of them, one token's lines in many heads, and several heads in one map. */
 
-import { Combined, combinedOf, Rollout } from "./combining.js";
-import { Factors, ROWS } from "./factors.js";
+import { Combined, CombinedFactors, combinedOf, Rollout } from "./combining.js";
+import { ROWS } from "./factors.js";
 import { Pool } from "./pooling.js";
 import { HeadStore } from "./store.js";
 
-/** @import { Answer, CombineRequest, GivenFactors, LinesRequest, Part } from "./types.js" */
+/** @import { Answer, CombineRequest, Computed, LinesRequest, NumbersRequest, Part, PartOf } from "./types.js" */
 
 const BAND_TIME = 24; // milliseconds after which what is done is sent
 
 const store = new HeadStore();
 const work = {
-  /** @type {Factors[]} the open head's, one for each recording */
-  sides: [],
-  latest: { part: 0, lines: 0, combine: 0 }, // numbers of the latest requests
+  /** @type {Set<number>} numbers of the parts that are waited for */
+  parts: new Set(),
+  latest: { lines: 0, combine: 0 }, // numbers of the latest requests
   lines: Promise.resolve(), // until the lines that were asked for before are sent
 };
 
 onmessage = ({ data }) => {
-  if (data.sides) work.sides = data.sides.map((/** @type {GivenFactors} */ given) => new Factors(given));
-  else if (data.given) store.add(data.given);
+  if (data.before) work.parts.delete(data.before);
+  if (data.given) store.add(data.given);
+  else if (data.numbers) answerNumbers(data.numbers);
   else if (data.lines) {
     work.latest.lines = data.lines.id;
     work.lines = work.lines.then(() => answerLines(data.lines));
   } else if (data.combine) answerCombine(data.combine);
-  else {
-    work.latest.part = data.id;
-    answer(data);
+  else if (data.part) {
+    work.parts.add(data.part.id);
+    answer(data.part);
   }
 };
 
 const turns = new MessageChannel(); // a timer would wait four milliseconds each time
+/** @type {((value?: unknown) => void)[]} what waits: several answers may be under way */
+const waiting = [];
+turns.port1.onmessage = () => waiting.shift()?.();
 
 /** Lets messages in between. */
 function pause() {
   return new Promise((resolve) => {
-    turns.port1.onmessage = resolve;
+    waiting.push(resolve);
     turns.port2.postMessage(null);
   });
 }
 
-/** Sends the part in bands. @param {Part & { id: number }} part */
+/** Sends all numbers of a head's queries, or of its keys. @param {NumbersRequest} request */
+async function answerNumbers({ id, number, side, which }) {
+  const queries = which === "queries" ? await store.queries(number, side) : { numbers: await store.keysOf(number, side), rest: null };
+  postMessage({ numbers: { id, ...queries } });
+}
+
+/** What the cells of a part are computed of: each side of a head, or several heads as one. @param {PartOf} of @returns {Promise<Computed[]>} */
+async function computedOf({ numbers, how, side }) {
+  if (!how) return store.factors(numbers[0]);
+  const heads = await Promise.all(numbers.map((number) => store.factors(number)));
+  return [new CombinedFactors(heads.map((sides) => sides[side]), how)];
+}
+
+/** Sends the part in bands. @param {Part & PartOf & { id: number }} part */
 async function answer(part) {
-  const pools = work.sides.map((side) => new Pool(side, part));
+  const pools = (await computedOf(part)).map((side) => new Pool(side, part));
+  if (!work.parts.has(part.id)) return;
   for (let row = part.top; row < part.bottom; ) {
     const end = performance.now() + BAND_TIME;
     for (; row < part.bottom && performance.now() < end; row += ROWS) for (const pool of pools) pool.add(row);
     send(part.id, pools);
     await pause();
-    if (part.id !== work.latest.part) return;
+    if (!work.parts.has(part.id)) return;
   }
+  work.parts.delete(part.id);
 }
 
 /** Sends the lines that are done, whose memory goes with them. @param {number} id @param {Pool[]} pools */

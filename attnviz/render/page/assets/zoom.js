@@ -3,7 +3,8 @@
  * cell by cell where these suffice.
  */
 
-import { paintCells, scaleUpTo, theme } from "./colors.js";
+import { paintCells, theme } from "./colors.js";
+import { combinedOf } from "./combining.js";
 import { theComputer } from "./computer.js";
 import { page } from "./data.js";
 import { positionOf } from "./formatting.js";
@@ -33,14 +34,16 @@ export class ZoomPicture extends MatrixPicture {
     /** @type {Area | null} what is asked for at the end of this frame */
     this.wanted = null;
     this.whole = false; // whether the part is computed
+    this.asked = 0; // the number of the part that was asked for last
   }
 
   get scale() {
-    if (state.steps === "lift" && state.side !== "change") return this.shown.scale;
+    if (this.shown.scale.steps === "lift") return this.shown.scale;
     if (state.pool === "largest" || !this.pooled || state.side === "change") return this.shown.scale;
     if (page.fixed && state.limits === "page") return this.shown.scale;
     const own = this.bands.length ? this.bands : [this.overview];
-    return scaleUpTo(Math.max(...own.map((band) => (band.most ??= largestOf(band.values)))));
+    const high = Math.max(...own.map((band) => (band.most ??= largestOf(band.values))));
+    return { ...this.shown.scale, low: 0, high: high || 1 };
   }
 
   /** Whether a pixel is more than a cell. */
@@ -50,10 +53,11 @@ export class ZoomPicture extends MatrixPicture {
     return height < bottom - top || width < right - left;
   }
 
-  /** The whole as Python pooled it. @param {Shown} shown @returns {PaintedPart} */
-  wholeOf({ number, rows, columns }) {
+  /** The whole as Python pooled it, of several heads their blocks as one. @param {Shown} shown @returns {PaintedPart} */
+  wholeOf({ number, rows, columns, partOf }) {
     const [height, width] = page.heads[number].thumbnail;
-    return { top: 0, bottom: rows, left: 0, right: columns, height, width, values: thumbnailValues(number) };
+    const values = partOf?.how ? combinedOf(partOf.numbers.map(thumbnailValues), partOf.how) : thumbnailValues(number);
+    return { top: 0, bottom: rows, left: 0, right: columns, height, width, values };
   }
 
   /** The part that an area shows: whole cells, and no more pixels than it has. @param {Area} area */
@@ -85,7 +89,8 @@ export class ZoomPicture extends MatrixPicture {
     this.before = this.whole ? this.bands : this.before;
     [this.part, this.bands, this.whole] = [part, [], false];
     if ((part.bottom - part.top) * (part.right - part.left) > MAX_COMPUTED_CELLS) return;
-    theComputer().ask(this.shown.sides, part, (answer) => this.receive(part, answer));
+    const of = this.shown.partOf ?? { numbers: [this.shown.number], how: null, side: 0 };
+    this.asked = theComputer().ask(of, part, (answer) => this.receive(part, answer), this.asked);
   }
 
   /** @param {Part} part @param {Answer} answer */
@@ -94,7 +99,7 @@ export class ZoomPicture extends MatrixPicture {
     const count = part.bottom - part.top;
     const place = (/** @type {number} */ pixel) => part.top + Math.floor((pixel * count) / part.height);
     const lines = { top: place(first), bottom: place(last), height: last - first };
-    this.bands.push({ ...part, ...lines, values: shownPool(pooled) });
+    this.bands.push({ ...part, ...lines, values: this.shown.partOf ? pooled[0][state.pool] : shownPool(pooled) });
     this.whole = last === part.height;
     if (this.whole) this.before = [];
     this.redraw();
