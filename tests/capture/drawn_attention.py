@@ -563,6 +563,9 @@ def shown_to(case: Case, keys: int) -> Tensor:
         visible &= (torch.arange(keys) < lengths[:, None])[:, None, None]
     if case.hides == "random":
         visible &= torch.rand(visible.shape) < 0.7
+    if case.per_head and case.hides not in ("nothing", "random"):
+        away = (torch.arange(case.queries)[:, None] - torch.arange(keys)).abs()
+        visible &= away <= torch.arange(case.heads)[:, None, None] + 1
     visible[..., 0] = True
     return visible
 

@@ -64,7 +64,7 @@ class Case:
         kernel: by hand, torch's own function, or torch's own module.
         product, mixing: how scores are computed from queries and keys, and the output from weights and values.
         softmax: how weights are computed from scores.
-        mask: which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether in one head alone.
+        mask: which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether heads differ in it.
         bias: whether numbers are added to the scores.
         scale: what q·k is multiplied by, and where.
         fused: whether one weight holds the projections of queries, keys and values.
