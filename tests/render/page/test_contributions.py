@@ -118,6 +118,19 @@ def test_effects_shade_sort_and_filter_heads_as_what_they_move_does(show: Opener
     opened.until("listedHeads().length === 1")
     assert opened.evaluate("page.heads[listedHeads()[0]].name") == "0.1"
     assert "an intervention" in opened.text(".remarks")
+    opened.evaluate("location.hash = 'sort=effect'")
+    opened.until("state.list === 'maps' && document.querySelectorAll('.thumb').length === 12")
+    thumbs = opened.evaluate(
+        "[...document.querySelectorAll('.thumb')].map((thumb) => ["
+        " page.heads[thumb.dataset.number].name, thumb.firstChild.style.boxShadow, thumb.getAttribute('aria-label')])"
+    )
+    assert [name for name, _, _ in thumbs[:3]] == ["1.2", "2.3", "0.1"]
+    more, little, less, none = (frame for _, frame, _ in thumbs[:4])
+    assert [round(float(frame.split(",")[3].split(")")[0]), 2) for frame in (little, less)] == [0.15, 0.3]
+    assert "rgb(177, 24, 43)" in more
+    assert "rgba(32, 101, 171" in less
+    assert none == ""
+    assert thumbs[2][2].endswith("effect −0.7500")
 
 
 def test_effects_of_other_heads_and_files_that_hold_none_are_refused(tmp_path: Path) -> None:

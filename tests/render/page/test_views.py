@@ -1,12 +1,15 @@
 """Every view at every size: the kept token is seen, the address keeps it, files and paper hold the whole picture."""
 
 import json
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
@@ -183,6 +186,21 @@ def test_paper_holds_every_head(show: Opener) -> None:
     rights = "[...document.querySelectorAll('.thumb canvas')].map((it) => it.getBoundingClientRect().right)"
     opened.until(f"Math.max(...{rights}) <= 700")
     assert len(opened.evaluate(rights)) == 24
+
+
+@pytest.mark.skipif(shutil.which("pdftoppm") is None, reason="poppler is not installed")
+def test_paper_holds_the_cells_of_an_open_head_and_every_number(show: Opener, tmp_path: Path) -> None:
+    opened = show(report_of(sentence()))
+    opened.open_head(3)
+    opened.page.pdf(path=tmp_path / "page.pdf", print_background=True)
+    subprocess.run(["pdftoppm", "-r", "20", "-png", "-singlefile", "page.pdf", "page"], cwd=tmp_path, check=True)
+    pixels = np.asarray(Image.open(tmp_path / "page.png").convert("RGB")).reshape(-1, 3)
+    assert (pixels.max(axis=1) - pixels.min(axis=1) > 60).mean() > 0.05  # in the colours of the palette
+    opened.evaluate("location.hash = 'view=numbers'")
+    opened.until("document.querySelector('.numbers-table')")
+    opened.page.emulate_media(media="print")
+    opened.page.set_viewport_size({"width": 720, "height": 1000})
+    assert opened.evaluate("document.querySelector('.numbers-table').getBoundingClientRect().right") <= 720
 
 
 def test_tokens_stay_text_in_the_lens_and_wherever_heads_are_together(show: Opener) -> None:

@@ -61,6 +61,7 @@ export function pin(mark) {
   state.mark = null;
   if (state.head !== null || state.together) {
     drawMarks();
+    if (state.pin) state.strip?.reveal(state.pin);
     return writeAddress();
   }
   const before = state.list;

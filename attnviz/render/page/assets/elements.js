@@ -73,6 +73,13 @@ export function fillChoices(group, choices, chosen, choose) {
   );
 }
 
+const SHEET_PART = 0.3; // of a phone, that the sheet of numbers takes at the bottom
+
+/** The height of the window that nothing lies over while something is open. */
+export function openHeight() {
+  return window.innerHeight * (matchMedia("screen and (max-width: 759px)").matches ? 1 - SHEET_PART : 1);
+}
+
 /** Tells a screen reader what happened. @param {string} text */
 export function say(text) {
   one("spoken").textContent = text;

@@ -83,6 +83,17 @@ export function highOf(name) {
   return metrics.units[place] === "share" ? 1 : Math.max(metrics.highs[place], -metrics.lows[place]);
 }
 
+/**
+ * What is lost without a head: in words, and as a part of the largest loss; nothing where that was not measured.
+ *
+ * @param {number} number
+ */
+export function effectOf(number) {
+  const name = METRIC_NAMES.find(isChange) ?? "";
+  const value = numbers[number][name] ?? NaN;
+  return Number.isNaN(value) ? null : { name, text: metricText(name, value), part: value / highOf(name) };
+}
+
 /** Whether a metric is a change, which goes both ways. @param {string} name */
 export function isChange(name) {
   return metrics?.units[metrics.names.indexOf(name)] === "change";

@@ -1,15 +1,16 @@
 /** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. */
 
 import { openHead } from "./actions.js";
-import { contextOf, imageOf, imageOfCodes } from "./colors.js";
+import { contextOf, imageOf, imageOfCodes, theme } from "./colors.js";
 import { comparing, headTitle, itemName, page, shapeOf, textOf } from "./data.js";
 import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
 import { sharedScale, thumbnailScale } from "./head_scales.js";
 import { listedHeads, sortMetric } from "./listing.js";
-import { metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
+import { effectOf, metricText, numbersOf, patternOf, shortNoteOf } from "./metrics.js";
 import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
+import { faded } from "./scales.js";
 import { pooledCounts, seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
 import { codedThumbnail, thumbnailValues } from "./thumbnails.js";
@@ -20,6 +21,8 @@ const MIN_NAMED_THUMB = 64; // pixels of a thumbnail that has room for what its 
 const MIN_SPREAD = 6; // thumbnails across, from which on columns are wider than they, for names
 const MIN_NAMED_COLUMN = 92; // pixels
 const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
+export const EFFECT_FRAME = 3; // pixels of the colour of what is lost without a head
+const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign is seen
 
 /** Heads by what sets them apart: cross-attention, and the text of a batch. @param {number[]} numbers */
 function groupsOf(numbers) {
@@ -58,7 +61,7 @@ export function drawOverview(open) {
   const home = open ? one("side") : one("main");
   if (overview.parentElement !== home) home.prepend(overview);
   const order = listedHeads();
-  const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps].join(" ");
+  const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps, theme().paper].join(" ");
   const changed = name !== built.name;
   if (changed) buildOverview(order);
   built.name = name;
@@ -151,14 +154,28 @@ function buildThumb(number, named) {
   canvas.style.aspectRatio = String(Math.min(3, Math.max(1 / 3, columns / rows)));
   thumb.dataset.number = String(number);
   const metric = sortMetric();
-  const measured = metric ? `${metric} ${metricText(metric, numbersOf(number)[metric])}` : "";
-  thumb.title = [headTitle(number), patternOf(number), measured].filter(Boolean).join(" · ");
-  thumb.setAttribute("aria-label", `${headTitle(number)}${peakSaid(number)}${patternOf(number) && `, ${patternOf(number)}`}`);
+  const effect = effectOf(number);
+  const lost = effect ? `${effect.name} ${effect.text}` : "";
+  const measured = metric && metric !== effect?.name ? `${metric} ${metricText(metric, numbersOf(number)[metric])}` : "";
+  thumb.title = [headTitle(number), patternOf(number), measured, lost].filter(Boolean).join(" · ");
+  thumb.setAttribute("aria-label", [headTitle(number) + peakSaid(number), patternOf(number), lost].filter(Boolean).join(", "));
+  const color = effectColor(number);
+  if (color) canvas.style.boxShadow = `0 0 0 ${EFFECT_FRAME}px ${color}`;
   thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? choose(number) : openHead(number)));
-  const note = measured || shortNoteOf(number);
-  const words = [named ? make("b", {}, head.name) : "", note ? make("span", { className: "does" }, note) : ""].filter(Boolean);
+  const note = measured || (effect ? "" : shortNoteOf(number)); // there is no room for both
+  const words = [
+    named ? make("b", {}, head.name) : "",
+    effect ? make("span", { className: effect.part < 0 ? "less" : "more" }, effect.text) : "",
+    note ? make("span", { className: "does" }, note) : "",
+  ].filter(Boolean);
   if (words.length) thumb.append(make("span", { className: "names" }, ...words.flatMap((word) => [word, " "])));
   return thumb;
+}
+
+/** The colour of what is lost without a head, as strong as that is; "" where nothing is. @param {number} number */
+export function effectColor(number) {
+  const part = effectOf(number)?.part;
+  return part ? faded(theme()[part < 0 ? "less" : "more"], Math.max(MIN_FRAME_OPACITY, Math.min(1, Math.abs(part)))) : "";
 }
 
 /** Chooses a head to be shown with others, or no longer. @param {number} number */

@@ -6,7 +6,7 @@ import { titleOfView } from "./controls.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { drawLegendOn, hasPalette } from "./legend.js";
-import { canvasOf } from "./overview.js";
+import { canvasOf, effectColor, EFFECT_FRAME } from "./overview.js";
 import { state } from "./state.js";
 import { TextView } from "./strip.js";
 import { CanvasSurface, fitText, textWidth } from "./surface.js";
@@ -160,6 +160,9 @@ function drawOverviewOn(surface) {
     const canvas = canvasOf(/** @type {HTMLElement} */ (thumb));
     const { left, top, width, height } = canvas.getBoundingClientRect();
     const [x, y] = [left - origin.left, top - origin.top];
+    const color = effectColor(Number(/** @type {HTMLElement} */ (thumb).dataset.number));
+    const frame = EFFECT_FRAME / 2;
+    if (color) surface.frame(x - frame, y - frame, width + 2 * frame, height + 2 * frame, color, EFFECT_FRAME);
     surface.rect(x, y, width, height, theme().absent);
     surface.image(canvas, x, y, width, height, true);
   }

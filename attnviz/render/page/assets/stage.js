@@ -2,7 +2,7 @@
 
 import { pin, pointTo } from "./actions.js";
 import { contextOf } from "./colors.js";
-import { make } from "./elements.js";
+import { make, openHeight } from "./elements.js";
 import { state } from "./state.js";
 import { CanvasSurface } from "./surface.js";
 
@@ -30,6 +30,8 @@ export class PictureStage {
     /** @type {() => void} called after it moved or zoomed */
     this.moved = () => {};
     this.width = this.height = this.requested = 0;
+    /** @type {Set<HTMLCanvasElement>} those that nothing was drawn on yet */
+    this.empty = new Set();
     this.whole = { width: 0, height: 0 };
     this.last = { x: 0, y: 0, width: 0, height: 0 };
     this.dragged = false;
@@ -72,7 +74,7 @@ export class PictureStage {
   fit() {
     const width = this.element.parentElement?.clientWidth ?? 0;
     const above = this.element.getBoundingClientRect().top + window.scrollY;
-    const most = this.most ?? Math.max(MIN_HEIGHT, window.innerHeight - Math.min(above, 300) - ROOM_BELOW);
+    const most = this.most ?? Math.max(MIN_HEIGHT, openHeight() - Math.min(above, 300) - ROOM_BELOW);
     const size = this.picture.measure(width, most);
     this.whole = size;
     this.width = width;
@@ -90,6 +92,7 @@ export class PictureStage {
       canvas.height = Math.round(this.height * density);
       contextOf(canvas).setTransform(density, 0, 0, density, 0, 0);
     }
+    this.empty = new Set(this.canvases);
     this.draw();
   }
 
@@ -109,15 +112,20 @@ export class PictureStage {
 
   draw() {
     this.last = this.area;
-    const context = contextOf(this.canvases[0]);
-    context.clearRect(0, 0, this.width, this.height);
+    const context = this.cleared(this.canvases[0]);
     this.picture.draw(new CanvasSurface(context), this.area);
     this.drawOver();
   }
 
+  /** The context of a canvas without what was drawn before. On paper what clears one canvas clears those below it, too. @param {HTMLCanvasElement} canvas */
+  cleared(canvas) {
+    const context = contextOf(canvas);
+    if (!this.empty.delete(canvas)) context.clearRect(0, 0, this.width, this.height);
+    return context;
+  }
+
   drawOver() {
-    const context = contextOf(this.canvases[1]);
-    context.clearRect(0, 0, this.width, this.height);
+    const context = this.cleared(this.canvases[1]);
     this.canvases[0].style.opacity = this.picture.dimmed ? "0.16" : "1";
     this.picture.drawOver(new CanvasSurface(context), this.area);
   }

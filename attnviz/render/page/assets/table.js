@@ -19,7 +19,8 @@ export class TableView {
   /** @param {HTMLElement} parent @param {Shown} shown */
   constructor(parent, shown) {
     this.shown = shown;
-    this.query = state.pin?.query ?? (shown.same ? state.pin?.key : null) ?? 0;
+    const telling = shown.seen(0, 0) > 1 ? 0 : shown.rows - 1; // the first of a causal head sees itself alone
+    this.query = state.pin?.query ?? (shown.same ? state.pin?.key : null) ?? telling;
     this.sorted = true; // by weight, the largest first
     /** @type {number[]} keys in the order of their rows */
     this.order = [];

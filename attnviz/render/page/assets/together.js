@@ -3,7 +3,7 @@
 import { combinedOf } from "./combining.js";
 import { theComputer } from "./computer.js";
 import { page, textOf } from "./data.js";
-import { make } from "./elements.js";
+import { make, openHeight } from "./elements.js";
 import { scaleOf } from "./head_scales.js";
 import { highOfAll, showsMoved } from "./moved.js";
 import { seenBy } from "./seen.js";
@@ -155,7 +155,7 @@ export class SideBySide {
   fit() {
     const { clientWidth } = this.grid;
     const top = this.grid.getBoundingClientRect().top + window.scrollY;
-    const height = Math.max(320, window.innerHeight - Math.min(top, 300) - 20);
+    const height = Math.max(320, openHeight() - Math.min(top, 300) - 20);
     const count = this.stages.length;
     const sideOf = (/** @type {number} */ across) =>
       Math.min(clientWidth / across - GAP, height / Math.ceil(count / across) - 34);

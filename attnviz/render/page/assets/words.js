@@ -19,6 +19,7 @@ import { ABSENT, largestOf } from "./values.js";
 const MARGIN_LINES = 2; // drawn above and below those that are seen
 const PADDING = 0.3; // of a token, beside it, in parts of the size of its letters
 const MAX_SAVED_LINES = 400;
+const MAX_SHADES_SIDE = 32_000; // pixels of a canvas that every browser has
 const SPACE = 0.28; // of a space, in parts of the size of letters
 const MEASURED_SIZE = 16; // pixels of the letters that are measured
 const OPACITY = 0.78; // of the strongest shade
@@ -137,7 +138,8 @@ export class Words {
     const { values } = this.shading;
     const numbers = [...this.lines.keys()];
     const first = Math.min(...numbers);
-    const context = this.cleared(first, Math.min(MAX_SAVED_LINES, Math.max(...numbers) + 1 - first));
+    const most = Math.floor(MAX_SHADES_SIDE / this.step / (window.devicePixelRatio || 1));
+    const context = this.cleared(first, Math.min(most, Math.max(...numbers) + 1 - first));
     for (const [number, line] of this.lines) {
       if (values && !line.measured) measure(line);
       for (const token of line.tokens) this.paintToken(context, token, (number - first) * this.step, this.shading);
@@ -190,10 +192,10 @@ export class Words {
 
   /** Of all lines that a file holds. */
   get wholeHeight() {
-    return Math.min(MAX_SAVED_LINES, this.starts.length - 1) * this.step;
+    return Math.min(MAX_SAVED_LINES + 1, this.starts.length - 1) * this.step;
   }
 
-  /** Draws all lines with their shades. @param {Surface} surface */
+  /** Draws all lines with their shades, of very many the first ones. @param {Surface} surface */
   drawOn(surface) {
     const size = parseFloat(getComputedStyle(this.element).fontSize);
     const widths = widthsOf(this.text, size);
@@ -205,6 +207,8 @@ export class Words {
         x += widths[place];
       }
     }
+    const left = this.starts.length - 1 - MAX_SAVED_LINES;
+    if (left > 0) surface.text(`… and ${left} more lines`, 0, (MAX_SAVED_LINES + 0.5) * this.step, { size, color: theme().soft });
   }
 
   /** @param {Surface} surface @param {number} place @param {number} x @param {number} y @param {number} width @param {number} size */
