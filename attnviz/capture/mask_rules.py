@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
-from attnviz.capture.calls import FactoredCall
+from attnviz.capture.calls import FactoredCall, one_or_each
 
 MAX_BAND_QUERIES = 256  # queries that are compared at once
 SAMPLED_QUERIES = 64  # from which the number of each distance is read, the first and the last among them
@@ -33,7 +33,7 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
     if call.mask is None:
         rule = Mask(causal=call.causal, window=call.window)
         return [PositionRules(rule, _position_bias(call, heads, item)) for item in range(batch)]
-    cells = _shared_cells(call)
+    cells = _shared_cells(call, heads)
     if cells is None:
         return None
     masks = [mask_of(text) for text in cells]
@@ -45,11 +45,12 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
     return [PositionRules(mask, bias) for mask, bias in zip(masks, biases, strict=True)]
 
 
-def _shared_cells(call: FactoredCall) -> BoolArray | None:
-    """Which cells every head sees, ``(batch, queries, keys)``; ``None`` where heads see different cells."""
+def _shared_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
+    """Which cells these heads see, ``(batch, queries, keys)``; ``None`` where they see different cells."""
     batch, _, queries, keys = call.shape
     cells = call.visible_cells()
-    if cells.shape[1] > 1 and not bool((cells == cells[:, :1]).all()):
+    cells = one_or_each(cells if cells.shape[1] == 1 else cells[:, list(heads)])
+    if cells.shape[1] > 1:
         return None
     shared: BoolArray = cells[:, 0].expand(batch, queries, keys).cpu().numpy()
     if call.causal or call.window is not None:

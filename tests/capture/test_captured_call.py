@@ -21,6 +21,7 @@ from attnviz.browse.state import View
 from attnviz.cli.commands import main
 from attnviz.maps.contributions import contributions_of
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
@@ -346,6 +347,24 @@ def test_long_heads_that_see_different_cells_are_pooled_each_over_its_own_and_sa
             np.testing.assert_allclose(maps.visible_keys(head, slice(0, count)).sum(), masks(count)[head].sum())
         for found_numbers, numbers in zip(measure(maps), measure(cells), strict=True):
             assert found_numbers.values == pytest.approx(numbers.values, rel=1e-5, nan_ok=True)
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_chosen_heads_that_see_the_same_are_kept_as_factors(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.maps.layer_maps.LONG_MAP_TOKENS", 50)
+    monkeypatch.setattr("attnviz.capture.captured_call.MAX_DENSE_CELLS", 50**2)
+    model = OwnMasks(how)
+    found = []
+    for is_dense in (None, True):
+        with torch.no_grad(), attnviz.record(model, heads=[3, 2], dense=is_dense) as recording:
+            model(read(60))
+        found.append(recording)
+    for maps, cells in zip(found[0].maps, map(dense, found[1].maps), strict=True):
+        assert isinstance(maps, FactoredMaps)
+        one, other = (each.window((3, 2), *whole(cells)) for each in (maps, cells))
+        np.testing.assert_array_equal(one.visible, masks(60)[2])
+        np.testing.assert_array_equal(other.visible, masks(60)[2])
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
 
 
 def test_commands_take_such_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
