@@ -133,7 +133,7 @@ def show_long_text(path: Path) -> None:
         if page is None:
             return
         page.wait_for_timeout(AT_REST)
-        say(f"one token of {LONG}, nothing read before: ms a head", page.evaluate(LENS) / LONG_HEADS, LIMITS["lens"])
+        say(f"one token of {LONG}, nothing asked before: ms a head", page.evaluate(LENS) / LONG_HEADS, LIMITS["lens"])
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         for view in VIEWS:

@@ -95,12 +95,16 @@ class Opener:
         opened.page.goto(path.as_uri())
         return opened
 
+    def close(self) -> None:
+        """No page may have complained or asked for anything."""
+        for opened in self.opened:
+            opened.page.context.close()
+            assert opened.wrong == []
+
 
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Opener]:
     """Opens reports as pages; afterwards no page may have complained or asked for anything."""
     opener = Opener(browser, tmp_path)
     yield opener
-    for opened in opener.opened:
-        opened.page.context.close()
-        assert opened.wrong == []
+    opener.close()

@@ -78,7 +78,7 @@ def long_maps(
     mask, bias, key_heads = mask or Mask(), bias or Bias(), (0, 1, 0)
     rows = random.normal(size=(3, queries, FEATURES)).astype(np.float32) * 3
     columns = random.normal(size=(2, keys, FEATURES)).astype(np.float32)
-    scores = np.einsum("hqf,hkf->hqk", rows, columns[list(key_heads)]).astype(np.float64) * 0.25
+    scores = rows.astype(np.float64) @ columns[list(key_heads)].swapaxes(1, 2) * 0.25
     if softcap is not None:
         scores = softcap * np.tanh(scores / softcap)
     whole = slice(0, queries), slice(0, keys)

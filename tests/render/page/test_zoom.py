@@ -1,6 +1,7 @@
 """Long texts in the page: its numbers are those of Python's windows, whatever rule a score follows, at every zoom."""
 
 import html
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
+from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
@@ -26,10 +28,18 @@ pytestmark = pytest.mark.slow
 ONE_HEAD = "{ numbers: [state.shown.number], how: null, side: 0 }"
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_cells_computed_in_the_page_are_those_of_python_to_the_error_said(show: Opener, rule: str) -> None:
-    maps = long_maps(**RULES[rule])
-    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+@pytest.fixture(scope="module", params=RULES)
+def ruled(
+    browser: Any, tmp_path_factory: pytest.TempPathFactory, request: Any
+) -> Iterator[tuple[FactoredMaps, Opened]]:
+    """A page for each rule, which several tests look at."""
+    opener, maps = Opener(browser, tmp_path_factory.mktemp("ruled")), long_maps(**RULES[request.param])
+    yield maps, opener(report_of(Recording(maps=(maps,), model="a test")))
+    opener.close()
+
+
+def test_cells_computed_in_the_page_are_those_of_python_to_the_error_said(ruled: tuple[FactoredMaps, Opened]) -> None:
+    maps, opened = ruled
     opened.open_head(2)
     rows, columns = slice(400, 404), slice(3, 610, 6)
     window = maps.window((5,), slice(400, 404), slice(0, KEYS))
@@ -56,10 +66,8 @@ def cells(opened: Opened, rows: slice, columns: slice) -> dict[str, np.ndarray]:
     return dict(zip(("weights", "scores", "errors", "weight_errors"), np.moveaxis(table, -1, 0), strict=True))
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_part_that_the_worker_pools_is_the_overview_of_python(show: Opener, rule: str) -> None:
-    maps = long_maps(**RULES[rule])
-    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+def test_part_that_the_worker_pools_is_the_overview_of_python(ruled: tuple[FactoredMaps, Opened]) -> None:
+    maps, opened = ruled
     opened.open_head(1)
     overview = maps.overview((2,), 50, 37, slice(10, 523), slice(100, 600))
     found = part(opened, top=10, bottom=523, left=100, right=600, height=50, width=37)
@@ -167,13 +175,13 @@ def test_comparison_of_long_texts_shows_their_difference(show: Opener) -> None:
     assert opened.evaluate("state.shown.at(9, 11)") == pytest.approx(after - before, abs=1e-3)
 
 
-def test_page_of_factors_is_about_as_large_as_they_are(show: Opener) -> None:
-    maps = long_maps(queries=6000, keys=6000)
+def test_page_of_factors_is_about_as_large_as_they_are() -> None:
+    maps, count = long_maps(queries=2000, keys=2000), 2000
     size = len(draw(report_of(Recording(maps=(maps,), model="a test")), ".html"))
     fixed = len(draw(report_of(Recording(maps=(factored(),), model="a test")), ".html"))
-    factors = 2 * (maps.factors.queries.shape[0] + maps.factors.keys.shape[0]) * 6000 * FEATURES
-    labels = 3 * 6000 * 8
-    assert size - fixed - labels - 4 * 3 * 6000 <= 1.2 * factors
+    factors = 2 * (maps.factors.queries.shape[0] + maps.factors.keys.shape[0]) * count * FEATURES
+    labels = 3 * count * 8
+    assert size - fixed - labels - 4 * 3 * count <= 1.2 * factors
 
 
 def test_bias_given_cell_by_cell_is_pooled_and_said(show: Opener) -> None:

@@ -1,7 +1,7 @@
 /** The page's side of its workers, which read long heads, compute parts and lines of heads, and several heads in one. */
 
 import { documentRead, givenSide, readContent } from "./contents.js";
-import { page } from "./data.js";
+import { page, shapeOf } from "./data.js";
 import { piecesOfLine } from "./reading.js";
 import { state } from "./state.js";
 
@@ -9,6 +9,7 @@ import { state } from "./state.js";
 
 const LINES_AT_ONCE = 4; // heads that are sent before their lines are asked for
 const MAX_WORKERS = 3;
+const MAX_READ_AHEAD = 2 ** 23; // numbers of keys
 
 /** A worker, and the pieces of heads that it holds. */
 class Helper {
@@ -88,15 +89,22 @@ class Computer {
     return (this.helpers[place] ??= new Helper((data) => this.hear(data)));
   }
 
-  /** How many workers lines are shared out to. */
-  get workers() {
-    return Math.max(1, Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 1));
-  }
-
-  /** Starts the workers: something will be asked soon. */
+  /** Starts the workers, and lets each read the keys of the first long head that it will be asked for. */
   async start() {
     await documentRead();
-    for (let place = 0; place < this.workers; place++) this.helper(place);
+    this.shared([...page.heads.keys()]).forEach(([first], worker) => {
+      const about = first === undefined ? undefined : page.heads[first].factors[0];
+      if (!about || shapeOf(first)[1] * about.features > MAX_READ_AHEAD) return;
+      this.helper(worker).give([first], { axis: "query", place: 0 });
+      this.helper(worker).send({ ahead: first });
+    });
+  }
+
+  /** Heads by the worker that computes their lines: those that share keys are one worker's. @param {number[]} numbers */
+  shared(numbers) {
+    const workers = Math.max(1, Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 1));
+    const workerOf = (/** @type {number} */ number) => (page.heads[number].factors[0]?.keys ?? number) % workers;
+    return Array.from({ length: workers }, (_, worker) => numbers.filter((number) => workerOf(number) === worker));
   }
 
   /** @param {any} data */
@@ -152,8 +160,7 @@ class Computer {
   }
 
   /**
-   * Calls `receive` with a token's line in one head after the other, until other lines are asked for; heads that share
-   * keys are computed by one worker.
+   * Calls `receive` with a token's line in one head after the other, until other lines are asked for.
    *
    * @param {number[]} numbers of heads, in the order in which they are wanted
    * @param {Axis} axis
@@ -164,10 +171,7 @@ class Computer {
     const id = ++this.last.lines;
     this.receiveLine = receive;
     if (document.readyState === "loading") await documentRead();
-    const { workers } = this;
-    const own = Array.from({ length: workers }, (_, worker) =>
-      numbers.filter((number) => (page.heads[number].factors[0]?.keys ?? number) % workers === worker),
-    );
+    const own = this.shared(numbers);
     for (let first = 0; id === this.last.lines && own.some((some) => first < some.length); first += LINES_AT_ONCE) {
       own.forEach((all, worker) => {
         const some = all.slice(first, first + LINES_AT_ONCE);

@@ -73,6 +73,12 @@ export function fillChoices(group, choices, chosen, choose) {
   );
 }
 
+/** Does something when there is nothing else to do. @param {() => void} act */
+export function whenIdle(act) {
+  if ("requestIdleCallback" in window) requestIdleCallback(act);
+  else setTimeout(act, 200);
+}
+
 const SHEET_PART = 0.3; // of a phone, that the sheet of numbers takes at the bottom
 
 /** The height of the window that nothing lies over while something is open. */

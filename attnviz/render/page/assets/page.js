@@ -5,7 +5,7 @@ import { forgetTheme } from "./colors.js";
 import { openShare } from "./command.js";
 import { theComputer } from "./computer.js";
 import { page } from "./data.js";
-import { one } from "./elements.js";
+import { one, whenIdle } from "./elements.js";
 import { findToken, onKey, openHelp, zoomByStep } from "./keys.js";
 import { METRIC_NAMES, patternOf } from "./metrics.js";
 import { openNotes, original, startStory } from "./notes.js";
@@ -40,12 +40,6 @@ function start() {
   performance.mark("first view drawn");
   if (page.heads.some(({ factors }) => factors.length)) whenIdle(() => theComputer().start());
   if (page.notes.length) startStory(0);
-}
-
-/** Does something when there is nothing else to do. @param {() => void} act */
-function whenIdle(act) {
-  if ("requestIdleCallback" in window) requestIdleCallback(act);
-  else setTimeout(act, 200);
 }
 
 /** Takes the room that there is now. */

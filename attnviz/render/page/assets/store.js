@@ -78,6 +78,11 @@ export class HeadStore {
     return { numbers: await this.numbers(`${number} ${side}`, pieces), rest };
   }
 
+  /** Reads the keys of a head, which will be asked for. @param {number} number */
+  readKeys(number) {
+    this.sidesOf(number).forEach((_, side) => this.keysOf(number, side));
+  }
+
   /** All keys of a head. @param {number} number @param {number} side */
   keysOf(number, side) {
     const given = this.sidesOf(number)[side];

@@ -7,7 +7,7 @@ import { theComputer } from "./computer.js";
 import { contentOf } from "./contents.js";
 import { drawButtons, titleOfView, VIEWS } from "./controls.js";
 import { page } from "./data.js";
-import { make, one, say } from "./elements.js";
+import { make, one, say, whenIdle } from "./elements.js";
 import { drawLegend, hasPalette } from "./legend.js";
 import { LensShown } from "./lens.js";
 import { LensPicture } from "./lens_picture.js";
@@ -96,6 +96,16 @@ async function drawHead(number, id) {
   const before = state.current?.stage ?? null;
   parent.replaceChildren();
   state.current = newView(parent, state.shown, before);
+  if (!state.shown.values) warm(state.shown);
+}
+
+/** Computes a row and a column before they are pointed at: the first ones take several times as long. @param {Shown} shown */
+function warm(shown) {
+  whenIdle(() => {
+    if (state.shown !== shown) return;
+    shown.line("query", shown.rows - 1);
+    whenIdle(() => shown.line("key", 0));
+  });
 }
 
 /** @param {HTMLElement} parent @param {Shown} shown @param {View["stage"] | null} before @returns {View} */

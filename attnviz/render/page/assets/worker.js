@@ -21,6 +21,7 @@ onmessage = ({ data }) => {
   if (data.before) work.parts.delete(data.before);
   if (data.given) store.add(data.given);
   else if (data.numbers) answerNumbers(data.numbers);
+  else if (data.ahead !== undefined) store.readKeys(data.ahead);
   else if (data.lines) {
     work.latest.lines = data.lines.id;
     work.lines = work.lines.then(() => answerLines(data.lines));
