@@ -349,6 +349,45 @@ def test_long_heads_that_see_different_cells_are_pooled_each_over_its_own_and_sa
             assert found_numbers.values == pytest.approx(numbers.values, rel=1e-5, nan_ok=True)
 
 
+def test_pooled_texts_of_a_batch_keep_their_own_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Padded(nn.Module):
+        num_heads = HEADS
+
+        def forward(self, features: Tensor) -> Tensor:
+            scores = torch.tanh(features[:, :, :, None] + features[:, :, None]).sum(-1)
+            return scores.masked_fill(~real[:, None, None], float("-inf")).softmax(-1) @ features
+
+    monkeypatch.setattr("attnviz.maps.layer_maps.LONG_MAP_TOKENS", 50)
+    real = torch.arange(60) < torch.tensor([[60], [41]])
+    model = Padded()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(TEXTS, HEADS, 60, 5))
+    for maps, keys in zip(recording.maps, (60, 41), strict=True):
+        assert isinstance(maps, PooledMaps)
+        assert maps.counts.sum() == 60 * keys
+
+
+def test_chosen_heads_are_kept_by_their_own_rows_that_see_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Empty(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x, visible)
+
+    monkeypatch.setattr("attnviz.capture.captured_call.MAX_DENSE_CELLS", 100)
+    visible = torch.ones(1, 3, 20, 20, dtype=torch.bool).tril()
+    visible[0, 1:, 7], visible[0, 0, 11] = False, False
+    model = Empty()
+    with torch.no_grad(), attnviz.record(model, heads=[2, 1]) as recording:
+        model(torch.randn(1, 3, 20, 4))
+    [maps] = recording.maps
+    assert isinstance(maps, FactoredMaps)
+    window = maps.window((2, 1), *whole(maps))
+    np.testing.assert_array_equal(window.visible, visible[0, 1])
+    np.testing.assert_allclose(window.weights.sum(-1)[0], np.arange(20) != 7, atol=1e-6)
+    logsumexp = np.asarray(maps.factors.logsumexp)
+    np.testing.assert_array_equal(logsumexp[:, 7], -np.inf)
+    assert np.isfinite(np.delete(logsumexp, 7, axis=1)).all()
+
+
 @pytest.mark.parametrize("how", WAYS)
 def test_chosen_heads_that_see_the_same_are_kept_as_factors(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.maps.layer_maps.LONG_MAP_TOKENS", 50)

@@ -125,6 +125,18 @@ def test_heads_that_see_different_cells_are_held_whole() -> None:
     assert position_rules(call, (0, 1)) is None
 
 
+@pytest.mark.parametrize("name", ["causal from the first key", "window both ways", "window and causal"])
+def test_a_padding_mask_beside_positions_hides_what_either_hides(name: str) -> None:
+    real = np.stack([np.arange(KEYS) < 25, np.arange(KEYS) > 3])
+    options: dict[str, Any] = {"causal": "causal" in name, "window": 6 if "window" in name else None}
+    queries, keys = torch.randn(2, HEADS, QUERIES, 6), torch.randn(2, 2, KEYS, 6)
+    call = FactoredCall(queries=queries, keys=keys, scale=1, mask=torch.from_numpy(real)[:, None, None], **options)
+    rules = position_rules(call, (0, 1))
+    assert rules is not None
+    for item, rule in enumerate(rules):
+        assert np.array_equal(cells(rule.mask), cells(Mask(**options, padding=real[item])))
+
+
 SMALL: dict[str, Any] = {"vocab_size": 50, "num_hidden_layers": 2}
 MODELS: dict[str, tuple[str, Any]] = {
     "falcon": (

@@ -160,6 +160,25 @@ def test_a_decoding_loop_of_ones_own_becomes_one_map_with_the_labels_of_the_fina
 
 
 @torch.no_grad()
+def test_a_longer_text_is_another_one_where_its_first_tokens_look_at_the_new_ones() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(WORDS, WIDTH)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x: Tensor = self.embed(ids)
+            features = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+            return functional.scaled_dot_product_attention(features, features, features)
+
+    model, ids = Both(), torch.randint(0, WORDS, (1, 6))
+    with attnviz.record(model) as recording:
+        model(ids[:, :4])
+        model(ids)
+    assert [len(maps.query_tokens) for maps in recording.maps] == [4, 6]
+
+
+@torch.no_grad()
 def test_steps_of_heads_that_see_different_cells_keep_each_heads_own() -> None:
     model, ids = Causal(), torch.randint(0, WORDS, (2, 7))
     model.layers[1].reach = torch.tensor([2, 3, 2, 9])

@@ -106,3 +106,31 @@ def test_a_kernel_made_of_torchs_attention_is_heard_as_that(kernel: str) -> None
         model(input_ids=torch.arange(5)[None])
     assert recording.maps[0].fidelity is not None
     assert recording.maps[0].fidelity < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_mask_of_more_keys_than_there_are_is_that_of_the_first(kernel: str) -> None:
+    class Cached(torch.nn.Module):
+        num_heads, num_key_value_groups, is_causal = 2, 1, False
+
+        def forward(self, features: Tensor) -> Tensor:
+            kernel = ALL_ATTENTION_FUNCTIONS.get_interface(KERNEL, one_kernel)
+            output: Tensor = kernel(self, features, features, features, mask, scaling=0.5)[0]
+            return output
+
+    def first_keys(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, given: Tensor, **_: Any
+    ) -> tuple[Tensor, None]:
+        powers = (torch.einsum("bhqf,bhkf->bhqk", query, key) * 0.5).exp() * given[..., : key.shape[2]]
+        return torch.einsum("bhqk,bhkf->bqhf", powers / powers.sum(-1, keepdim=True), value), None
+
+    AttentionInterface.register(KERNEL, first_keys)
+    mask = torch.ones(1, 1, 5, 8, dtype=torch.bool).tril()
+    model, features = Cached(), torch.randn(1, 2, 5, 4)
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(features)
+    [maps] = recording.maps
+    assert isinstance(maps, DenseMaps)
+    assert np.array_equal(maps.visible, np.tri(5, dtype=bool))
+    assert maps.fidelity is not None
+    assert maps.fidelity < 1e-6
