@@ -1,6 +1,7 @@
 """The page of a survey in a browser: points chosen and brushed, cards, shaded texts, and hostile words as text."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,3 +109,19 @@ def test_the_same_survey_gives_the_same_page_without_anything_from_elsewhere(rep
     assert b"default-src 'none'" in page
     assert b"http" not in page.replace(b"http-equiv", b"").replace(b"http://www.w3.org/2000/svg", b"")
     assert page.count(b"</script>") == 5
+
+
+def test_page_of_1024_heads_with_twenty_examples_each_takes_less_than_ten_megabytes(report: SurveyedHeads) -> None:
+    random, side = np.random.default_rng(0), 32
+    names = tuple(f"{layer}.{head}" for layer in range(side) for head in range(side))
+    listed = ("means", "margins", "spreads", "counts", "deciles", "weights", "scores", "entropies")
+    arrays: dict[str, Any] = {name: random.random((len(names), *getattr(report, name).shape[1:])) for name in listed}
+    rows = random.dirichlet(np.full(len(report.texts[0].labels), 0.1), (len(names), 20, 1)).astype(np.float32)
+    examples = tuple(
+        tuple(replace(report.examples[0][0], weights=row, query=1, value=float(row.max())) for row in of_head)
+        for of_head in rows
+    )
+    layers = tuple(number // side for number in range(len(names)))
+    arrays |= {"patterns": report.patterns[:1] * len(names), "shown_by": report.shown_by[:1] * len(names)}
+    large = replace(report, heads=names, layers=layers, examples=examples, **arrays)
+    assert len(draw(large, ".html")) < 10e6
