@@ -9,7 +9,7 @@ from attnviz.maps.heads import head_name
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
-from attnviz.render.page.one_file import filled, policy_of, script_json, style_of, text85, write_data
+from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.render.page.packed_contributions import pack_contributions
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
@@ -77,7 +77,8 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
         "metrics": about_metrics(measured),
         "moved": None if moved is None else moved.about,
     }
-    file.write(_opening(report, data).encode())
+    summary = _summary(report.summary) if report.summary else ""
+    file.write(opening(report, "page", "attention", data["remarks"], data, summary))
     write_data(file, "worker", bundle("worker.js").encode())
     if moved is not None:
         write_data(file, "moved", moved.content)
@@ -94,23 +95,6 @@ def _read_effects(report: ExactNumbers) -> "Effects | None":
     if report.look.effects is None:
         return None
     return read_effects(report.look.effects, {(head.maps.layer, head.head) for head in report.numbers.heads})
-
-
-def _opening(report: ExactNumbers, data: dict[str, Any]) -> str:
-    """The page up to the numbers of its heads, so that it can be drawn while those are still being read."""
-    style, script = style_of(report.look), bundle("page.js")
-    fields = {
-        "policy": policy_of(script, style),
-        "title": html.escape(report.title),
-        "caption": html.escape(report.caption),
-        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in data["remarks"]),
-        "summary": _summary(report.summary) if report.summary else "",
-        "scheme": report.look.theme or "light dark",
-        "style": style,
-        "data": script_json(data),
-        "script": script,
-    }
-    return filled("page.html", fields)
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:

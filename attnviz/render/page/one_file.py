@@ -2,24 +2,54 @@
 
 import base64
 import hashlib
+import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from attnviz.render.page.encoding import base85
-from attnviz.render.page.scripts import read_asset
+from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.look import Look
+from attnviz.report.report import ExactNumbers, SurveyedHeads
 
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
     "base-uri 'none'; form-action 'none'"
 )
+STYLES = {"page": (), "survey": ("survey.css",)}  # of frames, besides the style of all
 
 
-def filled(name: str, fields: Mapping[str, str]) -> str:
-    """The page's frame with its fields, each standing as ``{{name}}`` in it."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], read_asset(name))
+def opening(
+    report: ExactNumbers | SurveyedHeads,
+    name: str,
+    kind: str,
+    remarks: Sequence[str],
+    data: Mapping[str, Any],
+    more: str = "",
+) -> bytes:
+    """The page up to the numbers of its heads, so that it can be drawn while those are still being read.
+
+    Args:
+        name: of the page's frame and of its script.
+        kind: what the page is of, after its title.
+        more: what else stands in the frame.
+    """
+    style, script = style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
+    fields = {
+        "policy": policy_of(script, style),
+        "title": html.escape(report.title),
+        "kind": kind,
+        "caption": html.escape(report.caption),
+        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks),
+        "more": more,
+        "scheme": report.look.theme or "light dark",
+        "style": style,
+        "data": script_json(data),
+        "script": script,
+    }
+    frame = read_asset("start.html") + read_asset(f"{name}.html")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], frame).encode()
 
 
 def policy_of(script: str, style: str) -> str:

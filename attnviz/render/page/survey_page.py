@@ -1,6 +1,5 @@
 """A survey as one page: heads as points of two numbers, and the card of each, with the texts that show what it does."""
 
-import html
 import json
 import zlib
 from collections.abc import Iterable
@@ -10,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.render.page.encoding import base85
-from attnviz.render.page.one_file import filled, policy_of, script_json, style_of, text85, write_data
-from attnviz.render.page.scripts import bundle
+from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.report.colors import SEQUENTIAL, colormap
 from attnviz.report.report import HeadExample, SurveyedHeads
 
@@ -21,18 +19,7 @@ KEPT_BITS = 12  # of the 23 of a number's fraction: three digits, where a number
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     """Writes the page; the same report gives the same bytes."""
-    style, script = style_of(report.look, "survey.css"), bundle("survey.js")
-    fields = {
-        "policy": policy_of(script, style),
-        "title": html.escape(report.title),
-        "caption": html.escape(report.caption),
-        "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in report.remarks),
-        "scheme": report.look.theme or "light dark",
-        "style": style,
-        "data": script_json(_about(report)),
-        "script": script,
-    }
-    file.write(filled("survey.html", fields).encode())
+    file.write(opening(report, "survey", "heads of a survey", report.remarks, _about(report)))
     write_data(file, "numbers", _packed(_numbers(report)))
     write_data(file, "texts", base85(zlib.compress(_texts(report), 9)))
     write_data(file, "weights", _packed(_codes(each) for of_head in report.examples for each in of_head))
