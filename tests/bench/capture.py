@@ -1,5 +1,7 @@
 """What recording costs beside the bare forward pass of a BERT-base-sized random model, and beside eager attentions."""
 
+import ctypes
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ LENGTHS = (512, 1024)
 SHORT = 8  # tokens, of which a forward pass is mostly Python
 RUNS, SHORT_RUNS = 3, 15
 PROCESSES = 3  # whose median is taken
+MMAP_THRESHOLD, LARGE = -3, 1 << 17  # mallopt's name for it, and bytes of an array that is given back when freed
 TEXT = "The quick brown fox jumps over the lazy dog because it was hungry."
 BARE = """
 import sys, torch
@@ -104,7 +107,11 @@ def build(tokens: int, implementation: str) -> dict[str, Callable[[], Any]]:
 
 
 def added_memory(run: Callable[[], Any]) -> float:
-    """Kilobytes that one run takes beyond the loaded model at its highest, in copies of this process (Linux)."""
+    """Kilobytes that a run takes beyond the loaded model at its highest, in copies of this process (Linux).
+
+    It is the second run of each copy, since the first one also reads libraries into memory, and every array is given
+    back to the system when it is freed: what glibc keeps for later would add as much again, by chance.
+    """
     return median(_added_in_a_copy(run) for _ in range(PROCESSES))
 
 
@@ -112,6 +119,11 @@ def _added_in_a_copy(run: Callable[[], Any]) -> float:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
+        glibc = ctypes.CDLL(None)
+        glibc.mallopt(MMAP_THRESHOLD, LARGE)
+        run()
+        gc.collect()
+        glibc.malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the highest size starts from the present one
         before = resident("VmRSS")
         kept = run()
