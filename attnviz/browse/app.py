@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from threading import Thread
 
-from rich.segment import Segment
+from rich.segment import ControlType, Segment
 from textual import events
 from textual.app import ComposeResult, SystemCommand
 from textual.geometry import Region
@@ -23,9 +23,10 @@ from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.copying import copied
 from attnviz.browse.cursor import Screen, first_ranked, settle
 from attnviz.browse.finding import filter_heads, find
+from attnviz.browse.graphics import SIXEL_ATTRIBUTE, Protocol, cleared, escapes, known_protocol, terminal_character
 from attnviz.browse.history import remembered
 from attnviz.browse.keys import press
-from attnviz.browse.layout import tiles
+from attnviz.browse.layout import ANSI_COLORS, tiles
 from attnviz.browse.lens_layout import lens_heads, lens_lines
 from attnviz.browse.palette import ACTIONS, SHOWN
 from attnviz.browse.pixels import COLORS, style_of
@@ -36,6 +37,7 @@ from attnviz.browse.state import Size, State
 from attnviz.browse.themes import on_paper
 from attnviz.render.terminal.lines import Line, Span
 
+NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # has textual pass the text on as it is
 SECONDS_BEFORE_MEASURING = 0.2  # at a metric
 SECONDS_BETWEEN_SLICES = 0.001  # of background work, so that keys come first
 SECONDS_BEFORE_REFINING = 0.15  # after a key
@@ -60,12 +62,32 @@ class Canvas(Widget):
         self.working = False
         self.pressed = 0.0
         self.background = Background(self.call_later)
+        self.protocol = known_protocol(os.environ)
+        self.covered = False  # by the palette, over which pixels would be drawn
 
     @property
     def here(self) -> Screen:
         """What an answer to a key depends on."""
         colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
-        return Screen(self.session, Size(self.size.width, self.size.height), colors)
+        draws = self.protocol is not None and colors > ANSI_COLORS and not self.covered
+        return Screen(
+            self.session, Size(self.size.width, self.size.height, self.character() if draws else None), colors
+        )
+
+    def character(self) -> tuple[int, int] | None:
+        """Width and height of a character in pixels, where that is known."""
+        return None if self.app.is_headless else terminal_character()
+
+    def draws(self, protocol: Protocol) -> None:
+        """Draws pixels from now on, where the terminal tells how many a character has."""
+        if self.protocol is None:
+            self.protocol = protocol
+            self.redraw()
+
+    def cover(self, covered: bool) -> None:
+        """Leaves pixels out as long as something else is drawn over the canvas."""
+        self.covered = covered
+        self.redraw()
 
     def render_line(self, y: int) -> Strip:
         """A line as it was last drawn."""
@@ -90,11 +112,21 @@ class Canvas(Widget):
         self.session.wanted = []
         lines = draw_screen(screen, self.state, self.ascii)
         changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
-        self.strips = [strip_of(line) if y in set(changed) else self.strips[y] for y, line in enumerate(lines)]
+        character, anew = screen.size.character, set(changed)
+        self.strips = [self.strip(y, line, character) if y in anew else self.strips[y] for y, line in enumerate(lines)]
         self.lines = lines
         if changed:
             self.refresh(*(Region(0, y, screen.size.width, 1) for y in changed))
         self.start_work()
+
+    def strip(self, y: int, line: Line, character: tuple[int, int] | None) -> Strip:
+        """A line as textual takes it, and the pixels over it."""
+        strip = strip_of(line)
+        before = cleared(y) if self.protocol == "kitty" else ""
+        after = escapes(line, y, character, self.protocol) if character and self.protocol else ""
+        if not before and not after:
+            return strip
+        return Strip([Segment(before, None, NO_COLUMNS), *strip, Segment(after, None, NO_COLUMNS)])
 
     def start_work(self) -> None:
         """Goes on with what is still to be computed, between keys."""
@@ -326,6 +358,31 @@ class Browser(Application[int]):
     def compose(self) -> ComposeResult:
         """The canvas and nothing else."""
         yield self.canvas
+
+    def get_default_screen(self) -> TextualScreen[object]:
+        """One that tells the canvas what is over it."""
+        return Uncovered(self.canvas)
+
+    def answered(self, attributes: list[str]) -> None:
+        """Draws pixels on a terminal that says it has sixels."""
+        if SIXEL_ATTRIBUTE in attributes:
+            self.call_later(self.canvas.draws, "sixel")
+
+
+class Uncovered(TextualScreen[object]):
+    """The screen that the canvas is on."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__()
+        self.canvas = canvas
+
+    def on_screen_suspend(self) -> None:
+        """The palette is drawn over it."""
+        self.canvas.cover(True)
+
+    def on_screen_resume(self) -> None:
+        """Nothing is any more."""
+        self.canvas.cover(False)
 
 
 def strip_of(line: Line) -> Strip:

@@ -15,15 +15,18 @@ from attnviz.browse.terminal import KeyDecoder, hang_up
 
 Result = TypeVar("Result")
 
-# textual's own decoder raises an error at a byte that is no UTF-8, and asks a terminal that has gone without end.
-linux_driver.getincrementaldecoder = lambda _: partial(KeyDecoder, hang_up)  # type: ignore[attr-defined,assignment]
-
 
 class Application(App[Result]):
     """A textual application that gives the terminal back when it is told to end, and shows bugs as Python does."""
 
     def __init__(self) -> None:
         super().__init__(ansi_color=True)
+        # textual's own raises an error at a byte that is no UTF-8, and asks a terminal that has gone without end.
+        decoder = partial(KeyDecoder, hang_up, self.answered)
+        linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined,assignment]
+
+    def answered(self, attributes: list[str]) -> None:
+        """What the terminal says it has, where it was asked; called in the thread that reads the keys."""
 
     def _fatal_error(self) -> None:
         """Shows a bug as Python does: textual would write out every local array, for minutes."""

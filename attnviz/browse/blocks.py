@@ -14,7 +14,7 @@ from attnviz.text.units import Units
 MAX_POOLED_CELLS = 1_000_000  # cells of a block that are pooled before the screen is drawn
 MAX_BAND_CELLS = 1_000_000  # cells that are computed at once where a block has no bound
 MAX_SAMPLED_CELLS = 200_000  # cells of the queries that stand for the others at first
-MIN_SAMPLED_QUERIES = 2  # queries
+MIN_SAMPLED_QUERIES, MAX_SAMPLED_QUERIES = 2, 64  # queries
 Side = tuple[Units, slice]
 
 
@@ -108,7 +108,7 @@ def sampled(head: InspectedHead, view: View, queries: slice, keys: slice, height
     """The block where each row of cells is one query of its own, or in the longest maps of its neighbour's, exactly."""
     count = queries.stop - queries.start
     rows, columns = min(height, count), keys.stop - keys.start
-    few = min(rows, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
+    few = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
     edges = queries.start + block_edges(count, few)
     read = [_query(head, view, query, keys) for query in ((edges[:-1] + edges[1:]) // 2).tolist()]
     lines = CellBlock(np.concatenate([line.values for line in read]), np.concatenate([line.visible for line in read]))

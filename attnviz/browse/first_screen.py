@@ -20,6 +20,7 @@ from attnviz.browse.pixels import COLORS, style_of
 from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
+from attnviz.browse.terminal import ASK_ATTRIBUTES
 from attnviz.render.terminal.lines import Line
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # the other screen, without a cursor
@@ -57,7 +58,7 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
         try:
             tty.setcbreak(0, termios.TCSANOW)  # a key pressed now is not echoed, and waits for textual
             size = os.get_terminal_size(terminal.fileno())
-            terminal.write(ENTER_SCREEN + first_screen(session, Console(file=terminal), size, ascii))
+            terminal.write(ENTER_SCREEN + first_screen(session, Console(file=terminal), size, ascii) + ASK_ATTRIBUTES)
             terminal.flush()
             yield
         except BaseException:

@@ -17,6 +17,8 @@ LISTED_SHARE = 0.4  # of the lines beside the map, which are the heads'
 MAX_LABEL_WIDTH = 12
 NUMBER_CELL = 4  # columns of a cell with its number, or more where labels take them and there is room
 MAX_SCROLLED = 1.3  # times as many cells as there is room for are scrolled through; more are pooled
+CELLS_A_COLUMN = 4, 3, 2, 1  # of a map that is drawn in pixels, from the smallest cells
+MIN_CELL_PIXELS, THUMBNAIL_CELL_PIXELS = 2, 3  # of the side of a cell, as few as go over a slow line
 ANSI_COLORS = 16  # colours, with which half blocks cannot be told apart
 
 
@@ -29,17 +31,24 @@ class Tiles:
         width: columns of a tile, the last of them a gap.
         height: lines of a tile.
         shown: how many rows the screen holds.
+        cells_a_column: how many cells of a thumbnail a column shows, more than one where the terminal draws pixels.
     """
 
     rows: tuple[tuple[int, ...], ...]
     width: int
     height: int
     shown: int
+    cells_a_column: int = 1
+
+    @property
+    def columns(self) -> int:
+        """Those of a thumbnail."""
+        return self.width - 1
 
     @property
     def pixels(self) -> int:
-        """The side of a thumbnail in pixels."""
-        return self.width - 1
+        """The side of a thumbnail in cells."""
+        return self.columns * self.cells_a_column
 
     def place(self, head: int) -> tuple[int, int]:
         """The row and the column of a head."""
@@ -103,18 +112,20 @@ class CellForm:
 
     Attributes:
         cell: columns of a cell: 4 or more with its number, 2, or 1.
-        rows_a_line: 2 where half blocks put two rows on a line.
+        rows_a_line: 2 where half blocks put two rows on a line, or more of pixels.
         header: lines of key labels above the cells, the cursor's own line counted.
+        cells_a_column: more than 1 where the terminal draws pixels.
     """
 
     cell: int
     rows_a_line: int
     header: int
+    cells_a_column: int = 1
 
     def capacity(self, size: Size, labels: int, maps: int = 1) -> tuple[int, int]:
         """How many rows and columns of each of so many maps side by side the pane holds."""
         rows = (map_lines(size) - self.header) * self.rows_a_line
-        columns = (size.width - side_width(size) - labels - 1 - maps) // maps // self.cell
+        columns = (size.width - side_width(size) - labels - 1 - maps) // maps // self.cell * self.cells_a_column
         return max(1, rows), max(1, columns)
 
 
@@ -148,11 +159,15 @@ class MapPane:
     @property
     def map_width(self) -> int:
         """Columns of one map."""
-        return self.keys.cells * self.form.cell
+        return self.column_of(self.keys.cells - 1) + self.form.cell
+
+    def column_of(self, cell: int) -> int:
+        """The first column of the map over which a column of cells is."""
+        return cell // self.form.cells_a_column * self.form.cell
 
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
         """The query and the key under a place of the pane, if there is a cell, of whichever map."""
-        across = (column - self.labels - 1) % (self.map_width + 1) // self.form.cell
+        across = (column - self.labels - 1) % (self.map_width + 1) // self.form.cell * self.form.cells_a_column
         down = (line - self.form.header) * self.form.rows_a_line
         if column <= self.labels or not 0 <= down < self.queries.cells or across >= self.keys.cells:
             return None
@@ -179,7 +194,8 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     chosen = max(fitting, default=min(max(whole, default=smallest), smallest + TILE_STEP // 2))
     width = max(smallest, min(chosen + TILE_STEP * state.enlarged, size.width, 2 * (body - 1)))
     height = tile_height(width)
-    return Tiles(_chunks(groups, size.width // width), width, height, max(1, body // height))
+    cells = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
+    return Tiles(_chunks(groups, size.width // width), width, height, max(1, body // height), cells)
 
 
 def tile_height(width: int) -> int:
@@ -241,8 +257,12 @@ def _pooled_levels(counts: tuple[int, int], form: CellForm, room: tuple[int, int
 def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     """The ways to draw a cell, from the smallest."""
     stacked = min(4, max(1, map_lines(size) // 5))
-    smallest = CellForm(1, 2 if colors > ANSI_COLORS else 1, 1)
-    return smallest, CellForm(2, 1, 1), CellForm(2, 1, 1 + stacked), CellForm(NUMBER_CELL, 1, 2)
+    larger = CellForm(2, 1, 1), CellForm(2, 1, 1 + stacked), CellForm(NUMBER_CELL, 1, 2)
+    if size.character is None:
+        return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), *larger
+    width, height = size.character
+    across = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
+    return *(CellForm(1, max(1, height * count // width), 1, count) for count in across), *larger
 
 
 def label_columns(session: Session, state: State) -> int:

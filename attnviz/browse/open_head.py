@@ -24,6 +24,7 @@ from attnviz.browse.state import State
 from attnviz.browse.text_pane import text_pane, token_at
 from attnviz.maps.heads import tokens_of
 from attnviz.render.terminal.lines import Line, Span, fit, right
+from attnviz.report.colors import ColorScale
 from attnviz.report.panels import Panel
 
 
@@ -115,9 +116,23 @@ def _row_label(head: OpenHead, query: int, here: bool) -> str:
 
 def _cell_lines(head: OpenHead, panel: Panel, at: tuple[int, int]) -> list[Line]:
     cells = CellBlock(panel.values, panel.visible)
+    if head.pane.form.cell == 1 and head.screen.size.character is not None:
+        return _picture(head, cells, panel.scale, at, head.screen.size.character)
     if head.pane.form.rows_a_line == 2:
         return pixel_lines(cells, panel.scale, head.screen.colors, at)
     return [_row(head, panel, cells, row, at[1] if row == at[0] else None) for row in range(len(panel.values))]
+
+
+def _picture(
+    head: OpenHead, cells: CellBlock, scale: ColorScale, at: tuple[int, int], character: tuple[int, int]
+) -> list[Line]:
+    """The map in pixels."""
+    from attnviz.browse.graphics import PictureArea, picture_lines
+
+    form = head.pane.form
+    lines = -(-len(cells.values) // form.rows_a_line)
+    area = PictureArea(lines, head.pane.map_width, character, (form.rows_a_line, form.cells_a_column))
+    return picture_lines(cells, scale, area, at)
 
 
 def _row(head: OpenHead, panel: Panel, cells: CellBlock, row: int, cursor: int | None) -> Line:
@@ -153,7 +168,7 @@ def _header(head: OpenHead, at: int) -> list[Line]:
 
 def _pointer(head: OpenHead, at: int) -> Line:
     width = head.pane.width - head.pane.labels - 1
-    key, before = head.keys.labels[head.state.key], at * head.pane.form.cell
+    key, before = head.keys.labels[head.state.key], head.pane.column_of(at)
     name = fit(key, min(cell_len(key), width - 2))
     if before + 2 + cell_len(name) <= width:
         return [Span(" " * before), Span(f"▾ {name}", style="bold")]
@@ -162,7 +177,7 @@ def _pointer(head: OpenHead, at: int) -> Line:
 
 def _names(head: OpenHead, at: int) -> Line:
     """Over each map its head, and where its column of the cursor is."""
-    width, before = head.pane.map_width, at * head.pane.form.cell
+    width, before = head.pane.map_width, head.pane.column_of(at)
     line: Line = []
     for place, number in enumerate(head.heads):
         name = head.screen.session.names[number]

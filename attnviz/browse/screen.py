@@ -125,7 +125,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     """One head: its name, then its pixels, all of the tile's width."""
     chosen, cells = head == state.head, screen.session.thumbnail(head, state.view, grid.pixels)
     effect = _effect(screen, head)
-    room = grid.pixels - len(effect.text)
+    room = grid.columns - len(effect.text)
     name = screen.session.names[head] + _number(screen, state, head)
     pattern = screen.session.ranking.patterns.get(head, "")
     name += f" {pattern}" if pattern and room >= cell_len(name) + MIN_PATTERN_WIDTH else ""
@@ -142,10 +142,17 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
         return [title, *blank]
     if state.view.own:
         scale = themed(screen.session.scale(state.view, [cells]), state.theme, screen.session.colormap)
-    drawn = pixel_lines(stretched(cells, grid.pixels), scale, screen.colors)
-    lines = [[*line, Span(" " * (grid.width - grid.pixels))] for line in drawn]
+    lines = [[*line, Span(" " * (grid.width - grid.columns))] for line in _thumbnail(screen, cells, grid, scale)]
     lines += [[Span(" " * grid.width)] for _ in range(grid.height - 1 - len(lines))]
     return [title, *lines[: grid.height - 1]]
+
+
+def _thumbnail(screen: Screen, cells: CellBlock, grid: Tiles, scale: ColorScale) -> list[Line]:
+    if screen.size.character is None:
+        return pixel_lines(stretched(cells, grid.columns), scale, screen.colors)
+    from attnviz.browse.graphics import PictureArea, picture_lines
+
+    return picture_lines(cells, scale, PictureArea(grid.height - 1, grid.columns, screen.size.character))
 
 
 def stretched(cells: CellBlock, pixels: int) -> CellBlock:

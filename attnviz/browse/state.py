@@ -13,10 +13,17 @@ MIN_SCREEN_SIZE = (40, 12)  # columns and lines below which nothing useful can b
 
 @dataclass(frozen=True)
 class Size:
-    """The terminal, in columns and lines."""
+    """The terminal, in columns and lines.
+
+    Attributes:
+        width: columns.
+        height: lines.
+        character: width and height of a character in pixels, where the terminal draws pixels.
+    """
 
     width: int
     height: int
+    character: tuple[int, int] | None = None
 
     @property
     def enough(self) -> bool:

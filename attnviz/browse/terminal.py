@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+ASK_ATTRIBUTES = "\x1b[c"
+ATTRIBUTES = re.compile(r"\x1b\[\?([\d;]{1,99})c")
+BEGUN_ATTRIBUTES = re.compile(r"\x1b\[\?[\d;]{0,99}$")
 HUGE_NUMBER = re.compile(r"(\x1b\[[<=>?]?(?:\d{1,6}[;:])*)\d{7,}")  # in an escape: no key, no place and no character
 
 
@@ -50,10 +53,13 @@ class KeyDecoder:
 
     Args:
         hang_up: called once, when the terminal has gone.
+        told: called with what the terminal says it has (its answer to ``ASK_ATTRIBUTES``), which is no key either.
     """
 
-    def __init__(self, hang_up: Callable[[], object]) -> None:
+    def __init__(self, hang_up: Callable[[], object], told: Callable[[list[str]], object] = lambda _: None) -> None:
         self.hang_up: Callable[[], object] | None = hang_up
+        self.told = told
+        self.begun = ""
         self.decoder = codecs.getincrementaldecoder("utf-8")("ignore")
 
     def decode(self, content: bytes, final: bool = False) -> str:
@@ -61,7 +67,17 @@ class KeyDecoder:
         if not content and not final and self.hang_up is not None:
             self.hang_up()
             self.hang_up = None
-        return re.sub(HUGE_NUMBER, r"\g<1>0", self.decoder.decode(content, final))
+        return re.sub(HUGE_NUMBER, r"\g<1>0", self._keys(self.decoder.decode(content, final), final))
+
+    def _keys(self, text: str, final: bool) -> str:
+        """The text without answers; one that has begun waits for its end."""
+        text, self.begun = self.begun + text, ""
+        for answer in re.finditer(ATTRIBUTES, text):
+            self.told(answer.group(1).split(";"))
+        text = re.sub(ATTRIBUTES, "", text)
+        if not final and (begun := re.search(BEGUN_ATTRIBUTES, text)):
+            text, self.begun = text[: begun.start()], begun.group()
+        return text
 
 
 def hang_up() -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from attnviz.browse.graphics import Protocol
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from tests.bench.timing import Pair, report
@@ -25,6 +26,7 @@ LAST_WORD = b"q quits"  # of the first screen, and of the picture no word at all
 
 def main() -> None:
     """Prints the ratio for recordings of several sizes, and the slowest key."""
+    os.environ["COLORTERM"] = "truecolor"  # what most terminals have; with 16 colours a map is drawn in shades
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         os.environ["PYTHONPYCACHEPREFIX"] = folder
@@ -91,13 +93,16 @@ def zoom(tokens: int) -> None:
         "down",
         "escape",
     ]
-    for name, clock in (("processor", time.thread_time), ("clock", time.perf_counter)):
-        runs = [key_times(long_recording(tokens), keys, clock=clock) for _ in range(3)]
-        times = {key: min(run[key] for run in runs) for key in runs[0]}
-        slowest = max(times, key=times.__getitem__)
-        holds = "holds" if times[slowest] <= LIMITS[name] else "MISSED"
-        told = f"{slowest!r} {times[slowest]:.3f} s, median {median(times.values()):.3f} s"
-        print(f"slowest of {len(keys)} keys at {tokens} tokens, by {name}: {told} (at most {LIMITS[name]:g}, {holds})")
+    protocols: tuple[Protocol | None, ...] = (None, "kitty", "sixel")
+    for protocol in protocols:
+        for name, clock in (("processor", time.thread_time), ("clock", time.perf_counter)):
+            runs = [key_times(long_recording(tokens), keys, clock=clock, protocol=protocol) for _ in range(3)]
+            times = {key: min(run[key] for run in runs) for key in runs[0]}
+            slowest = max(times, key=times.__getitem__)
+            holds = "holds" if times[slowest] <= LIMITS[name] else "MISSED"
+            told = f"{slowest!r} {times[slowest]:.3f} s, median {median(times.values()):.3f} s"
+            drawn = f"{tokens} tokens, {protocol or 'blocks'}, by {name}"
+            print(f"slowest of {len(keys)} keys at {drawn}: {told} (at most {LIMITS[name]:g}, {holds})", flush=True)
 
 
 def _read(terminal: int) -> bytes:

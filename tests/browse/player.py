@@ -15,12 +15,14 @@ from textual.strip import Strip
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.app import Browser
 from attnviz.browse.cursor import Screen
+from attnviz.browse.graphics import Protocol
 from attnviz.browse.session import Session
 from attnviz.browse.state import State
 from attnviz.maps.recording import Recording
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
 Application = TypeVar("Application", bound=App[Any])
+CHARACTER = 8, 16  # width and height in pixels
 KEYS = [*"pp", "plus", "down", "right", "end", "home", "enter", "down", "right", "plus", "plus", "plus", "plus"]
 KEYS += ["down", "right", "g", "tab", *"vvlcw", "minus", "0", "question_mark", "x", "escape", "c", "down"]
 
@@ -35,9 +37,13 @@ def played(
     size: tuple[int, int] = (80, 24),
     other: Recording | None = None,
     save: Callable[[Screen, State, Path], None] = no_save,
+    protocol: Protocol | None = None,
 ) -> Browser:
-    """The inspector after ``play`` has pressed its keys."""
-    return after_play(Browser(Session(recording, other), save), play, size)
+    """The inspector after ``play`` has pressed its keys, on a terminal that draws pixels where a protocol is given."""
+    browser = Browser(Session(recording, other), save)
+    browser.canvas.protocol = protocol
+    browser.canvas.character = lambda: CHARACTER  # type: ignore[method-assign]
+    return after_play(browser, play, size)
 
 
 def after_play(
@@ -59,6 +65,7 @@ def key_times(
     keys: list[str],
     size: tuple[int, int] = (120, 40),
     clock: Callable[[], float] = time.process_time,
+    protocol: Protocol | None = None,
 ) -> dict[str, float]:
     """Seconds from each key to its picture, by the key's place and name."""
     times: dict[str, float] = {}
@@ -86,5 +93,5 @@ def key_times(
             await asyncio.wait_for(painted.wait(), timeout=5)
             times[f"{number} {key}"] = clock() - start
 
-    played(recording, play, size)
+    played(recording, play, size, protocol=protocol)
     return times

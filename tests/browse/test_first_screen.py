@@ -1,8 +1,10 @@
+import fcntl
 import io
 import os
 import pty
 import resource
 import signal
+import struct
 import sys
 import termios
 import time
@@ -43,15 +45,15 @@ def read_until(terminal: int, sought: bytes, seconds: float = 20) -> bytes:
     return written
 
 
-def started(path: Path) -> tuple[int, int]:
-    """The process of an inspector of that recording, and its terminal."""
+def started(path: Path, term: str = "xterm-256color") -> tuple[int, int]:
+    """The process of an inspector of that recording, and its terminal, whose characters are 8 x 16 pixels."""
     child, terminal = pty.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for number in ENDING:  # not those of whoever runs the tests
             signal.signal(number, signal.SIG_DFL)
-        os.environ.update(TERM="xterm-256color")
-        termios.tcsetwinsize(0, (24, 80))
+        os.environ.update(TERM=term, COLORTERM="truecolor")
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 80 * 8, 24 * 16))
         os.execv(sys.executable, [sys.executable, "-m", "attnviz", "browse", str(path)])
     return child, terminal
 
@@ -77,6 +79,33 @@ def test_terminal_is_given_back_however_it_ends(recording: Recording, tmp_path: 
     assert termios.tcgetattr(terminal)[3] == before[3]
     assert os.waitstatus_to_exitcode(status) == -number
     os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    ("term", "answer", "drawn"),
+    [
+        ("xterm-kitty", b"", b"\x1b_Ga=T,"),
+        ("xterm-256color", b"\x1b[?62;4;22c", b'\x1bP0;1;0q"1;1;'),
+        ("xterm-256color", b"\x1b[?62;22c", b""),
+    ],
+)
+def test_pixels_are_drawn_where_the_terminal_says_it_has_them(
+    recording: Recording, tmp_path: Path, term: str, answer: bytes, drawn: bytes
+) -> None:
+    path = tmp_path / "run.safetensors"
+    save(recording, path)
+    child, terminal = started(path, term)
+    written = read_until(terminal, b"\x1b[c")
+    os.write(terminal, answer)
+    written += read_until(terminal, drawn or b"q quits")
+    os.write(terminal, b"q")
+    written += read_until(terminal, b"never written")
+    os.waitpid(child, 0)
+    os.close(terminal)
+    if drawn:
+        assert drawn in written
+    else:
+        assert not any(introduced in written for introduced in (b"\x1b_G", b"\x1bP"))
 
 
 def test_it_ends_when_its_terminal_has_gone(recording: Recording, tmp_path: Path) -> None:

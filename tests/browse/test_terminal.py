@@ -42,3 +42,13 @@ def test_what_a_gone_terminal_does_not_take_is_no_error() -> None:
 
 def test_number_that_no_key_has_is_none() -> None:
     assert KeyDecoder(lambda: None).decode(b"12345678 \x1b[97;99999999u") == "12345678 \x1b[97;0u"
+
+
+def test_what_a_terminal_says_it_has_is_no_key() -> None:
+    told: list[list[str]] = []
+    decoder = KeyDecoder(lambda: None, told.append)
+    assert decoder.decode(b"a\x1b[?62;4;22cb") == "ab"
+    assert decoder.decode(b"c\x1b[?6") == "c"
+    assert decoder.decode(b"3;1cd\x1b[A") == "d\x1b[A"
+    assert told == [["62", "4", "22"], ["63", "1"]]
+    assert decoder.decode(b"\x1b[?25") + decoder.decode(b"h") == "\x1b[?25h"
