@@ -339,3 +339,24 @@ def test_thumbnails_painted_from_codes_are_those_painted_from_weights(show: Open
             " return Math.max(...first.map((part, place) => Math.abs(part - second[place]))); })"
         )
         assert max(far) <= 8, steps  # a shade beside, where a fraction lies between two
+
+
+def test_arcs_are_as_strong_as_their_weights_where_colours_are_of_lift(show: Opener) -> None:
+    opened = show(report_of(large(90)))
+    opened.open_head(0, "arcs")
+    opened.evaluate("pin({query: 80, key: null})")
+    drawn = """(() => {
+        const { picture, area } = state.current.stage, strengths = [];
+        const arc = (...parts) => strengths.push(parts[6]);
+        const surface = { clip: (x, y, width, height, draw) => draw(), arc, text() {}, rect() {}, frame() {} };
+        picture.drawOver(surface, { ...area, height: 1e6 });
+        return [strengths, [...state.shown.line("query", 80)].filter((weight) => weight > 0).sort((a, b) => b - a)];
+    })()"""
+    found = {}
+    for steps in ("root", "lift"):
+        opened.evaluate(f"change('steps', '{steps}')")
+        opened.until(f"state.shown?.scale.steps === '{steps}' && state.current?.stage")
+        strengths, weights = opened.evaluate(drawn)
+        assert strengths == pytest.approx(np.sqrt(np.array(weights) / weights[0]).tolist(), abs=1e-6)
+        found[steps] = len(strengths)
+    assert found["lift"] == found["root"] == 81

@@ -1,8 +1,9 @@
 /** The arcs: queries in a column at the left, keys at the right, a line for each weight worth seeing. */
 
 import { scaleUpTo, theme } from "./colors.js";
+import { highOfAll, topOf } from "./moved.js";
 import { hueOf, strengthOf } from "./scales.js";
-import { state } from "./state.js";
+import { sideNumber, state } from "./state.js";
 import { fitText, longest } from "./surface.js";
 import { strongestCells } from "./values.js";
 
@@ -63,11 +64,18 @@ export class ArcsPicture {
     return this.top + (number + 0.5) * this.step - area.y;
   }
 
+  /** Of weights, also where colours are of lift: a line is as wide as its weight. @returns {Scale} */
+  get scale() {
+    const { scale, number } = this.shown;
+    if (scale.steps !== "lift" || scale.change) return scale;
+    return { ...scale, low: 0, high: state.limits === "head" ? topOf(number, sideNumber()) : highOfAll(), steps: "root" };
+  }
+
   /** The strongest last, over the others. @param {Surface} surface @param {Area} area */
   draw(surface, area) {
     surface.clip(0, this.top, area.width, area.height - this.top, () => {
       for (let place = this.lines.length - 1; place >= 0; place--) {
-        this.drawLine(surface, area, this.lines[place], this.shown.scale, 0.75);
+        this.drawLine(surface, area, this.lines[place], this.scale, 0.75);
       }
     });
   }
@@ -93,8 +101,9 @@ export class ArcsPicture {
     surface.clip(0, this.top, area.width, area.height - this.top, () => {
       for (const mark of [state.pin, state.mark]) {
         if (!mark) continue;
-        const lines = linesOfToken(this.shown, mark).filter(({ value }) => strengthOf(value, this.shown.scale) > 0);
-        const scale = scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0);
+        const lines = linesOfToken(this.shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0);
+        const { steps } = this.scale;
+        const scale = { ...scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0), steps };
         for (const line of lines) this.drawLine(surface, area, line, scale, 1);
       }
       this.drawColumn(surface, area, "query", this.from, "right");
