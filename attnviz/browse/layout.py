@@ -229,6 +229,8 @@ def levels(session: Session, state: State, size: Size, colors: int) -> tuple[Zoo
     labels = label_columns(session, state)
     room = {form: form.capacity(size, labels, 1 + len(state.beside)) for form in forms}
     fitting = [form for form in forms if _nearly_fits(counts, room[form])]
+    while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, room[fitting[-1]], 1):
+        fitting.pop()  # smaller pixels show all of it
     found = (
         [ZoomLevel(min(rows, room[fitting[-1]][0]), min(columns, room[fitting[-1]][1]), fitting[-1])]
         if fitting
@@ -240,9 +242,9 @@ def levels(session: Session, state: State, size: Size, colors: int) -> tuple[Zoo
     return tuple(found)
 
 
-def _nearly_fits(counts: tuple[int, int], room: tuple[int, int]) -> bool:
+def _nearly_fits(counts: tuple[int, int], room: tuple[int, int], times: float = MAX_SCROLLED) -> bool:
     """Whether all cells are seen, or all but so few that they are scrolled to."""
-    return all(count <= MAX_SCROLLED * most for count, most in zip(counts, room, strict=True))
+    return all(count <= times * most for count, most in zip(counts, room, strict=True))
 
 
 def _pooled_levels(counts: tuple[int, int], form: CellForm, room: tuple[int, int]) -> Iterator[ZoomLevel]:

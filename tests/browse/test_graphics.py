@@ -173,6 +173,14 @@ def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:
     assert sum(isinstance(span, PixelSpan) for line in drawn for span in line) == -(-120 // pixels.form.rows_a_line)
 
 
+@pytest.mark.parametrize("tokens", [60, 100, 130, 140])
+def test_no_map_is_scrolled_that_smaller_pixels_show_whole(tokens: int) -> None:
+    recording = wide_recording(layers=1, heads=2, tokens=tokens)
+    for beside in ((), (1,)):
+        shown = map_of(Session(recording), State(opened=True, beside=beside), SCREEN, 2**24)
+        assert (shown.queries.span, shown.keys.span) == (slice(0, tokens), slice(0, tokens))
+
+
 def test_only_changed_lines_are_drawn_again_and_none_under_the_palette(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLORTERM", "truecolor")
 
