@@ -2,7 +2,7 @@
 
 import { pin, pointTo } from "./actions.js";
 import { contextOf, scaleUpTo, theme } from "./colors.js";
-import { make } from "./elements.js";
+import { make, whenIdle } from "./elements.js";
 import { lineWith, linesOf } from "./flow.js";
 import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
 import { state } from "./state.js";
@@ -107,6 +107,11 @@ export class Words {
     const before = this.lines.size;
     for (let number = first; number < count; number++) if (!this.lines.has(number)) this.drawLine(number);
     if (this.lines.size > before) this.paint();
+    whenIdle(() => this.measureLines()); // so that the first pointing need not
+  }
+
+  measureLines() {
+    if (this.element.isConnected) for (const line of this.lines.values()) if (!line.measured) measure(line);
   }
 
   /** @param {number} number */
