@@ -17,7 +17,7 @@ LISTED_SHARE = 0.4  # of the lines beside the map, which are the heads'
 MAX_LABEL_WIDTH = 12
 NUMBER_CELL = 4  # columns of a cell with its number, or more where labels take them and there is room
 MAX_SCROLLED = 1.3  # times as many cells as there is room for are scrolled through; more are pooled
-CELLS_A_COLUMN = 4, 3, 2, 1  # of a map that is drawn in pixels, from the smallest cells
+CELLS_A_COLUMN = 3, 2, 1  # of a map that is drawn in pixels, from the smallest cells
 MIN_CELL_PIXELS, THUMBNAIL_CELL_PIXELS = 2, 3  # of the side of a cell, as few as go over a slow line
 ANSI_COLORS = 16  # colours, with which half blocks cannot be told apart
 

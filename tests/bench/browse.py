@@ -102,7 +102,11 @@ def zoom(tokens: int) -> None:
             holds = "holds" if times[slowest] <= LIMITS[name] else "MISSED"
             told = f"{slowest!r} {times[slowest]:.3f} s, median {median(times.values()):.3f} s"
             drawn = f"{tokens} tokens, {protocol or 'blocks'}, by {name}"
-            print(f"slowest of {len(keys)} keys at {drawn}: {told} (at most {LIMITS[name]:g}, {holds})", flush=True)
+            print(
+                f"slowest of {len(keys)} keys at {drawn}: {told} (at most {LIMITS[name]:g}, {holds})",
+                file=sys.__stdout__,
+                flush=True,
+            )
 
 
 def _read(terminal: int) -> bytes:
