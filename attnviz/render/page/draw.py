@@ -9,6 +9,7 @@ from attnviz.maps.heads import head_name
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
+from attnviz.render.page.lift_scale import lift_highs
 from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.render.page.packed_contributions import pack_contributions
 from attnviz.render.page.packed_factors import page_factors
@@ -120,6 +121,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "diverging": DIVERGING,
         "high": max(side.look.top for side in sides) or 1.0,
         "reach": max(head.reach for head in heads) or 1.0,
+        "liftHighs": lift_highs(heads, described, seen.counts),
         "quantity": numbers.heads[0].maps.quantity,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
         "texts": texts.described,

@@ -41,6 +41,7 @@ class SeenCounts:
 
     def __init__(self) -> None:
         self.described: list[dict[str, Any]] = []
+        self.counts: list[Float64Array] = []
         self.known: dict[bytes, int] = {}
         self.of_maps: dict[tuple[int, int, int, int], int] = {}
         self.ratio = 1.0  # of the most keys that a query sees to the fewest, of those that see several
@@ -54,6 +55,7 @@ class SeenCounts:
             if content not in self.known:
                 self.known[content] = len(self.described)
                 self.described.append(_about_counts(counts))
+                self.counts.append(counts)
                 several = counts[counts > 1]
                 self.ratio = max(self.ratio, float(several.max() / several.min()) if several.size else 1.0)
             [alike] = [group for group in maps.head_groups(maps.heads) if head in group]

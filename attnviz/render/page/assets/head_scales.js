@@ -18,7 +18,7 @@ export function scaleOf(number) {
   const head = page.heads[number];
   const own = state.limits === "head";
   if (state.side === "change") return scaleUpTo(own ? head.reach : page.reach);
-  if (state.steps === "lift") return liftScale(own ? [number] : [...page.heads.keys()]);
+  if (state.steps === "lift") return liftScale(own ? number : null);
   if (page.fixed && !own) return scaleUpTo(page.fixed[1], page.fixed[0]);
   return scaleUpTo(own ? topOf(number, sideNumber()) : highOfAll());
 }
@@ -26,29 +26,25 @@ export function scaleOf(number) {
 /** @type {Map<string, number>} */
 const liftHighs = new Map();
 
-/** Colours of lift: 1 in the middle, as far on both sides as nearly all blocks go. @param {number[]} numbers @returns {Scale} */
-function liftScale(numbers) {
+/** Colours of lift: 1 in the middle, as far on both sides as nearly all blocks go, of a head or of all. @param {number | null} number @returns {Scale} */
+function liftScale(number) {
   const side = sideNumber();
-  const name = `${side} ${numbers.length === 1 ? numbers[0] : "all"}`;
-  const high = liftHighs.get(name) ?? liftHigh(numbers, side);
+  const name = `${side} ${number}`;
+  const high = number === null ? page.liftHighs[side] : (liftHighs.get(name) ?? liftHigh(number, side));
   liftHighs.set(name, high);
   return { low: 1 / high, high, palette: page.sequential, steps: "lift", change: false };
 }
 
-/** @param {number[]} numbers @param {number} side */
-function liftHigh(numbers, side) {
-  const cells = numbers.map((number) => page.heads[number].thumbnail).reduce((total, [rows, columns]) => total + rows * columns, 0);
-  const levels = new Float32Array(cells);
+/** @param {number} number @param {number} side */
+function liftHigh(number, side) {
+  const [rows, columns] = page.heads[number].thumbnail;
+  const { codes, weights } = codedMaxima(number, side);
+  const seen = pooledCounts(seenBy(number, side), rows);
+  const levels = new Float32Array(rows * columns);
   let count = 0;
-  for (const number of numbers) {
-    const [rows, columns] = page.heads[number].thumbnail;
-    const { codes, weights } = codedMaxima(number, side);
-    const seen = pooledCounts(seenBy(number, side), rows);
-    for (let row = 0, place = 0; row < rows; row++) {
-      for (const end = place + columns; place < end; place++) {
-        if (codes[place] <= page.thumbnailLargest && seen[row] > 1) levels[count++] = weights[codes[place]] * seen[row];
-      }
-    }
+  for (let place = 0; place < levels.length; place++) {
+    const counted = seen[Math.floor(place / columns)];
+    if (codes[place] <= page.thumbnailLargest && counted > 1) levels[count++] = weights[codes[place]] * counted;
   }
   return Math.max(MIN_LIFT_REACH, quantileOf(levels.subarray(0, count), LIFT_QUANTILE) ?? 1);
 }

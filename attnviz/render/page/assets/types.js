@@ -39,6 +39,7 @@
  * @property {Text[]} texts
  * @property {Head[]} heads
  * @property {number} thumbnailLargest
+ * @property {number[]} liftHighs where the colours of lift end for all heads, of each side
  * @property {string} thumbnails codes of means and maxima, in base 85
  * @property {ViewName} view
  * @property {number | null} query
