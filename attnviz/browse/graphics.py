@@ -2,17 +2,17 @@
 
 import base64
 import fcntl
-import os
 import struct
-import sys
 import termios
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from rich.cells import cell_len
 
 from attnviz.base.arrays import ByteArray, IntArray
 from attnviz.browse.blocks import CellBlock
@@ -96,27 +96,22 @@ def _frame(picture: ByteArray, down: IntArray, across: IntArray, thick: int) -> 
     picture[inner] = kept
 
 
-def known_protocol(environment: "os._Environ[str] | dict[str, str]") -> Protocol | None:
+def known_protocol(environment: Mapping[str, str]) -> Protocol | None:
     """What the terminal's name tells that it draws; sixels are told by its answer alone."""
     within = "TMUX" in environment or environment.get("TERM", "").startswith(("screen", "tmux"))
     kitty = environment.get("TERM") in KITTY_TERMINALS or environment.get("TERM_PROGRAM") == "ghostty"
     return "kitty" if kitty and not within else None
 
 
-def character_size(terminal: int) -> tuple[int, int] | None:
-    """Width and height of a character in pixels, as far as the terminal's driver knows."""
+def terminal_character() -> tuple[int, int] | None:
+    """Width and height of a character in pixels, as far as the driver of the terminal knows that errors go to."""
     try:
-        answer = fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8))
+        answer = fcntl.ioctl(2, termios.TIOCGWINSZ, bytes(8))
     except OSError:
         return None
     lines, columns, width, height = struct.unpack("HHHH", answer)
     size = (width // columns, height // lines) if lines and columns else (0, 0)
     return size if min(size) >= 2 else None
-
-
-def terminal_character() -> tuple[int, int] | None:
-    """The same of the terminal that the inspector is on."""
-    return None if sys.__stderr__ is None else character_size(sys.__stderr__.fileno())
 
 
 def escapes(line: Line, y: int, character: tuple[int, int], protocol: Protocol) -> str:
@@ -125,7 +120,7 @@ def escapes(line: Line, y: int, character: tuple[int, int], protocol: Protocol) 
     for span in line:
         if isinstance(span, PixelSpan):
             spans.append((x, span))
-        x += _columns(span.text)
+        x += cell_len(span.text)
     if not spans:
         return ""
     first = spans[0][0]
@@ -137,13 +132,6 @@ def escapes(line: Line, y: int, character: tuple[int, int], protocol: Protocol) 
 def cleared(y: int) -> str:
     """What takes kitty's pictures off a line; sixels go when text is written over them."""
     return f"\x1b_Ga=d,d=Y,y={y + 1},q=2\x1b\\"
-
-
-@lru_cache(maxsize=4096)
-def _columns(text: str) -> int:
-    from rich.cells import cell_len
-
-    return cell_len(text)
 
 
 @lru_cache(maxsize=128)

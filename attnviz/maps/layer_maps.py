@@ -1,9 +1,11 @@
 """What is known of one attention call: ``LayerMaps`` give overviews, and ``CellMaps`` among them single cells."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
@@ -178,6 +180,14 @@ class CellMaps(LayerMaps):
     @abstractmethod
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
         """Whether each cell of a head is visible, ``(queries, keys)``."""
+
+
+def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float64Array:
+    """How many keys the queries of each block may see on average, of those that see any: ``(blocks,)``."""
+    counts = maps.visible_keys(head, slice(edges[0], edges[-1]))
+    starts = np.asarray(edges[:-1]) - edges[0]
+    totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
+    return np.asarray(totals / np.maximum(seeing, 1))
 
 
 def is_long(queries: int, keys: int) -> bool:

@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from attnviz.base.arrays import FloatArray
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, tokens_of
-from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.layer_maps import cell_maps, mean_visible_keys
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import Notes, head_title
 from attnviz.report.colors import ColorScale
 from attnviz.report.numbers import QUANTITIES, HeadCells
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Axis, Panel, Quantity, quantity_of, token_axis
+from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, quantity_of, token_axis
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
@@ -63,7 +62,8 @@ def head_panels(
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
-    seen = _visible_keys(head, rows) if maps.quantity == "weight" else None
+    counted = mean_visible_keys(maps, head.head, rows.edges) if maps.quantity == "weight" else None
+    seen = None if counted is None else counted.astype(np.float32)
     return [
         Panel(
             title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
@@ -86,14 +86,6 @@ def head_panels(
 def _whole_blocks(count: int, most: int) -> int:
     """How many blocks, each of as many cells, hold so many: blocks of 1 and 2 in turn make patterns of their own."""
     return -(-count // -(-count // min(most, count)))
-
-
-def _visible_keys(head: ChosenHead, rows: Axis) -> FloatArray:
-    """How many keys the queries of each row may see on average, ``(rows,)``: those that see any."""
-    counts = head.maps.visible_keys(head.head, slice(rows.edges[0], rows.edges[-1]))
-    starts = np.asarray(rows.edges[:-1]) - rows.edges[0]
-    totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
-    return (totals / np.maximum(seeing, 1)).astype(np.float32)
 
 
 def _shown(span: slice, options: ReportOptions) -> slice:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
-from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.layer_maps import LayerMaps, mean_visible_keys
 from attnviz.render.page.encoding import base85
 from attnviz.report.heads_measured import HeadsMeasured
 from attnviz.report.numbers import Numbers
@@ -50,7 +50,7 @@ class SeenCounts:
         """The place of the counts of some queries of a head, of blocks the mean."""
         name = id(maps), head, queries.start, queries.stop
         if name not in self.of_maps:
-            counts = mean_counts(maps, head, edges)
+            counts = mean_visible_keys(maps, head, edges)
             content = counts.tobytes()
             if content not in self.known:
                 self.known[content] = len(self.described)
@@ -61,14 +61,6 @@ class SeenCounts:
             [alike] = [group for group in maps.head_groups(maps.heads) if head in group]
             self.of_maps |= {(id(maps), each, queries.start, queries.stop): self.known[content] for each in alike}
         return self.of_maps[name]
-
-
-def mean_counts(maps: LayerMaps, head: int, edges: list[int]) -> Float64Array:
-    """How many keys the queries of each block may see on average, of those that see any: ``(blocks,)``."""
-    counts = maps.visible_keys(head, slice(edges[0], edges[-1]))
-    starts = np.asarray(edges[:-1]) - edges[0]
-    totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
-    return np.asarray(totals / np.maximum(seeing, 1))
 
 
 def _about_counts(counts: Float64Array) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
-from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.layer_maps import LayerMaps, cell_maps, mean_visible_keys
 from attnviz.render.page.encoding import PRECISIONS, Precision, encode_weights, without_nan
-from attnviz.render.page.head_numbers import mean_counts
 from attnviz.render.page.packed_factors import (
     FACTORS_SENTENCE,
     KeyPool,
@@ -250,7 +249,7 @@ def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
 def _seen(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
     """How many keys the queries of each of so many blocks may see on average, ``(rows,)``."""
     first, stop = head.queries.start, head.queries.stop
-    return mean_counts(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
+    return mean_visible_keys(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
 def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
