@@ -7,8 +7,8 @@ from torch import Tensor
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.battery.probed_model import HeadName, ProbedModel
-from attnviz.capture.calls import AttentionCall
-from attnviz.capture.sites import CallSite
+from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.flow.sites import CallSite
 from attnviz.text.samples import read_sample
 from attnviz.text.tokens import Tokens
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.capture.calls import AttentionCall
+from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.sites import CallSite
 from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import BUILT_IN, refuse_unused
 from attnviz.text.selection import Selection

@@ -9,19 +9,19 @@ from threading import RLock
 import torch
 from torch import nn
 
-from attnviz.capture.calls import AttentionCall
-from attnviz.capture.captured_call import CapturedCall, capture_call
-from attnviz.capture.chunks import Chunks
-from attnviz.capture.contributions import MovedValues
+from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
+from attnviz.capture.assembly.contributions import MovedValues
+from attnviz.capture.assembly.texts import TextCollector
+from attnviz.capture.assembly.windows import placed
+from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.calls.readable import apart_from_the_run
+from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
+from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
+from attnviz.capture.hooks.chunks import Chunks
+from attnviz.capture.hooks.torch_functions import Observer, SeenCall, StopForward
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.readable import apart_from_the_run
 from attnviz.capture.runs import RunCounter
-from attnviz.capture.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
-from attnviz.capture.texts import TextCollector
-from attnviz.capture.token_places import TokenPlaces
-from attnviz.capture.torch_functions import Observer, SeenCall, StopForward
-from attnviz.capture.windows import placed
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 

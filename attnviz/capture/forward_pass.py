@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from torch import nn
 
 from attnviz.base.errors import AttnvizError, known_names, number_ranges
-from attnviz.capture.captured_call import CapturedCall, maps_of
-from attnviz.capture.compiled import anything_compiled, unheard
-from attnviz.capture.contributions import SEVERAL
+from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
+from attnviz.capture.assembly.contributions import SEVERAL
+from attnviz.capture.assembly.texts import TextCollector
+from attnviz.capture.assembly.windows import window_remarks
+from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.hooks.compiled import anything_compiled, unheard
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
-from attnviz.capture.sites import CallSite
-from attnviz.capture.texts import TextCollector
-from attnviz.capture.windows import window_remarks
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, refuse_missing

@@ -14,12 +14,12 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.capture import Capture
-from attnviz.capture.observing_mode import TORCH_PATCHES, add_observer, remove_observer
+from attnviz.capture.flow.sites import ModuleIndex, modules_of
+from attnviz.capture.hooks.observing_mode import TORCH_PATCHES, add_observer, remove_observer
+from attnviz.capture.hooks.patches import GlobalHook, Patches
+from attnviz.capture.hooks.torch_functions import Observer, StopForward
+from attnviz.capture.hooks.transformers_kernels import TRANSFORMERS_PATCHES
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.patches import GlobalHook, Patches
-from attnviz.capture.sites import ModuleIndex, modules_of
-from attnviz.capture.torch_functions import Observer, StopForward
-from attnviz.capture.transformers_kernels import TRANSFORMERS_PATCHES
 from attnviz.maps.recording import Recording
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from attnviz.base.errors import AttnvizError, known_names
-from attnviz.capture.calls import AttentionCall
-from attnviz.capture.captured_call import CapturedCall
-from attnviz.capture.sites import CallSite
+from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.flow.sites import CallSite
 from attnviz.text.selection import ATTENTION_PARTS, AttentionPart, Selection
 from attnviz.text.tokens import Tokens, visible_label
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
-from attnviz.capture.readable import apart_from_the_run
+from attnviz.capture.calls.readable import apart_from_the_run
 
 
 class RunCounter:

@@ -8,10 +8,10 @@ import torch
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls import AttentionCall
+from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.sites import CallSite
 from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow, pack
 from attnviz.corpus.own_classes import own_masks
 from attnviz.corpus.read import CorpusText

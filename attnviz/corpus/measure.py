@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls import AttentionCall, FactoredCall
+from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
 from attnviz.corpus.text_batch import BY_KEY, BY_PLACE, BY_RELATION, wide_of
 from attnviz.corpus.visible_cells import OF_ROWS, HeldCells, VisibleCells, diagonal_room, diagonal_sums
 from attnviz.corpus.weighed_rows import WeighedRows, taken, weigh

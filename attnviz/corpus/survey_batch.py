@@ -9,10 +9,10 @@ from torch import Tensor
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls import AttentionCall
+from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.sites import CallSite
 from attnviz.corpus.batches import Batch, SurveyOptions
 from attnviz.corpus.examples import Examples
 from attnviz.corpus.measure import CallNumbers, measure_call, measured_names

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls import AttentionMaps, FactoredCall, one_or_each
+from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, one_or_each
 from attnviz.corpus.visible_cells import HeldCells, VisibleCells
 
 TINY = 1e-30  # a weight whose share of the entropy is none

@@ -8,15 +8,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError, known_names, option
-from attnviz.capture.calls import AttentionCall
+from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
+from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture import Capture
+from attnviz.capture.flow.products import PRODUCTS, contraction
+from attnviz.capture.flow.sites import CallSite, ModuleIndex
+from attnviz.capture.hooks.observing_mode import add_observer, remove_observer
+from attnviz.capture.hooks.torch_functions import Observer, TorchCall
 from attnviz.capture.listening import PATCHES, refuse_opaque
-from attnviz.capture.observing_mode import add_observer, remove_observer
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.output_projection import OperandPlace, OutputProjection
-from attnviz.capture.products import PRODUCTS, contraction
-from attnviz.capture.sites import CallSite, ModuleIndex
-from attnviz.capture.torch_functions import Observer, TorchCall
 from attnviz.effects.module_calls import Key, ModuleCalls, followed
 from attnviz.text.selection import AttentionPart, Selection
 

@@ -16,9 +16,9 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from attnviz.capture.output_projection import bias_of, operand_places
-from attnviz.capture.products import PRODUCTS
-from attnviz.capture.torch_functions import TorchCall
+from attnviz.capture.assembly.output_projection import bias_of, operand_places
+from attnviz.capture.flow.products import PRODUCTS
+from attnviz.capture.hooks.torch_functions import TorchCall
 
 SHAPED_ALIKE = frozenset("to type_as expand_as view_as reshape_as".split())  # which take nothing but this of another
 FRESH = ("new_",)

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls import AttentionCall, pick_heads
-from attnviz.capture.functions import tensors_in
+from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
+from attnviz.capture.calls.attention_call import AttentionCall, pick_heads
+from attnviz.capture.flow.functions import tensors_in
+from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.hooks.torch_functions import TorchCall
 from attnviz.capture.listening import refuse_opaque
-from attnviz.capture.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.run_model import arguments_of
-from attnviz.capture.sites import CallSite
-from attnviz.capture.torch_functions import TorchCall
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, observed
 from attnviz.effects.linear_path import Beginning, LinearPath, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind

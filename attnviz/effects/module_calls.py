@@ -16,8 +16,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from attnviz.capture.patches import Patch, Patches
-from attnviz.capture.products import PRODUCTS
+from attnviz.capture.flow.products import PRODUCTS
+from attnviz.capture.hooks.patches import Patch, Patches
 
 Key = tuple[Any, ...]  # of a call: that of the call around it, the module, and which of its calls there
 Edit = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]

@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
-from attnviz.capture.output_projection import operand_places
-from attnviz.capture.products import contraction
+from attnviz.capture.assembly.output_projection import operand_places
+from attnviz.capture.flow.products import contraction
 from attnviz.effects.effect_table import HeadSet
 from attnviz.effects.head_sites import CleanRun, HeadSite
 from attnviz.effects.measures import MeasuredRun, ids_of

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnviz.base.arrays import FloatArray
-    from attnviz.capture.calls import AttentionCall, FactoredCall
-    from attnviz.capture.output_projection import OperandPlace, OutputProjection
-    from attnviz.capture.sites import CallSite
+    from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
+    from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
+    from attnviz.capture.flow.sites import CallSite
     from attnviz.text.selection import AttentionPart
     from attnviz.text.tokens import Tokens
 
@@ -75,7 +75,7 @@ class LayerCalls:
             search.expect(call.output, self._projected)
 
     def _projected(self, projection: "OutputProjection", place: "OperandPlace") -> None:
-        from attnviz.capture.contributions import moved_norms
+        from attnviz.capture.assembly.contributions import moved_norms
 
         if self.moved is not None:  # it enters a further map, and neither gives the output
             self.moved = self.result = None
@@ -157,7 +157,7 @@ def computation_of(
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     """The call by its queries and keys, with what the kernel was given, or as they were found before its softmax."""
-    from attnviz.capture.recovered_factors import factors_of
+    from attnviz.capture.assembly.recovered_factors import factors_of
 
     factors = factors_of(call, list(range(call.shape[1])))
     if factors is None or site.head is not None:
@@ -184,7 +184,7 @@ def _values_and_mixed(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
 
 def grouped(features: "torch.Tensor", heads: int) -> "torch.Tensor":
     """The features of each head, those of a group once for each of its heads."""
-    from attnviz.capture.calls import pick_heads
+    from attnviz.capture.calls.attention_call import pick_heads
 
     return pick_heads(features, range(heads), heads)
 
@@ -204,7 +204,7 @@ def _is_bias(mask: "torch.Tensor | None") -> bool:
     """Whether a mask adds numbers of its own to the scores of visible cells."""
     import torch
 
-    from attnviz.capture.calls import hidden_cells
+    from attnviz.capture.calls.attention_call import hidden_cells
 
     if mask is None or mask.dtype == torch.bool:
         return False

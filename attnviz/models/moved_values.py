@@ -45,7 +45,7 @@ def norms_of(module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequen
     """
     import torch
 
-    from attnviz.capture.contributions import norms_after
+    from attnviz.capture.assembly.contributions import norms_after
 
     with torch.no_grad():
         weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)

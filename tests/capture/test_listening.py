@@ -16,8 +16,8 @@ from torch.nn.modules import module as module_hooks
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.hooks.patches import GlobalHook, Patch
 from attnviz.capture.listening import PATCHES
-from attnviz.capture.patches import GlobalHook, Patch
 from attnviz.maps.recording import Recording
 from tests.conftest import cells
 
@@ -114,7 +114,7 @@ def same(one: Recording, other: Recording) -> bool:
 
 
 def test_every_name_that_capture_replaces_is_in_the_table() -> None:
-    sources = {path.name: path.read_text(encoding="utf-8") for path in CAPTURE.glob("*.py")}
+    sources = {path.name: path.read_text(encoding="utf-8") for path in CAPTURE.rglob("*.py")}
     replaces = re.compile(r"(?<!object\.__)\bsetattr\(|^\s*(torch|functional|nn)[\w.]* = ", re.MULTILINE)
     assert [name for name, source in sources.items() if replaces.search(source)] == ["patches.py"]
     assert [name for name, source in sources.items() if re.search(r"register_\w+\(", source)] == ["listening.py"]

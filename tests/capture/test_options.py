@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.captured_call import CapturedCall
+from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.options import CaptureOptions
-from attnviz.capture.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens

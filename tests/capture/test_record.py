@@ -273,7 +273,7 @@ def test_every_way_to_write_a_mask_hides_and_a_bias_beside_it_stays_a_score(neve
 
 
 def test_steep_bias_of_a_long_text_is_not_taken_for_a_mask() -> None:
-    from attnviz.capture.calls import hidden_cells
+    from attnviz.capture.calls.attention_call import hidden_cells
 
     slope = -0.7 * torch.arange(20_000.0)
     assert not hidden_cells(slope).any()
@@ -513,7 +513,7 @@ LONG = 300  # tokens, whose maps are held as factors
 
 @torch.no_grad()
 def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz.capture import captured_call
+    from attnviz.capture.assembly import captured_call
 
     class Plain(nn.Module):
         def forward(self, q: Tensor, mask: Tensor | None) -> Tensor:
@@ -541,7 +541,7 @@ def test_logsumexp_of_long_maps_is_the_kernels_where_it_says_it(monkeypatch: pyt
 @pytest.mark.parametrize("masked", ["nothing", "causal", "padding", "causal and padding", "scattered"])
 @torch.no_grad()
 def test_long_maps_are_held_as_factors_and_give_the_same_windows(masked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz.capture import captured_call
+    from attnviz.capture.assembly import captured_call
 
     class Grouped(nn.Module):
         def forward(self, q: Tensor, k: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnviz.capture.calls import FactoredCall
+from attnviz.capture.calls.attention_call import FactoredCall
 from attnviz.corpus.text_batch import TextBatch
 from attnviz.corpus.visible_cells import HeldCells
 from attnviz.corpus.weighed_rows import WeighedRows, weigh

@@ -1,0 +1,1 @@
+"""Turns attention calls into the maps of a recording, in numpy."""

@@ -1,0 +1,346 @@
+"""What is kept of a call until the recording is made, in numpy: whole maps, or of long texts factors or blocks."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import available_memory
+from attnviz.capture.assembly.key_marks import KeyMarks, key_marks
+from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
+from attnviz.capture.assembly.recovered_factors import factors_of
+from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, pick_heads
+from attnviz.capture.flow.sites import CallSite
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
+from attnviz.maps.held_numbers import HeldNumbers, joined_numbers
+from attnviz.maps.layer_maps import LayerMaps, is_long
+from attnviz.maps.pooled import PooledMaps, pool_heads
+from attnviz.maps.seen_cells import seen_by, shared_or_each
+from attnviz.metrics.metrics import hold_numbers
+from attnviz.streaming.factors import Factors
+from attnviz.text.tokens import Tokens
+
+MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the factors of a longer one are smaller
+MIN_CHECKED_BYTES = 2**24  # asking for free memory takes longer than maps of this size
+ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
+HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
+SEEN_ARRAYS = ("visible", "counts")  # which are the same for all heads, or have such an axis
+DEVICES_WITHOUT_FLOAT64 = ("mps",)
+MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once
+
+
+TextTokens = Callable[[int], tuple[Tokens, Tokens]]
+TokensOf = Callable[["CapturedCall", int], tuple[Tokens, Tokens]]
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedCall:
+    """A recorded call.
+
+    Attributes:
+        site: where it was made.
+        heads: the kept heads' numbers.
+        shape: batch, heads, queries, keys.
+        scale: what q·k was multiplied by, if known.
+        fidelity: one a text of the batch.
+        held_as: as which maps.
+        fields: one a text of the batch: what these maps are made of.
+        marks: of its keys.
+        note: what a reader of its maps must know.
+        first_item: the number of its first text in the recording.
+        passes: how many forward passes its rows come from.
+        windows: how many windows of a text were put together.
+    """
+
+    site: CallSite
+    heads: tuple[int, ...]
+    shape: tuple[int, ...]
+    scale: float | None
+    fidelity: list[float | None]
+    held_as: type[LayerMaps]
+    fields: list[dict[str, Any]]
+    marks: KeyMarks | None = None
+    note: str = ""
+    first_item: int = 0
+    passes: int = 1
+    windows: int = 1
+
+
+def capture_call(
+    site: CallSite,
+    heads: tuple[int, ...],
+    call: AttentionCall,
+    dense: bool | None = None,
+    first_head: int = 0,
+    tokens_of: TokensOf | None = None,
+) -> CapturedCall:
+    """The maps of these heads of a call: whole, or of a long call as factors, or pooled where these are not known.
+
+    Args:
+        site: where the call was made.
+        heads: their numbers in the layer.
+        call: the call.
+        dense: keep whole maps (true), or factors where there are any (false); ``None`` decides by the length.
+        first_head: the number of the call's first head.
+        tokens_of: gives the tokens of queries and keys, as far as they are known now; ``None`` for numbered ones.
+
+    Raises:
+        AttnvizError: if scores are not finite, or the maps do not fit into memory.
+    """
+    held = [head - first_head for head in heads]
+    batch, _, queries, keys = call.shape
+    wanted = queries * keys > MAX_DENSE_CELLS if dense is None else not dense
+    factors = factors_of(call, held) if wanted and site.head is None else None
+    rules = None if factors is None else position_rules(factors, held)
+    known = call if rules is None or factors is None else factors
+    held_as = _held_as(rules, dense, queries, keys)
+    _refuse_size(known, len(held), held_as, site)
+    captured = CapturedCall(
+        site=site,
+        heads=heads,
+        shape=(batch, len(heads), queries, keys),
+        scale=getattr(known, "scale", None),
+        fidelity=[],
+        held_as=held_as,
+        fields=[],
+        marks=key_marks(call),
+        note=call.note or known.note,
+    )
+    if rules is not None:
+        fields = _factors(cast("FactoredCall", factors), held, site, rules)
+    elif held_as is PooledMaps:
+        fields = _pooled(call, held, site, partial(tokens_of or _numbered, captured))
+    else:
+        fields = _whole(call, held, site)
+    return replace(captured, fields=fields, fidelity=call.fidelity(held))
+
+
+def _numbered(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+    return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
+
+
+def _held_as(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
+    """Which maps hold a call of so many queries and keys."""
+    if rules is not None:
+        return FactoredMaps
+    return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
+
+
+def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
+    """The maps of one text; of several calls where each head of a layer is a module of its own."""
+    first = calls[0]
+    fidelities = [call.fidelity[item] for call in calls]
+    measured = [fidelity for fidelity in fidelities if fidelity is not None]
+    shared: dict[str, Any] = {
+        "layer": first.site.layer,
+        "module": first.site.module,
+        "kind": first.site.kind,
+        "heads": tuple(head for call in calls for head in call.heads),
+        "query_tokens": queries,
+        "key_tokens": keys,
+        "item": first.first_item + first.site.run * first.shape[0] + item,
+        "fidelity": max(measured, default=None),
+    }
+    if first.held_as is FactoredMaps:
+        return FactoredMaps(**shared, **first.fields[item])
+    shared["scale"] = first.scale
+    fields = first.fields[item]
+    joined: dict[str, Any] = {
+        name: _joined(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
+    }
+    if len(calls) > 1:
+        joined |= {name: _joined_seen(calls, item, name) for name in fields if name in SEEN_ARRAYS}
+    if fields.get("measured") is not None:
+        joined["measured"] = joined_numbers(call.fields[item]["measured"] for call in calls)
+    return first.held_as(**shared, **fields | joined)
+
+
+def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
+    """What ``DenseMaps`` hold, one a text."""
+    maps = call.maps(heads)
+    scores, weights = _numbers(maps.scores), _numbers(maps.weights)
+    _refuse_infinite(weights.sum(), site)
+    visible = np.ascontiguousarray(maps.visible.cpu().numpy())
+    return [
+        {"scores": scores[item], "weights": weights[item], "visible": shared_or_each(visible[item])}
+        for item in range(len(scores))
+    ]
+
+
+def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
+    """What ``PooledMaps`` hold, one a text; single cells are in memory for one head at a time, and measured there."""
+    numbers: list[list[HeldNumbers]] = []
+
+    def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
+        for head in heads:
+            maps = call.maps([head])
+            _refuse_infinite(maps.weights.sum(), site)
+            scores, weights = _numbers(maps.scores[:, 0]), _numbers(maps.weights[:, 0])
+            visible = maps.visible[:, 0].cpu().numpy()
+            texts = zip(scores, weights, visible, strict=True)
+            numbers.append([_measured(*cells, site, tokens(item)) for item, cells in enumerate(texts)])
+            yield weights, visible
+
+    pooled = pool_heads(weights_and_visible())
+    of_texts = map(joined_numbers, zip(*numbers, strict=True))
+    return [text | {"measured": measured} for text, measured in zip(pooled, of_texts, strict=True)]
+
+
+def _measured(
+    scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
+) -> HeldNumbers:
+    """The metrics of one head's cells."""
+    maps = DenseMaps(
+        layer=site.layer,
+        module=site.module,
+        heads=(0,),
+        query_tokens=tokens[0],
+        key_tokens=tokens[1],
+        kind=site.kind,
+        scores=scores[None],
+        weights=weights[None],
+        visible=np.ascontiguousarray(visible),
+    )
+    return hold_numbers(maps)
+
+
+def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]) -> list[dict[str, Any]]:
+    """What ``FactoredMaps`` hold, one a text."""
+    count = call.shape[1]
+    group = count // call.keys.shape[1]
+    shared = sorted({head // group for head in heads})
+    exact = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
+    own = replace(  # contiguous copies of the chosen heads alone, which products and the recording share
+        call,
+        queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
+        keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
+        sinks=None if call.sinks is None else call.sinks[heads],
+        position_biases=tuple(each.of(heads) for each in call.position_biases),
+        mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
+    )
+    key_heads = tuple(shared.index(head // group) for head in heads)
+    logsumexp = _kernel_logsumexp(call, heads)
+    if logsumexp is None:
+        logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
+    logsumexp = _refined(own, logsumexp, key_heads)
+    _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
+    queries, keys, references = _numbers(own.queries), _numbers(own.keys), _numbers(logsumexp)
+    return [
+        {
+            "factors": Factors(
+                queries=queries[item],
+                keys=keys[item],
+                key_heads=key_heads,
+                scale=call.scale,
+                logsumexp=references[item],
+                softcap=call.softcap,
+                sink=None if own.sinks is None else _numbers(own.sinks),
+                mask=rules[item].mask,
+                bias=rules[item].bias,
+                device=str(call.queries.device),
+            )
+        }
+        for item in range(len(queries))
+    ]
+
+
+def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
+    """The kernel's log-sum-exp of each row, ``(batch, heads, queries)``, −inf where nothing is seen, if known."""
+    if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
+        return None
+    logsumexp = call.logsumexp[:, heads]
+    if call.mask is None:
+        return logsumexp
+    seen = call.visible_cells().any(-1)
+    return logsumexp.masked_fill(~(seen if seen.shape[1] == 1 else seen[:, heads]), float("-inf"))
+
+
+def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
+    """The logarithm of each row's sum for a held head, the sink included, ``(batch, queries)``, a band at a time."""
+    alone = _alone(call, head, key_head)
+    rows = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
+    whole = torch.cat([alone.masked_scores([0], band).logsumexp(-1)[:, 0] for band in rows], dim=-1)
+    return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
+
+
+def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
+    """The same, ``(batch, heads, queries)``, computed again in float64 where float32 is too coarse for 1e-5."""
+    coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
+    refined = logsumexp.clone() if coarse.any() else logsumexp
+    for head in torch.nonzero(coarse.any(-1).any(0))[:, 0].tolist():
+        exact = _in_float64(_alone(call, head, key_heads[head]))
+        for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0].to(exact.queries.device), MAX_BAND_QUERIES):
+            found = exact.masked_scores([0], rows).logsumexp(-1)[:, 0]
+            if call.sinks is not None:
+                found = torch.logaddexp(found, call.sinks[head].to(found))
+            refined[:, head, rows.to(refined.device)] = found.to(refined)
+    return refined
+
+
+def _in_float64(call: FactoredCall) -> FactoredCall:
+    """The call in float64; on the CPU where its device has no such numbers."""
+    device = torch.device("cpu") if call.queries.device.type in DEVICES_WITHOUT_FLOAT64 else call.queries.device
+    return replace(
+        call,
+        queries=call.queries.to(device).double(),
+        keys=call.keys.to(device).double(),
+        mask=None if call.mask is None else call.mask.to(device),
+        position_biases=tuple(each._replace(numbers=each.numbers.to(device)) for each in call.position_biases),
+    )
+
+
+def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
+    """One held head of the call, without its sink."""
+    mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
+    queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
+    added = tuple(each.of([head]) for each in call.position_biases)
+    return replace(call, queries=queries, keys=keys, mask=mask, position_biases=added, sinks=None)
+
+
+def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site: CallSite) -> None:
+    """Raises AttnvizError where the maps of one more layer do not fit into memory."""
+    batch, _, queries, keys = call.shape
+    cells = queries * keys
+    if held_as is FactoredMaps and isinstance(call, FactoredCall):
+        cells = (queries + keys) * call.queries.shape[-1]
+    heads = 1 if held_as is PooledMaps else heads
+    needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
+    free = available_memory() if needed > MIN_CHECKED_BYTES else None
+    if free is not None and needed > free:
+        raise AttnvizError(
+            f"{heads} heads of layer {site.layer} over {queries} tokens would take {needed / 1e9:.1f} GB of memory and "
+            f"{free / 1e9:.1f} GB is free; fewer layers, heads or tokens work"
+        )
+
+
+def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
+    if not isfinite(float(total)):
+        raise AttnvizError(
+            f"scores of layer {site.layer} ({site.module or 'the model itself'}) are not finite; check its input"
+        )
+
+
+def _numbers(values: Tensor) -> FloatArray:
+    numbers: FloatArray = values.detach().float().cpu().numpy()
+    return numbers
+
+
+def _joined_seen(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
+    """What the heads of several calls see of one text."""
+    return shared_or_each(
+        [seen_by(call.fields[item][name], [place]) for call in calls for place in range(len(call.heads))]
+    )
+
+
+def _joined(arrays: Iterable[FloatArray]) -> FloatArray:
+    parts = list(arrays)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

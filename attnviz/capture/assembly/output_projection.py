@@ -1,0 +1,233 @@
+"""The output projection of attention: the linear map that consumes what the heads gave, found in the run itself.
+
+What a head gave is looked for, number by number, among the operands of the products with constant weights that follow.
+So it does not matter by which functions it got there, whether by views, copies, permutations or a concatenation.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnviz.capture.flow.products import Contraction, contraction
+
+MAX_COMPARED_ROWS = 16  # of a column, before all of them are
+MAX_PENDING = 64  # calls whose projection is looked for at once: heads may be modules of their own
+
+
+@dataclass(frozen=True, eq=False)
+class OutputProjection:
+    """The linear map that takes what attention gave.
+
+    Attributes:
+        weight: ``(columns, features)``.
+        bias: ``(features,)``, added by the same function; ``None`` where it adds none.
+        columns: ``(heads, features of a head)``, where in the operand each number of a head stands.
+        matrix: ``(rows, columns)``, the operand.
+        result: ``(rows, features)``, what the map gave.
+        queries_first: whether rows are ordered by queries and then by texts, and not by texts first.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    columns: Tensor
+    matrix: Tensor
+    result: Tensor
+    queries_first: bool
+
+
+@dataclass(frozen=True, eq=False)
+class OperandPlace:
+    """Where in a product the operand stands that attention gave.
+
+    Attributes:
+        product: the product, the operand first.
+        operand: the tensor as the function was given it.
+    """
+
+    product: Contraction
+    operand: Tensor
+
+    @property
+    def order(self) -> tuple[list[int], list[int]]:
+        """The axes of the operand that are rows, and those that are summed over, which are columns."""
+        letters = self.product.left_letters
+        kept = [at for at, letter in enumerate(letters) if letter not in self.product.summed]
+        return kept, [letters.index(letter) for letter in self.product.summed]
+
+    def matrix(self) -> Tensor:
+        """The operand as ``(rows, columns)``."""
+        rows, columns = self.order
+        wide = prod(self.operand.shape[at] for at in columns)
+        return self.operand.permute(*rows, *columns).reshape(-1, wide)
+
+    def restored(self, matrix: Tensor) -> Tensor:
+        """A matrix of this shape as the operand was given."""
+        rows, columns = self.order
+        order = [*rows, *columns]
+        back = [order.index(at) for at in range(len(order))]
+        return matrix.reshape([self.operand.shape[at] for at in order]).permute(back)
+
+    def weight(self) -> Tensor:
+        """The other operand as ``(columns, features)``."""
+        letters = self.product.right_letters
+        summed = [letters.index(letter) for letter in self.product.summed]
+        own = [at for at in range(len(letters)) if at not in summed]
+        wide = prod(self.product.right.shape[at] for at in summed)
+        return self.product.right.permute(*summed, *own).reshape(wide, -1)
+
+    def result(self, result: Tensor) -> Tensor:
+        """What the product gave as ``(rows, features)``."""
+        own = [letter for letter in self.product.right_letters if letter not in self.product.summed]
+        rows = [letter for letter in self.product.left_letters if letter not in self.product.summed]
+        order = [self.product.letters.index(letter) for letter in (*rows, *own)]
+        return result.permute(order).reshape(-1, prod(result.shape[at] for at in order[len(rows) :]))
+
+
+def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[OperandPlace]:
+    """Both operands of a function that computes a product of two tensors, each with the other as its weights."""
+    product = contraction(name, args, kwargs)
+    if product is None or not product.summed:
+        return []
+    sides = [OperandPlace(each, each.left) for each in (product, product.swapped())]
+    return [side for side in sides if not _shares_more(side.product)]
+
+
+def _shares_more(product: Contraction) -> bool:
+    """Whether the operands share letters that are not summed: then each row has weights of its own."""
+    return bool(set(product.left_letters) & set(product.right_letters) - set(product.summed))
+
+
+def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
+    """What a function of torch adds to its product, ``None`` where that is nothing."""
+    if name == "linear":
+        return kwargs.get("bias", args[2] if len(args) > 2 else None)
+    if name in ("addmm", "baddbmm"):
+        bias = kwargs.get("input", args[0] if args else None)
+        return bias if isinstance(bias, Tensor) and kwargs.get("beta", 1) == 1 else None
+    return None
+
+
+def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
+    """Where in a matrix what attention gave stands, ``(heads, features)``, and whether its rows go by queries first.
+
+    Args:
+        output: ``(batch, heads, queries, features)``.
+        matrix: ``(rows, columns)``.
+    """
+    batch, heads, queries, features = output.shape
+    if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
+        return None
+    for queries_first in (False, True) if batch > 1 and queries > 1 else (False,):
+        order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)
+        wanted = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
+        found = _columns(wanted, matrix)
+        if found is not None:
+            return found.view(heads, features), queries_first
+    return None
+
+
+def _columns(wanted: Tensor, matrix: Tensor) -> Tensor | None:
+    """Which columns of a matrix hold these, in their order; ``None`` where one is not there."""
+    count = wanted.shape[1]
+    if wanted.shape == matrix.shape and torch.equal(wanted, matrix):
+        return torch.arange(count, device=matrix.device)
+    rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))
+    places: dict[bytes, list[int]] = {}
+    for at, column in enumerate(_as_bytes(matrix[rows])):
+        places.setdefault(column, []).append(at)
+    found = []
+    for column in _as_bytes(wanted[rows]):
+        if not places.get(column):
+            return None
+        found.append(places[column].pop(0))
+    columns = torch.tensor(found, device=matrix.device)
+    return columns if torch.equal(matrix[:, columns], wanted) else None
+
+
+def _as_bytes(matrix: Tensor) -> list[bytes]:
+    """Each column of a matrix, as bytes."""
+    columns = (matrix.float().T.contiguous().cpu() + 0.0).numpy()  # with one zero, not two
+    return [column.tobytes() for column in columns]
+
+
+Found = Callable[[OutputProjection, OperandPlace], None]
+
+
+class ProjectionSearch:
+    """Looks for the projections of attention calls among the products that a thread computes.
+
+    What the heads gave may enter several maps, as where an adapter (LoRA) adds its own: each of them is received.
+
+    Attributes:
+        pending: what the calls gave, ``(batch, heads, queries, features)``, and what receives their projection.
+        entered: the operand of the last projection, until the next call is expected.
+        received: what was told of it, with the columns and whether its rows go by queries first.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[Tensor, Found]] = []
+        self.entered: Tensor | None = None
+        self.received: list[tuple[Found, Tensor, bool]] = []
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a product may be one that is looked for."""
+        return bool(self.pending) or self.entered is not None
+
+    def expect(self, output: Tensor, found: Found) -> None:
+        """Begins to look for the projection of an attention call."""
+        self.entered, self.received = None, []
+        self.pending = [*self.pending[1 - MAX_PENDING :], (output, found)]
+
+    def see(
+        self,
+        name: str,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        result: Any,
+        is_constant: Callable[[Tensor], bool],
+    ) -> bool:
+        """Looks at a function that has returned, and tells whether it was the projection of a call."""
+        if not self.is_looking or not isinstance(result, Tensor):
+            return False
+        for place in operand_places(name, args, kwargs):
+            if not place.operand.is_floating_point() or not is_constant(place.product.right):
+                continue
+            if self._enters_again(place):
+                return self._receive_again(place, bias_of(name, args, kwargs), result)
+            if self._looks(place):
+                return self._compare(place, bias_of(name, args, kwargs), result)
+        return False
+
+    def _enters_again(self, place: OperandPlace) -> bool:
+        """Whether the operand is that of the last projection."""
+        if self.entered is None or place.operand.data_ptr() != self.entered.data_ptr():
+            return False
+        matrix = place.matrix()
+        return matrix.shape == self.entered.shape and matrix.stride() == self.entered.stride()
+
+    def _receive_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
+        matrix, gave = place.matrix(), place.result(result)
+        for found, columns, queries_first in self.received:
+            found(OutputProjection(place.weight(), bias, columns, matrix, gave, queries_first), place)
+        return True
+
+    def _looks(self, place: OperandPlace) -> bool:
+        """Whether the operand is as large as what a call gave, or as several calls together."""
+        return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
+
+    def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
+        matrix, left = place.matrix(), []
+        for output, found in self.pending:
+            columns = find_columns(output, matrix)
+            if columns is None:
+                left.append((output, found))
+                continue
+            found(OutputProjection(place.weight(), bias, columns[0], matrix, place.result(result), columns[1]), place)
+            self.entered, self.received = matrix, [*self.received, (found, *columns)]
+        changed, self.pending = len(left) < len(self.pending), left
+        return changed

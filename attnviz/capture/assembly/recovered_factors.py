@@ -1,0 +1,175 @@
+"""The factors of a call: the arguments of its kernel, or recovered from a softmax and the product before it.
+
+Of attention written by hand the input and output of its softmax are known. Where the input is the product of queries
+and keys, times a scale of all heads or of each, plus what a mask and positions add, the maps can be computed from these
+alone. The factors are used only after every visible score that they give has been compared with the model's.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attnviz.capture.assembly.fitted_scores import Fit, Sample, fit
+from attnviz.capture.calls.attention_call import (
+    MAX_CHECKED_QUERIES,
+    AttentionCall,
+    FactoredCall,
+    PositionBias,
+    Product,
+    SoftmaxCall,
+    hidden_cells,
+    pick_heads,
+)
+
+WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # what rounding explains, in float32 and in half precision
+SCORE_TOLERANCE = 1e-5  # in float32, times 1 + |score|
+SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
+SPACED_QUERIES, LAST_QUERIES = 48, 16  # from which scale and biases are fitted
+MAX_BAND_QUERIES = 256  # queries that are compared at once
+OWN_SCALES = "each head multiplies q·k by a scale of its own, which its queries hold"
+EXACT_DTYPES = (torch.float32, torch.float64)
+
+
+def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
+    """Queries, keys and mask from which the maps of these heads can be computed; ``None`` where they are not known."""
+    if isinstance(call, FactoredCall):
+        return call
+    assert isinstance(call, SoftmaxCall)
+    if call.factors is not None and call.factors.shape == call.shape and _gives_weights(call.factors, call, heads):
+        return call.factors
+    found = None if call.product is None else _recovered(call, call.product, heads)
+    return found if found is not None and _gives_weights(found, call, heads) else None
+
+
+def _gives_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> bool:
+    """Whether the factors give the model's own weights, compared on at most 32 queries."""
+    rows = slice(None, None, -(-call.shape[2] // MAX_CHECKED_QUERIES))
+    ours, real = (each.weights(heads, rows).float() for each in (factors, call))
+    return bool(((ours - real).abs() < _weight_tolerance(call, factors.masked_scores(heads, rows))).all())
+
+
+def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
+    """How far rounding may move a weight: the more, the larger the scores (steep slopes reach thousands)."""
+    if not _is_exact(call):
+        return HALF_WEIGHT_TOLERANCE
+    largest = float(scores.nan_to_num(neginf=0.0).abs().amax())
+    return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest)
+
+
+def _recovered(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
+    """The factors that give every visible score of these heads; positions may add to keys, to distances, or to both."""
+    visible = _shared_visible(call.before, heads)
+    if visible is None:
+        return None
+    if call.before.dtype not in EXACT_DTYPES:  # under autocast they were rounded before they were multiplied
+        product = Product(*(each.to(call.before.dtype) for each in product))
+    sample = _sample(call, product, visible, heads)
+    small = sample.last_of_first(LAST_QUERIES)
+    for by_distance in ((), (False,), (True,), (False, True)):
+        if not _explains(small, by_distance, call):  # which is soon known
+            continue
+        for found in _candidates(call, product, visible, fit(sample, by_distance), heads):
+            if _largest_if_equal(found, call, heads, sample.rows) is not None:
+                return _confirmed(found, call, heads)
+    return None
+
+
+def _explains(sample: Sample, by_distance: Sequence[bool], call: SoftmaxCall) -> bool:
+    """Whether what these biases leave of a sample is rounding."""
+    allowed = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+    return bool((fit(sample, by_distance).rest.abs() <= allowed * (1 + sample.scores.abs())).all())
+
+
+def _candidates(
+    call: SoftmaxCall, product: Product, visible: Tensor, found: Fit, heads: Sequence[int]
+) -> Iterator[FactoredCall]:
+    """The factors of a fit: with one scale, then, where heads differ, with their own multiplied into queries."""
+    count, features = call.shape[1], product.queries.shape[-1]
+    rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
+    mean = float(found.scales.mean())
+    shared = FactoredCall(
+        queries=product.queries,
+        keys=product.keys,
+        values=call.values,
+        output=call.output,
+        scale=_likely(mean, features, rounding),
+        mask=visible,
+        position_biases=tuple(_of_all(each, heads, count, call.before.device) for each in found.biases),
+    )
+    yield shared
+    if float((found.scales - mean).abs().max()) > rounding * abs(mean) and product.queries.shape[1] == count:
+        own = torch.ones(count)
+        own[list(heads)] = torch.tensor([_likely(float(each), features, rounding) for each in found.scales])
+        queries = product.queries * own.to(product.queries)[:, None, None]
+        yield replace(shared, queries=queries, scale=1.0, note=OWN_SCALES)
+
+
+def _of_all(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
+    """The bias of the chosen heads among zeros for the others."""
+    numbers = torch.zeros(len(bias.numbers), count, bias.numbers.shape[-1], device=device)
+    numbers[:, list(heads)] = bias.numbers.to(device)
+    return bias._replace(numbers=numbers)
+
+
+def _likely(scale: float, features: int, rounding: float) -> float:
+    """The likely number next to a fitted scale: 1 / √features, or one of four digits; else itself."""
+    likely = (features**-0.5, float(f"{scale:.4g}"))
+    return next((number for number in likely if abs(scale - number) < rounding * abs(scale)), scale)
+
+
+def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:
+    """The factors with the log-sum-exp that follows from the model's weights, if they give all of its scores."""
+    batch, count, queries, _ = call.shape
+    logsumexp = torch.zeros(batch, count, queries, device=call.after.device)
+    for head in heads:
+        for rows in _bands(call):
+            largest = _largest_if_equal(found, call, [head], rows)
+            if largest is None:
+                return None
+            weights = call.after[:, [head], rows].amax(-1).float()
+            logsumexp[:, [head], rows] = largest - weights.log()
+    return replace(found, logsumexp=logsumexp if _is_exact(call) else None)
+
+
+def _shared_visible(before: Tensor, heads: Sequence[int]) -> Tensor | None:
+    """Which cells are visible, ``(batch, 1, queries, keys)``, ``None`` where heads see different ones."""
+    first = ~hidden_cells(before[:, heads[0], None])
+    same = all(torch.equal(~hidden_cells(before[:, head, None]), first) for head in heads[1:])
+    return first if same else None
+
+
+def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
+    """Queries from all of the text and its last ones: evenly spaced ones alone do not tell a key from a distance."""
+    count = call.shape[2]
+    spaced = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
+    rows = torch.unique(torch.cat([spaced, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
+    factors = product.queries[:, :, rows], product.keys
+    queries, keys = (pick_heads(each, heads, call.shape[1]).double().cpu() for each in factors)
+    shown = visible[:, :, rows].cpu()
+    scores = call.before[:, :, rows][:, list(heads)].double().cpu().masked_fill(~shown, 0)
+    products = (queries @ keys.transpose(-1, -2)).masked_fill_(~shown, 0)
+    return Sample(rows.cpu(), scores, products, shown, count)
+
+
+def _largest_if_equal(
+    found: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows: slice | Tensor
+) -> Tensor | None:
+    """The largest visible score of each query, ``(batch, heads, rows)``, if all equal the model's but for rounding."""
+    ours = found.masked_scores(heads, rows)
+    theirs = call.before[:, :, rows][:, list(heads)].to(ours.dtype)
+    largest = ours.amax(-1)
+    allowed = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+    difference = ours.sub_(theirs).masked_fill_(~found.visible_cells()[:, :, rows], 0).abs_()
+    agree = bool(difference.amax() <= allowed) or bool((difference <= allowed * (1 + theirs.abs())).all())
+    return largest if agree else None
+
+
+def _is_exact(call: SoftmaxCall) -> bool:
+    """Whether scores and weights are in float32 at least: under autocast the scores alone may be rounded."""
+    return call.before.dtype in EXACT_DTYPES and call.after.dtype in EXACT_DTYPES
+
+
+def _bands(call: SoftmaxCall) -> list[slice]:
+    return [slice(start, start + MAX_BAND_QUERIES) for start in range(0, call.shape[2], MAX_BAND_QUERIES)]

@@ -1,0 +1,144 @@
+"""The texts of a recording of several forward passes: each pass its own batch, or a step that goes on with a text.
+
+A pass goes on with a text where the keys that it did not compute itself are those that the passes before it computed,
+which is seen from their numbers: so it is with any cache, and with none. Its rows are then appended to the maps. Every
+other pass brings texts of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.assembly.captured_call import CapturedCall
+from attnviz.capture.assembly.step_rows import MapPlace, StepRows
+from attnviz.capture.flow.sites import CallSite
+
+Key = tuple[CallSite, int]  # of a call: its site, and how many calls of the site came before it in the pass
+
+
+@dataclass(eq=False)
+class _Batch:
+    """The passes over the texts of one batch.
+
+    Attributes:
+        rows: of each module, what all passes added.
+        passes: how many there were.
+    """
+
+    rows: dict[Key, StepRows]
+    passes: int = 1
+
+    @property
+    def size(self) -> int:
+        """How many texts a pass reads at once."""
+        return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
+
+    def takes(self, calls: dict[Key, CapturedCall]) -> bool:
+        """Adds the calls of another pass, if it goes on with these texts."""
+        if not calls.keys() <= self.rows.keys():
+            return False
+        choices = {key: self.rows[key].places(call) for key, call in calls.items()}
+        places = _consistent(choices, self.rows, calls)
+        if places is None:
+            return False
+        self.passes += 1
+        for key, place in places.items():
+            self.rows[key].add(calls[key], place)
+        return True
+
+
+class TextCollector:
+    """Takes the calls of one pass after the other, and puts together what belongs to one text."""
+
+    def __init__(self) -> None:
+        self.batches: list[_Batch] = []
+        self.passes = 0
+        self.refusal: AttnvizError | None = None
+
+    def add(self, calls: Sequence[CapturedCall]) -> None:
+        """Takes the calls of a pass."""
+        if not calls or self.refusal is not None:
+            return
+        self.passes += 1
+        keyed = _keyed(calls)
+        if self.batches and self.batches[-1].takes(keyed):
+            return
+        self.refusal = self._unknown_cache(keyed)
+        self.batches.append(_Batch({key: StepRows.of(call) for key, call in keyed.items()}))
+
+    def calls(self) -> list[CapturedCall]:
+        """One call of each module and batch, with the number of the batch's first text.
+
+        Raises:
+            AttnvizError: if a pass reads keys from a cache that no pass before it computed, or if a map that is made
+                of several passes is too long.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        joined, item = [], 0
+        for batch in self.batches:
+            for rows in batch.rows.values():
+                call = rows.last if batch.passes == 1 else rows.joined()
+                joined.append(replace(call, first_item=item, passes=batch.passes))
+            item += batch.size
+        return joined
+
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what was put together."""
+        if self.passes < 2:
+            return ()
+        texts = sum(batch.size for batch in self.batches)
+        steps = max(batch.passes for batch in self.batches)
+        if steps == 1:
+            return (f"{texts} texts of {self.passes} forward passes, in the order in which they ran.",)
+        if len(self.batches) == 1:
+            return (f"The rows of {self.passes} forward passes: each step of the decoding adds its own.",)
+        return (f"{texts} texts of {self.passes} forward passes: each step of a decoding adds its rows to its text.",)
+
+    def _unknown_cache(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
+        """The refusal of a pass that is neither a step nor the first of other texts."""
+        first = self.batches[0].rows if self.batches else {}
+        if all(first[key].is_fresh(call) for key, call in calls.items() if key in first):
+            return None
+        return AttnvizError(
+            f"forward pass {self.passes} reads keys from a cache that no forward pass before it computed in this "
+            "order, as beam search does; greedy decoding and sampling work, or one forward pass over the whole text"
+        )
+
+
+def _keyed(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
+    keyed: dict[Key, CapturedCall] = {}
+    for call in calls:
+        number = sum(site == call.site for site, _ in keyed)
+        keyed[call.site, number] = call
+    return keyed
+
+
+def _consistent(
+    choices: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
+) -> dict[Key, MapPlace] | None:
+    """One place for each call so that all start at one row; ``None`` where there is none, or where nothing is new."""
+    if not all(choices.values()) or not any(place.proven for places in choices.values() for place in places):
+        return None
+    own = {key: places for key, places in choices.items() if key[0].kind == "self"}
+    partial = [places for places in own.values() if not places[0].whole]
+    starts = [place.row for place in partial[0]] if partial else []
+    common = [row for row in starts if all(any(place.row == row for place in places) for places in partial)]
+    if partial and not common:
+        return None
+    grows = any(places[0].keys > rows[key].keys for key, places in own.items() if places[0].whole)
+    if own and not partial and not grows:
+        return None
+    chosen = {}
+    for key, places in choices.items():
+        if key[0].kind == "cross":
+            row = common[0] if common else _start_alone(rows[key], calls[key], bool(own))
+            chosen[key] = replace(places[0], row=row, whole=row == 0)
+        else:
+            chosen[key] = next(place for place in places if place.whole or place.row == common[0])
+    return chosen
+
+
+def _start_alone(rows: StepRows, call: CapturedCall, computed_again: bool) -> int:
+    """The first row of cross-attention where self-attention is not cached, or was not recorded."""
+    return 0 if computed_again or call.shape[2] > rows.rows else rows.rows

@@ -1,0 +1,1 @@
+"""Describes single attention calls: their tensors, masks and layout."""

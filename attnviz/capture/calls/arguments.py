@@ -1,0 +1,173 @@
+"""The arguments of torch's attention functions, by name, and the attention calls that they describe."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.calls.attention_call import FactoredCall
+
+FUSED_COMMON = (
+    "qkv_weight",
+    "qkv_bias",
+    "proj_weight",
+    "proj_bias",
+    "mask",
+    "mask_type",
+)  # what is read of the arguments of fused operators
+LAYER_NORM = ("norm_first", "eps", "norm_weight_1", "norm_bias_1", "norm_weight_2", "norm_bias_2")
+FEED_FORWARD = ("use_gelu", "ffn_weight_1", "ffn_bias_1", "ffn_weight_2", "ffn_bias_2")
+FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FEED_FORWARD, *FUSED_COMMON)
+FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
+
+
+def fused_layer_call(given: dict[str, Any], result: Tensor) -> FactoredCall:
+    """The attention of a whole encoder layer in one kernel, its projections computed again."""
+    source = given["src"]
+    norm = (given["eps"], given["norm_weight_1"], given["norm_bias_1"]) if given["norm_first"] else None
+    call = _fused_call((source,) * 3, given["num_heads"], given, norm)
+    tokens = _padded(source)[0]
+
+    def carried_on(mixed: Tensor, rows: slice) -> Tensor:
+        return _rest_of_layer(given, tokens[:, rows], _projected(given, mixed))
+
+    return replace(call, output=_padded(result)[0], carried_on=carried_on)
+
+
+def fused_attention_call(given: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
+    """The attention of ``nn.MultiheadAttention`` in one kernel, its projections computed again."""
+    call = _fused_call((given["query"], given["key"], given["value"]), given["num_head"], given, None)
+    return replace(call, output=_padded(result[0])[0], carried_on=lambda mixed, rows: _projected(given, mixed))
+
+
+def _projected(given: dict[str, Any], mixed: Tensor) -> Tensor:
+    """The mixed values of all heads after the kernel's projection, ``(batch, queries, width)``."""
+    return functional.linear(mixed.transpose(1, 2).flatten(2), given["proj_weight"], given["proj_bias"])
+
+
+def _rest_of_layer(given: dict[str, Any], tokens: Tensor, attended: Tensor) -> Tensor:
+    """What an encoder layer gives for these tokens and their attention."""
+
+    def normed(values: Tensor, number: int) -> Tensor:
+        weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
+        return functional.layer_norm(values, weight.shape, weight, bias, given["eps"])
+
+    def fed_forward(values: Tensor) -> Tensor:
+        inner = functional.linear(values, given["ffn_weight_1"], given["ffn_bias_1"])
+        inner = functional.gelu(inner) if given["use_gelu"] else functional.relu(inner)
+        return functional.linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+
+    total = tokens + attended
+    if given["norm_first"]:
+        return total + fed_forward(normed(total, 2))
+    total = normed(total, 1)
+    return normed(total + fed_forward(total), 2)
+
+
+def _fused_call(
+    tokens: tuple[Tensor, Tensor, Tensor],
+    heads: int,
+    given: dict[str, Any],
+    norm: tuple[float, Tensor, Tensor] | None,
+) -> FactoredCall:
+    """The attention of a fused kernel.
+
+    Args:
+        tokens: what queries, keys and values are projected from.
+        heads: how many there are.
+        given: the other arguments of the kernel by name.
+        norm: epsilon, weight and bias of a layer norm before the projections.
+    """
+    padded, real = _padded(tokens[0])
+    sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
+    if norm is not None:
+        sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
+    weight, bias = given["qkv_weight"], given["qkv_bias"]
+    biases = [None] * 3 if bias is None else list(bias.chunk(3))
+    queries, keys, values = (
+        _split_heads(functional.linear(source, part, offset), heads)
+        for source, part, offset in zip(sources, weight.chunk(3), biases, strict=True)
+    )
+    visible = _fused_mask(given["mask"], given["mask_type"])
+    if real is not None:
+        visible = real[:, None, :, None] & real[:, None, None, :]
+    return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
+
+
+def _split_heads(features: Tensor, heads: int) -> Tensor:
+    """``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
+    batch, tokens, _ = features.shape
+    return features.reshape(batch, tokens, heads, -1).transpose(1, 2)
+
+
+def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
+    """What is visible under the mask of a fused kernel, ``(batch, heads, queries, keys)``; anything but 0 hides."""
+    if mask is None:
+        return None
+    visible = mask == 0
+    if mask_type == 1:
+        return visible[:, None, None, :]
+    return visible[None, None] if visible.dim() == 2 else visible
+
+
+def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+    """A nested batch as one tensor and which of its tokens are real, ``(batch, tokens)``; others as they are."""
+    if not tokens.is_nested:
+        return tokens, None
+    lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
+    padded = torch.nested.to_padded_tensor(tokens, 0.0)
+    return padded, torch.arange(padded.shape[1], device=tokens.device) < lengths[:, None]
+
+
+def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of one of torch's fused operators by the names of its schema, defaults included.
+
+    Raises:
+        AttnvizError: if this version of torch has no argument of one of these names.
+    """
+    order, defaults = _operator_schema(operator)
+    given = defaults | dict(zip(order, args, strict=False)) | kwargs
+    unknown = next((name for name in names if name not in given), None)
+    if unknown is not None:
+        raise AttnvizError(
+            f"torch {torch.__version__} calls {operator} without {unknown!r}, which attnviz needs to record it; "
+            "torch.backends.mha.set_fastpath_enabled(False) before the forward pass works"
+        )
+    return given
+
+
+@cache
+def _operator_schema(operator: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of an operator's arguments in their order, and the defaults of those that have one."""
+    arguments = getattr(torch.ops.aten, operator).default._schema.arguments
+    return (
+        tuple(argument.name for argument in arguments),
+        {argument.name: argument.default_value for argument in arguments if argument.has_default_value()},
+    )
+
+
+def bind_dot_product(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> dict[str, Any]:
+    """The arguments of ``scaled_dot_product_attention`` by name."""
+    given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
+    gqa = {"enable_gqa": True} if enable_gqa else {}  # an argument that older versions of torch do not have
+    return given | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
+
+
+def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    """Queries and keys of ``multi_head_attention_forward``."""
+    return query, key

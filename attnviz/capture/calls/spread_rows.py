@@ -1,0 +1,130 @@
+"""Calls over queries or keys that a module picked from more, with these at their own places among all."""
+
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.capture.calls.attention_call import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
+from attnviz.capture.flow.picked_rows import Picks
+from attnviz.maps.layer_maps import LONG_MAP_TOKENS
+
+UNPLACED = "{} were picked by an index from {}, and are numbered in the order in which they were picked"
+SPREAD = "{} of {} {} were picked; they stand at their places, and the {} of others are absent"
+
+
+class PlacedRows(NamedTuple):
+    """The places of picked rows.
+
+    Attributes:
+        places: ``(batch or 1, heads, rows)``; ``None`` where they are not known.
+        total: how many there are in all.
+    """
+
+    places: Tensor | None
+    total: int
+
+
+def places_of(picks: Picks, folded: Tensor | None, attends: nn.Module, rows: int) -> PlacedRows:
+    """The places of picked queries or keys, if the module that attends picked them itself, or put all in another order.
+
+    Args:
+        picks: which rows they are.
+        folded: their numbers as ``(batch, heads, rows, features)``; ``None`` where these have other axes.
+        attends: the module that attends.
+        rows: how many there are.
+    """
+    unknown = PlacedRows(None, picks.total)
+    if folded is None or (picks.picker is not attends and rows != picks.total):
+        return unknown
+    numbers = folded[..., 0]
+    own, places = numbers // picks.total, numbers % picks.total
+    is_whole = torch.equal(own, torch.arange(rows, device=own.device).expand(own.shape))
+    is_known = bool((numbers >= 0).all()) and is_whole and torch.equal(numbers, folded[..., -1])
+    ordered = places.sort(-1).values
+    return PlacedRows(places, picks.total) if is_known and bool((ordered.diff() > 0).all()) else unknown
+
+
+def spread(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
+    """The call with picked queries and keys at their places, and a note of what was picked."""
+    batch, heads, rows, columns = call.shape
+    height, width = (rows if queries is None else queries.total), (columns if keys is None else keys.total)
+    placed = all(each is None or each.places is not None for each in (queries, keys))
+    if not placed or height * width > max(rows * columns, LONG_MAP_TOKENS**2):
+        first, what = (queries, "queries") if queries is not None else (keys, "keys")
+        what = "queries and keys" if queries is not None and keys is not None else what
+        return call if first is None else _noted(call, UNPLACED.format(what, first.total))
+    parts = ((queries, rows, "queries", "rows"), (keys, columns, "keys", "columns"))
+    said = [SPREAD.format(count, each.total, *names) for each, count, *names in parts if each and count < each.total]
+    return _noted(_Spread((batch, heads), queries, keys).of(call), *said)
+
+
+def _noted(call: AttentionCall, *notes: str) -> AttentionCall:
+    return replace(call, note="; ".join(filter(None, (call.note, *notes))))
+
+
+class _Spread:
+    """Puts rows of tensors at their places.
+
+    Args:
+        leading: batch and heads.
+        queries: the places of queries; ``None`` where all are there.
+        keys: the same of keys.
+    """
+
+    def __init__(self, leading: tuple[int, int], queries: PlacedRows | None, keys: PlacedRows | None) -> None:
+        self.leading, self.queries, self.keys = leading, queries, keys
+
+    def of(self, call: AttentionCall) -> AttentionCall:
+        """The call of all queries and keys."""
+        values = None if call.values is None else _put(call.values, self.keys, 2, 0.0)
+        output = None if call.output is None else _put(call.output, self.queries, 2, 0.0)
+        if isinstance(call, FactoredCall):
+            mask, logsumexp = call.whole_mask(), call.logsumexp
+            return replace(
+                call,
+                values=values,
+                output=output,
+                queries=_put(call.queries, self.queries, 2, 0.0),
+                keys=_put(call.keys, self.keys, 2, 0.0),
+                mask=self._cells(mask, False if mask.dtype == torch.bool else -inf),
+                causal=False,
+                window=None,
+                logsumexp=None if logsumexp is None else _put(logsumexp[..., None], self.queries, 2, 0.0)[..., 0],
+            )
+        assert isinstance(call, SoftmaxCall)
+        product, dropout = call.product, call.dropout
+        return replace(
+            call,
+            values=values,
+            output=output,
+            before=self._cells(call.before, -inf),
+            after=self._cells(call.after, 0.0),
+            factors=None,
+            product=product and self._product(product),
+            dropout=dropout and Dropout(self._cells(dropout.weights, 0.0), dropout.factor),
+        )
+
+    def _cells(self, cells: Tensor, filling: float) -> Tensor:
+        """Cells ``(batch, heads, queries, keys)``, the others filled with a number."""
+        whole = cells.expand(*self.leading, *cells.shape[2:])
+        return _put(_put(whole, self.queries, 2, filling), self.keys, 3, filling)
+
+    def _product(self, product: Product) -> Product:
+        return Product(_put(product.queries, self.queries, 2, 0.0), _put(product.keys, self.keys, 2, 0.0))
+
+
+def _put(tensor: Tensor, rows: PlacedRows | None, axis: int, filling: float) -> Tensor:
+    """The tensor with the numbers along an axis at their places."""
+    if rows is None or rows.places is None:
+        return tensor
+    shape = [*tensor.shape]
+    heads = rows.places
+    if heads.shape[1] not in (1, shape[1]):  # of groups, which share their keys
+        heads = heads.repeat_interleave(shape[1] // heads.shape[1], 1)
+    index = heads[..., None] if axis == 2 else heads[:, :, None]
+    shape_of_index = [*shape]
+    shape[axis] = rows.total
+    return tensor.new_full(shape, filling).scatter_(axis, index.expand(shape_of_index), tensor)

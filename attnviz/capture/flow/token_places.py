@@ -1,0 +1,166 @@
+"""TokenPlaces: where the tokens of a tensor stood when its features were first computed, however they were moved since.
+
+A model that attends in windows cuts its tokens into windows, and puts them together again. Beside each tensor that such
+steps make, the same steps are taken with a tensor that holds the number of each token instead of its features.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
+
+from attnviz.capture.flow.functions import RESHAPING
+
+MOVING = {
+    "view", "reshape", "permute", "transpose", "flatten", "unflatten", "squeeze", "unsqueeze", "roll", "contiguous",
+    "clone", "chunk", "unbind", "split", "tensor_split", "__getitem__", "narrow", "select", "movedim", "moveaxis",
+    "swapaxes", "swapdims", "expand", "flip", "cat", "concat", "concatenate", "stack", "unfold", "index_select",
+    "tile", "repeat", "adjoint",
+}  # fmt: skip  # functions that put numbers elsewhere
+KEEPING = {
+    "add", "sub", "mul", "div", "true_divide", "rsub", "neg", "__add__", "__radd__", "__mul__", "__rmul__", "__sub__",
+    "__truediv__", "__iadd__", "__imul__", "add_", "mul_", "layer_norm", "rms_norm", "batch_norm", "dropout", "gelu",
+    "relu", "silu", "normalize", "to", "float", "half", "bfloat16", "double", "type", "clamp", "detach",
+}  # fmt: skip  # functions that compute each number where it stands, or from those of its token
+WRITING = {"__setitem__", "copy_", "index_put_", "masked_fill_", *RESHAPING}  # functions that change a tensor in place
+MIN_AXES = 3  # of texts, tokens and features
+IMAGE_AXES = 4  # of texts, features, rows and columns
+
+
+class Origin(NamedTuple):
+    """Which token each number of a tensor belongs to.
+
+    Attributes:
+        numbers: of the tensor's shape: the token, counted through all texts; -1 for padding.
+        texts: how many texts there were.
+        tokens: how many tokens each had.
+    """
+
+    numbers: Tensor
+    texts: int
+    tokens: int
+
+    def transposed(self) -> "Origin":
+        """The origin of the tensor with its last two axes exchanged."""
+        return self._replace(numbers=self.numbers.transpose(-1, -2))
+
+
+class TokenPlaces:
+    """Follows tokens through the functions of torch that are called, while it is active."""
+
+    def __init__(self) -> None:
+        self.is_active = True
+        self._origins: Any = WeakIdKeyDictionary()
+
+    def stop(self) -> None:
+        """Forgets everything, and follows nothing more."""
+        self.is_active = False
+        self._origins = WeakIdKeyDictionary()
+
+    def of(self, tensor: Tensor) -> Origin | None:
+        """The origin of a tensor's numbers; ``None`` where it is not known."""
+        origin: Origin | None = self._origins.get(tensor)
+        return origin
+
+    def follows(self, name: str) -> bool:
+        """Whether it looks at a function of this name now."""
+        return self.is_active and name in FOLLOWED
+
+    def follow(
+        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Notes the origin of what a function returned."""
+        try:
+            self._note(name, func, args, kwargs, result)
+        except Exception:  # an argument that no number of a token can take: the model runs on, and places are unknown
+            self.stop()
+
+    def _note(
+        self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        given = list(_tensors(args))
+        origins = [origin for origin in map(self.of, given) if origin is not None]
+        if name in SOURCES:
+            self._set(result, SOURCES[name](args, kwargs, origins[:1], result))
+        elif name in WRITING:
+            self._origins.pop(args[0], None)
+        elif not origins:
+            return
+        elif name in KEEPING:
+            alike = [each for each in origins if each.numbers.shape == result.shape]
+            self._set(result, min(alike, key=lambda each: each.texts, default=None))
+        elif name == "pad":
+            self._set(result, origins[0]._replace(numbers=_padded(origins[0].numbers, args, kwargs)))
+        elif len(origins) == len(list(_tensors(args[:1]))):
+            moved = func(*(self._numbers(arg) for arg in args), **kwargs)
+            for each, numbers in [(result, moved)] if isinstance(result, Tensor) else zip(result, moved, strict=True):
+                self._set(each, origins[0]._replace(numbers=numbers))
+
+    def _numbers(self, argument: Any) -> Any:
+        """The argument with each followed tensor replaced by the numbers of its tokens."""
+        if isinstance(argument, Tensor):
+            origin = self.of(argument)
+            return argument if origin is None else origin.numbers
+        return type(argument)(map(self._numbers, argument)) if type(argument) in (list, tuple) else argument
+
+    def _set(self, tensor: Tensor, origin: Origin | None) -> None:
+        if origin is not None and origin.numbers.shape == tensor.shape:
+            self._origins[tensor] = origin
+
+
+def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
+    """The tensors among arguments, and in lists of them."""
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, list | tuple):
+            yield from (each for each in arg if isinstance(each, Tensor))
+
+
+def _padded(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    return functional.pad(numbers, args[1] if len(args) > 1 else kwargs["pad"], value=-1)
+
+
+def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
+    """A projection of each token keeps its place; of several tokens together, or of unknown ones, it makes new ones."""
+    if result.dim() < MIN_AXES:
+        return None
+    if not origins or not bool((origins[0].numbers[..., 0] == origins[0].numbers[..., -1]).all()):
+        return _first(result, result.shape[1:-1], -1)
+    return origins[0]._replace(numbers=origins[0].numbers[..., :1].expand(result.shape))
+
+
+def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
+    if origins:
+        return origins[0]
+    return _first(result, result.shape[1:-1], -1) if result.dim() >= MIN_AXES else None
+
+
+def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
+    """Of patches or of a neighbourhood new tokens are made; of single ones each keeps its place."""
+    weight = args[1] if len(args) > 1 else kwargs["weight"]
+    if result.dim() != IMAGE_AXES:
+        return None
+    if origins and set(weight.shape[2:]) == {1} and origins[0].numbers.shape[2:] == result.shape[2:]:
+        return origins[0]._replace(numbers=origins[0].numbers[:, :1].expand(result.shape))
+    return _first(result, result.shape[2:], 1)
+
+
+def _first(result: Tensor, tokens: Sequence[int], features: int) -> Origin:
+    """The origin of a tensor whose tokens stand in their first order."""
+    texts, count = result.shape[0], 1
+    for size in tokens:
+        count *= size
+    numbers = torch.arange(texts * count, dtype=torch.int32, device=result.device)
+    return Origin(numbers.view(texts, *tokens).unsqueeze(features).expand(result.shape), texts, count)
+
+
+SOURCES: dict[str, Callable[[Sequence[Any], dict[str, Any], list[Origin], Tensor], Origin | None]] = {
+    "linear": _linear,
+    "layer_norm": _norm,
+    "conv2d": _convolution,
+}
+FOLLOWED = {*MOVING, *KEEPING, *WRITING, *SOURCES, "pad"}

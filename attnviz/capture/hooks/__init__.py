@@ -1,0 +1,1 @@
+"""Watches the functions of torch and of transformers while a model runs."""

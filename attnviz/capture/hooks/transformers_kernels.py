@@ -1,0 +1,175 @@
+"""Observes kernels that bypass torch's functions, through the attention interface of transformers that calls them."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, SoftmaxCall
+from attnviz.capture.calls.readable import why_unreadable
+from attnviz.capture.flow.sites import CallingModule
+from attnviz.capture.hooks.observing_mode import observers
+from attnviz.capture.hooks.patches import Patch
+from attnviz.capture.hooks.torch_functions import AttentionListener, BuildCall, Observer, SeenCall
+
+VISIBLE_TO_TORCH = "sdpa"  # the implementation of which torch's mode sees all arguments
+
+
+def _interface() -> Any:
+    """The class through which models of transformers find their kernel, ``None`` where it has not been imported."""
+    return getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
+
+
+def _handing_out() -> Any:
+    """The interface, where a function of it hands out the kernels."""
+    interface = _interface()
+    return interface if interface is not None and hasattr(interface, "get_interface") else None
+
+
+def _table() -> Any:
+    """The class whose items are the kernels in versions of transformers where no function hands them out."""
+    interface = None if _handing_out() is not None else _interface()
+    return next((base for base in getattr(interface, "__mro__", ()) if "__getitem__" in vars(base)), None)
+
+
+def _observed_interface(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The interface, which in threads that are observed wraps each function that it hands out."""
+
+    def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
+        return _observed(original(table, name, default), name)
+
+    return get_interface
+
+
+def _observed_table(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a table whose items are called; other tables of its class hold no kernels."""
+
+    def __getitem__(table: Any, name: str) -> Any:
+        item = original(table, name)
+        return _observed(item, name) if isinstance(table, _interface()) else item
+
+    return __getitem__
+
+
+def _observed(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
+    return function if name == VISIBLE_TO_TORCH or not observers() else partial(_observed_call, function)
+
+
+TRANSFORMERS_PATCHES = (
+    Patch(_handing_out, "get_interface", _observed_interface),
+    Patch(_table, "__getitem__", _observed_table),
+)
+
+
+def _observed_call(
+    function: Callable[..., Any],
+    module: nn.Module,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Any,
+    **options: Any,
+) -> Any:
+    """Calls the function as it was called, and reports one call: the one that torch saw in it, else the whole."""
+    with ExitStack() as stack:
+        seen = [(observer, stack.enter_context(_collected(observer))) for observer in observers()]
+        result = function(module, queries, keys, values, mask, **options)
+    build = partial(_factored_call, module, queries, keys, values, mask, result, options)
+    for observer, calls in seen:
+        with observer.looking():
+            if len(calls) == 1:
+                observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
+            elif reason := why_unreadable(queries, keys, values, mask):
+                observer.listener.on_unreadable(observer.modules.describe(module), reason)
+            else:
+                lineage = observer.flow.node(queries).lineage
+                call = SeenCall(observer.modules.describe(module), build, queries.shape, queries=lineage)
+                observer.listener.on_attention(call)
+    return result
+
+
+@contextmanager
+def _collected(observer: Observer) -> Iterator[list[SeenCall]]:
+    """The calls that the observer sees in the block, which are not reported yet."""
+    visible = _VisibleCalls(observer.listener)
+    observer.listener = visible
+    try:
+        yield visible.calls
+    finally:
+        observer.listener = visible.listener
+
+
+def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:
+    """The call that torch saw, a softmax together with what may be its factors, or the whole where it saw none."""
+    call = build_visible()
+    if call is None:
+        return build()
+    return replace(call, factors=build()) if isinstance(call, SoftmaxCall) else call
+
+
+class _VisibleCalls:
+    """The calls that torch sees while a kernel runs: one is the attention itself, several are steps towards it.
+
+    Args:
+        listener: receives all else.
+    """
+
+    def __init__(self, listener: AttentionListener) -> None:
+        self.listener = listener
+        self.calls: list[SeenCall] = []
+
+    def on_attention(self, call: SeenCall) -> None:
+        self.calls.append(call)
+
+    def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
+        """What the kernel computes on its way is not told."""
+
+    def on_unreadable(self, caller: CallingModule, reason: str) -> None:
+        """The whole call is reported where its own tensors cannot be read."""
+
+    def on_further_product(self) -> None:
+        """What attention gave enters nothing within the kernel."""
+
+    def on_failure(self, error: Exception) -> None:
+        self.listener.on_failure(error)
+
+
+def _factored_call(
+    module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Any, result: Any, options: dict[str, Any]
+) -> FactoredCall:
+    """The call by its factors; causality and window count only where no mask already contains them."""
+    visible, by_position = _mask_of(mask, queries, keys)
+    if visible is not None:
+        visible = visible[..., : keys.shape[2]]
+    scale = options.get("scaling")
+    causal = options.get("is_causal")
+    output = result[0].transpose(1, 2)  # (batch, queries, heads, features) -> (batch, heads, queries, features)
+    return FactoredCall(
+        queries=queries,
+        keys=keys,
+        values=values,
+        output=output if output.shape[:3] == queries.shape[:3] and not options.get("dropout") else None,
+        scale=queries.shape[-1] ** -0.5 if scale is None else scale,
+        mask=visible,
+        causal=by_position and bool(getattr(module, "is_causal", False) if causal is None else causal),
+        window=options.get("sliding_window") if by_position else None,
+        softcap=options.get("softcap"),
+        sinks=options.get("s_aux"),
+    )
+
+
+def _mask_of(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
+    """The mask, broadcast to ``(batch, heads, queries, keys)``, and whether positions hide further cells."""
+    if mask is None:
+        return None, True
+    if isinstance(mask, Tensor):
+        return (mask.bool()[:, None, None, :], True) if mask.dim() == 2 else (mask, False)
+    from torch.nn.attention.flex_attention import create_mask
+
+    size = (len(queries), 1, queries.shape[2], keys.shape[2])
+    return create_mask(mask.mask_mod, *size, device=str(queries.device)).to(torch.bool), False

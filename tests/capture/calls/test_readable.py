@@ -1,0 +1,220 @@
+"""What cannot be read while a model runs is left out and said; the run ends as it would have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from attnviz.capture.calls.readable import why_unreadable
+from attnviz.capture.flow.dataflow import DataFlow
+from attnviz.capture.hooks.torch_functions import HANDLERS
+from tests.conftest import cells
+
+WIDTH = 8
+
+
+class Attention(nn.Module):
+    """Self-attention by hand or by the kernel; something else may happen between softmax and product."""
+
+    def __init__(self, between: Callable[[Tensor], Any] = lambda x: x, by_hand: bool = True) -> None:
+        super().__init__()
+        self.project, self.between, self.by_hand = nn.Linear(WIDTH, WIDTH), between, by_hand
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries = self.project(x)
+        if not self.by_hand:
+            return functional.scaled_dot_product_attention(queries[None], x[None], x[None])[0]
+        weights = (queries @ x.transpose(-1, -2)).softmax(-1)
+        output: Tensor = weights @ self.between(x)
+        return output
+
+
+@pytest.fixture
+def x() -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(5, WIDTH)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: torch.sparse.mm(torch.eye(5).to_sparse(), x),
+        lambda x: torch.eye(5).to_sparse_csr() @ x,
+        torch.vmap(lambda row: row * 2),
+        torch.func.grad(lambda row: (row**2).sum()),
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(),
+        lambda x: x + torch.empty(5, WIDTH, device="meta").shape[0],
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:torch.quantize_per_tensor")
+def test_odd_tensors_between_softmax_and_product_change_nothing(between: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    model = Attention(between)
+    with attnviz.record(model) as recording:
+        output = model(x)
+    assert torch.equal(output, model(x))
+    weights = (model.project(x) @ x.T).softmax(-1).detach()
+    np.testing.assert_array_equal(cells(recording).window((0,), slice(0, 5), slice(0, 5)).weights[0], weights)
+    assert recording.maps[0].fidelity is not None
+
+
+def fake(model: nn.Module, x: Tensor) -> object:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        return model(mode.from_tensor(x)).shape
+
+
+def gradients(model: nn.Module, x: Tensor) -> object:
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        output: Tensor = torch.func.functional_call(model, parameters, (x,)).sum()
+        return output
+
+    return torch.func.grad(loss)(dict(model.named_parameters()))["project.weight"]
+
+
+def jit_traced(model: nn.Module, x: Tensor) -> Any:
+    return torch.jit.trace(model, (x,), check_trace=False)  # type: ignore[no-untyped-call]
+
+
+def traced(model: nn.Module, x: Tensor) -> object:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return make_fx(model)(x).code
+
+
+class Wrapped(Tensor):
+    """Holds its numbers in another tensor, as DTensor does."""
+
+    inside: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "Wrapped":
+        wrapper: Wrapped = Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        wrapper.inside = inner
+        return wrapper
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        from torch.utils._pytree import tree_map_only
+
+        return tree_map_only(Tensor, cls, func(*tree_map_only(cls, lambda each: each.inside, args), **(kwargs or {})))
+
+
+RUNS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], str]] = {
+    "vmap": (lambda model, x: torch.vmap(model)(torch.stack([x, x])), "torch.vmap"),
+    "func.grad": (gradients, "torch.func"),
+    "meta": (lambda model, x: model.to("meta")(x.to("meta")).shape, "meta tensors, which have no values"),
+    "fake": (fake, "fake tensors, which have no values"),
+    "wrapped": (lambda model, x: model(Wrapped(x)).inside, "a class of their own"),
+    "func.vjp": (lambda model, x: torch.func.vjp(model, x)[1](x)[0], "torch.func"),
+    "functionalize": (lambda model, x: torch.func.functionalize(model)(x), "torch.func"),
+    "no texts": (lambda model, x: model(x[None][:0]), "empty tensors"),
+    "no tokens": (lambda model, x: model(x[:0]), "empty tensors"),
+    "jit.trace": (lambda model, x: jit_traced(model, x)(x), "torch.jit.trace"),
+}
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:`torch.jit")
+@torch.no_grad()
+def test_run_that_cannot_be_read_ends_as_it_would_and_is_refused_after_it(name: str, by_hand: bool, x: Tensor) -> None:
+    run, reason = RUNS[name]
+    torch.manual_seed(0)
+    model, outputs = Attention(by_hand=by_hand), []
+    with pytest.raises(AttnvizError, match=rf"attention of Attention cannot be read.*{reason}"), attnviz.record(model):
+        outputs.append(run(model, x))
+    torch.manual_seed(0)
+    expected = run(Attention(by_hand=by_hand), x)
+    assert torch.equal(outputs[0], expected) if isinstance(expected, Tensor) else outputs[0] == expected
+
+
+@pytest.mark.parametrize("name", ["vmap", "func.vjp", "functionalize", "wrapped", "jit.trace"])
+@pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:`torch.jit")
+@torch.no_grad()
+def test_further_layers_that_cannot_be_read_are_no_bug_of_ours(name: str, x: Tensor) -> None:
+    run, _ = RUNS[name]
+    model = nn.Sequential(Attention(), Attention(by_hand=False), Attention())
+    refused = pytest.raises(AttnvizError, match="attention of Sequential cannot be read: 0 computes it on")
+    with refused, attnviz.record(model):
+        output = run(model, x)
+    assert torch.equal(output, run(model, x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_trace_of_a_run_holds_nothing_of_ours(x: Tensor) -> None:
+    model = Attention()
+    with torch.no_grad(), pytest.raises(AttnvizError, match=r"torch\.jit\.trace follows"), attnviz.record(model):
+        graph = jit_traced(model, x).inlined_graph
+    expected = jit_traced(model, x).inlined_graph
+    assert [node.kind() for node in graph.nodes()] == [node.kind() for node in expected.nodes()]
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_graph_that_is_traced_of_a_run_holds_nothing_of_ours(by_hand: bool, x: Tensor) -> None:
+    model = Attention(by_hand=by_hand)
+    with attnviz.record(model) as recording:
+        code = traced(model, x)
+    assert recording.layers == (0,)
+    assert code == traced(model, x)
+
+
+def test_layer_that_cannot_be_read_is_left_out_and_said(x: Tensor) -> None:
+    class Vmapped(Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.vmap(super().forward)(x[None])[0]
+
+    model = nn.Sequential(Attention(), Vmapped())
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(x)
+    assert recording.layers == (0,)
+    assert recording.remarks == ("Left out: attention of 1, computed on tensors of torch.vmap or torch.func.",)
+
+
+def test_plain_subclass_of_a_tensor_is_read(x: Tensor) -> None:
+    class Named(Tensor):
+        pass
+
+    model = Attention()
+    with torch.no_grad(), attnviz.record(model) as recording:
+        output = model(x.as_subclass(Named))
+    assert isinstance(output, Named)
+    assert recording.layers == (0,)
+    assert why_unreadable(x.as_subclass(Named)) is None
+
+
+def test_error_of_ours_waits_for_the_end_of_the_block(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise KeyError("a bug of ours")
+
+    monkeypatch.setitem(HANDLERS, "softmax", broken)
+    model, outputs = Attention(), []
+    with pytest.raises(KeyError, match="a bug of ours"), attnviz.record(model):
+        outputs.append(model(x))
+    assert torch.equal(outputs[0], model(x))
+    with pytest.raises(ZeroDivisionError), attnviz.record(model):
+        _ = model(x) / (1 / 0)
+
+
+def test_error_while_the_flow_of_data_is_followed_is_no_secret(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise KeyError("a bug of ours")
+
+    monkeypatch.setattr(DataFlow, "see", broken)
+    model, outputs = Attention(), []
+    with pytest.raises(KeyError, match="a bug of ours"), attnviz.record(model):
+        outputs.append(model(x))
+    assert torch.equal(outputs[0], model(x))
+
+
+def test_refusal_waits_for_the_end_of_the_block(x: Tensor) -> None:
+    model, outputs = Attention(), []
+    with pytest.raises(AttnvizError, match=r"scores of layer 0 .* are not finite"), attnviz.record(model):
+        outputs.append(model(x * float("nan")))
+    assert outputs
