@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import MODULES, PICTURE, ROOMS, draw, imported, named_by, room_of, tree_of
+from tools.house import (
+    INNER_ROOMS,
+    MODULES,
+    PICTURE,
+    ROOMS,
+    ROOT,
+    draw,
+    imported,
+    inner_place,
+    named_by,
+    room_of,
+    tree_of,
+)
 
 HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 
@@ -18,6 +30,18 @@ HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 def test_a_room_imports_only_rooms_before_it(module: str) -> None:
     before = ROOMS[: ROOMS.index(room_of(module)) + 1]
     assert {name for name in imported(module) if room_of(name) not in before} == set()
+
+
+def test_a_room_inside_imports_only_rooms_inside_before_it() -> None:
+    pairs = ((module, name) for module in MODULES for name in imported(module) if room_of(module) == room_of(name))
+    assert [pair for pair in pairs if inner_place(pair[1]) > inner_place(pair[0])] == []
+
+
+def test_every_folder_of_a_room_has_its_place_in_the_order() -> None:
+    folders = {
+        room: {path.parent.name for path in (ROOT / "attnviz" / room).glob("*/__init__.py")} for room in INNER_ROOMS
+    }
+    assert folders == {room: set(inner) for room, inner in INNER_ROOMS.items()}
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

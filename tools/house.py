@@ -21,6 +21,10 @@ ROOMS = """
 version base text attention streaming maps metrics capture effects models corpus battery report render api explain
 browse cli __init__ __main__
 """.split()
+# A room inside a room imports only those before it; files that lie directly in the room come last.
+INNER_ROOMS = {
+    "capture": ["flow", "calls", "assembly", "hooks"],
+}
 EXCEPTION = ("attnviz.maps.recording", "attnviz.api")  # a recording shows itself, as in a notebook
 
 CELL, LABELS, TOP = 36, 190, 110  # pixels: of a cell's side, of the column of names, of the row of names
@@ -61,6 +65,13 @@ def imported(module: str) -> set[str]:
 def room_of(module: str) -> str:
     """The room that a module lies in; a module of the package's own folder is one by itself."""
     return (*module.split("."), "__init__")[1]
+
+
+def inner_place(module: str) -> int:
+    """The place of a module among the rooms inside its room; the files of the room itself come after all of them."""
+    room, inner = (*module.split("."), "", "")[1:3]
+    rooms = INNER_ROOMS.get(room, [])
+    return rooms.index(inner) if inner in rooms else len(rooms)
 
 
 def arrows() -> Counter[tuple[str, str]]:
