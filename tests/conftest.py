@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from attnviz.api.recording import DrawableRecording
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
@@ -94,15 +95,15 @@ def no_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def recording() -> Recording:
+def recording() -> DrawableRecording:
     """2 layers x 3 heads x 5 queries x 7 keys, all visible."""
-    return Recording(maps=tuple(dense_maps(layer) for layer in range(LAYERS)), model="a test")
+    return DrawableRecording(maps=tuple(dense_maps(layer) for layer in range(LAYERS)), model="a test")
 
 
 @pytest.fixture
-def causal_recording() -> Recording:
+def causal_recording() -> DrawableRecording:
     """The same, with a causal mask."""
-    return Recording(maps=tuple(dense_maps(layer, causal=True) for layer in range(LAYERS)), model="a test")
+    return DrawableRecording(maps=tuple(dense_maps(layer, causal=True) for layer in range(LAYERS)), model="a test")
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ browse cli __init__ __main__
 INNER_ROOMS = {
     "capture": ["flow", "calls", "assembly", "hooks"],
 }
-EXCEPTION = ("attnviz.maps.recording", "attnviz.api")  # a recording shows itself, as in a notebook
 
 CELL, LABELS, TOP = 36, 190, 110  # pixels: of a cell's side, of the column of names, of the row of names
 PAPER, INK, FAINT, HATCHED, ODD = "#ffffff", "#1f2933", "#8895a3", "#eef1f4", "#d9822b"
@@ -59,7 +58,7 @@ def named_by(node: ast.AST) -> list[str]:
 def imported(module: str) -> set[str]:
     """The modules of the package that a file imports anywhere: lazily, for types alone, and by a name in a string."""
     names = {name for node in ast.walk(tree_of(module)) for name in named_by(node)}
-    return {name for name in names & set(MODULES) - {module, "attnviz"} if (module, name) != EXCEPTION}
+    return names & set(MODULES) - {module, "attnviz"}
 
 
 def room_of(module: str) -> str:

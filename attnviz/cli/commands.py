@@ -454,10 +454,10 @@ def drawn_on(options: ReportOptions, output: Output, said: int = 0) -> ReportOpt
         output: what it is drawn on.
         said: lines of a terminal that are taken by what is said beside the report.
     """
-    from attnviz import api
+    from attnviz.api import drawing
 
     look = on_terminal(options.look, said) if output.suffix is None else options.look
-    return api.fit(replace(options, look=look), medium(output))
+    return drawing.fit(replace(options, look=look), medium(output))
 
 
 def show_version(wanted: bool) -> None:

@@ -1,17 +1,11 @@
 """Recording: the maps of one run, and where they came from."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
 from attnviz.maps.layer_maps import LayerMaps
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attnviz.api import DrawOptions
 
 MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 
@@ -56,42 +50,6 @@ class Recording:
     def layers(self) -> tuple[int, ...]:
         """The numbers of the recorded layers."""
         return tuple(dict.fromkeys(maps.layer for maps in self.maps))
-
-    def save(self, path: str | Path, force: bool = False) -> None:
-        """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
-
-        Raises:
-            AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
-        """
-        from attnviz import api
-
-        api.save(self, Path(path), force)
-
-    def show(self, **options: Unpack["DrawOptions"]) -> None:
-        """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.
-
-        Raises:
-            AttnvizError: for an unknown option, or one that the recording cannot give.
-        """
-        from attnviz import api
-
-        api.show(self, **options)
-
-    def figure(self, **options: Unpack["DrawOptions"]) -> "Figure":
-        """The chosen heads as a matplotlib figure to go on with; the options are those of ``attnviz.draw``.
-
-        Raises:
-            AttnvizError: for an unknown option, or one that the recording cannot give.
-        """
-        from attnviz import api
-
-        return api.figure(self, **options)
-
-    def _repr_html_(self) -> str | None:
-        """The page of the recording, as a notebook shows it."""
-        from attnviz import api
-
-        return api.page_frame(self)
 
     def __repr__(self) -> str:
         calls = [f"  {maps!r}" for maps in self.maps[:MAX_LISTED_CALLS]]

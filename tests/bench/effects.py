@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor, nn
 
 import attnviz
-from attnviz.capture.record import record
+from attnviz.api.record import record
 from tests.bench.timing import Pair, pair_commands, pair_functions, report
 
 LAYERS, HEADS, WIDTH, TOKENS = 12, 12, 768, 128

@@ -123,7 +123,7 @@ def show_in_browser(path: Path) -> None:
 
 def show_long_text(path: Path) -> None:
     """Writes the page of heads that are kept as queries and keys, and times what Chromium computes of them."""
-    from attnviz.api import draw
+    from attnviz.api.drawing import draw
 
     maps = _long_maps(LONG, LONG_HEADS)
     path.write_bytes(draw(Recording(maps=(maps,), model="random factors"), ".html"))
@@ -242,7 +242,7 @@ def _long_maps(count: int, heads: int) -> FactoredMaps:
 
 def write_ours(path: Path, peak: float, causal: bool = False) -> float:
     """Writes the page and returns the seconds."""
-    from attnviz.api import draw
+    from attnviz.api.drawing import draw
 
     recording = Recording(maps=tuple(_maps(layer, peak, causal) for layer in range(LAYERS)), model="random scores")
     start = time.perf_counter()

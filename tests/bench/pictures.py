@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attnviz import api
+from attnviz.api import drawing
+from attnviz.api.recording import drawable
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
@@ -39,15 +40,17 @@ def main() -> None:
     """Prints both ratios: the drawing alone, and the whole process with the numbers read from a file."""
     recording = random_recording()
     weights = np.stack([maps.weights for maps in recording.maps if isinstance(maps, DenseMaps)])
-    drawing: dict[str, object] = {}
-    exec(SUBPLOTS, drawing)
-    subplots = drawing["draw"]
+    scope: dict[str, object] = {}
+    exec(SUBPLOTS, scope)
+    subplots = scope["draw"]
     assert callable(subplots)
-    measured = pair_functions(lambda: api.draw(recording, ".png"), lambda: subplots(weights, io.BytesIO()), runs=RUNS)
+    measured = pair_functions(
+        lambda: drawing.draw(recording, ".png"), lambda: subplots(weights, io.BytesIO()), runs=RUNS
+    )
     report("overview of 12 x 12 heads at 128 tokens, PNG", measured, 1 / 25)
     with tempfile.TemporaryDirectory() as folder:
         saved, arrays = Path(folder) / "run.safetensors", Path(folder) / "weights.npy"
-        recording.save(saved)
+        drawable(recording).save(saved)
         np.save(arrays, weights)
         ours = [sys.executable, "-m", "attnviz", "show", str(saved), "-o", f"{folder}/ours.png", "--force"]
         theirs = [sys.executable, "-c", WHOLE, str(arrays), f"{folder}/theirs.png"]

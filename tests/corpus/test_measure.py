@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnviz.capture.record import record
+from attnviz.api.record import record
 from attnviz.corpus import bins, measure
 from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.own_classes import own_masks

@@ -443,14 +443,14 @@ def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
 
 
 def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trained: Computation) -> None:
-    from attnviz import api
+    from attnviz.api.contributions import contributions
     from attnviz.models.settings import ModelSettings
     from attnviz.models.sources import open_source
     from attnviz.text.selection import Selection
 
     step = next(each for each in explain(trained, head=1).steps if each.name == "contributions")
     recording = open_source(ModelSettings(model="trained")).record(trained.tokens.text, Selection(), values=True)
-    expected = api.contributions(recording).maps[1].window((1,), slice(0, None), slice(0, None)).weights[0]  # type: ignore[attr-defined]
+    expected = contributions(recording).maps[1].window((1,), slice(0, None), slice(0, None)).weights[0]  # type: ignore[attr-defined]
     assert trained.moved is not None
     np.testing.assert_allclose(trained.weights[1] * trained.moved[1], expected, rtol=1e-4, atol=1e-5)
     assert f"= {expected[-1].max():.4f}" in step.examples[0]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import attnviz
+from attnviz.api.recording import drawable
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.contributions import contributions_of
@@ -90,7 +91,7 @@ def test_rollout_of_contributions_weighs_heads_by_what_they_move_and_its_rows_su
 
 def test_a_file_keeps_what_keys_move(tmp_path: Path) -> None:
     given = recording(replace(dense_maps(), moved=MOVED, moved_fidelity=1e-7))
-    given.save(tmp_path / "run.safetensors")
+    drawable(given).save(tmp_path / "run.safetensors")
     read = attnviz.load(tmp_path / "run.safetensors").maps[0]
     np.testing.assert_array_equal(read.moved, MOVED)
     assert read.moved_fidelity == 1e-7

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import attnviz
+from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.command import figure_command
 from attnviz.browse.cursor import Screen
@@ -120,7 +121,7 @@ def pooled_with_own_cells(tmp_path: Path) -> PooledMaps:
     (fields,) = pool_heads((maps.weights[[head]], maps.visible[[head]]) for head in range(3))
     common = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
     whole = PooledMaps(**common, **fields, measured=hold_numbers(maps))
-    Recording(maps=(whole,), model="none").save(tmp_path / "x.safetensors")
+    drawable(Recording(maps=(whole,), model="none")).save(tmp_path / "x.safetensors")
     [again] = load(tmp_path / "x.safetensors").maps
     assert isinstance(again, PooledMaps)
     return again
@@ -215,7 +216,7 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
 ) -> None:
     recording = recorded(monkeypatch)
     path = tmp_path / "run.safetensors"
-    recording.save(path)
+    drawable(recording).save(path)
     for read, written in zip(load(path).maps, recording.maps, strict=True):
         assert isinstance(read, PooledMaps)
         assert isinstance(written, PooledMaps)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import attnviz.maps.tensor_file
-from attnviz.api import fit
+from attnviz.api.drawing import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps

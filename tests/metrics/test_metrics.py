@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnviz.api.recording import drawable
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
@@ -295,7 +296,7 @@ def test_maps_kept_as_factors_have_the_metrics_of_whole_maps(options: dict[str, 
     whole, factored = (
         open_source(ModelSettings(dense=dense, **options)).record(text, Selection()) for dense in (True, False)
     )
-    factored.save(tmp_path / "run.safetensors")
+    drawable(factored).save(tmp_path / "run.safetensors")
     for kept in (factored, load(tmp_path / "run.safetensors")):
         for maps, expected in zip(kept.maps, whole.maps, strict=True):
             assert isinstance(maps, FactoredMaps)

@@ -9,8 +9,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.record import record
 from attnviz.explain.explain import explain
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.models.computation import Computation

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.api import fit
+from attnviz.api.drawing import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps

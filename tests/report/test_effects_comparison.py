@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz import api
+from attnviz.api import drawing
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.effects.effect_changes import effect_changes
@@ -30,7 +30,7 @@ AFTER = table({(1, 0): [-0.9, -0.7], (0, 1): [0.4, 0.4], (3, 3): [1.0, 1.0]}, mo
 
 
 def options(suffix: str) -> ReportOptions:
-    return api.fit(ReportOptions(), suffix)
+    return drawing.fit(ReportOptions(), suffix)
 
 
 def test_heads_of_both_tables_come_by_how_much_their_effect_changes() -> None:

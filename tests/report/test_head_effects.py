@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz import api
+from attnviz.api import drawing
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.render.formats import draw
@@ -23,7 +23,7 @@ EFFECTS = Effects(rows=ROWS, metric="loss", by="zero", baseline=1.5, texts=2, mo
 
 
 def options(suffix: str) -> ReportOptions:
-    return api.fit(ReportOptions(), suffix)
+    return drawing.fit(ReportOptions(), suffix)
 
 
 def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_each_alone() -> None:

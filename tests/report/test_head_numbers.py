@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from attnviz import api
+from attnviz.api import drawing
+from attnviz.api.contributions import contributions
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.maps.recording import Recording
@@ -31,11 +32,11 @@ def recording() -> Recording:
 
 
 def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadList | HeadAtlas:
-    return heads_report((recording,), api.fit(ReportOptions(of="contributions", **given), suffix), EFFECTS)  # type: ignore[arg-type]
+    return heads_report((recording,), drawing.fit(ReportOptions(of="contributions", **given), suffix), EFFECTS)  # type: ignore[arg-type]
 
 
 def test_what_a_head_moves_is_the_sum_of_its_contributions_over_a_query(recording: Recording) -> None:
-    maps = api.contributions(recording).maps[1]
+    maps = contributions(recording).maps[1]
     weights = maps.window((1,), slice(0, 5), slice(0, 5)).weights[0]  # type: ignore[attr-defined]
     row = next(row for row in report(recording).table.rows if row.name == "1.1")
     assert row.values["moved"] == pytest.approx(float(weights.sum(-1).mean()), rel=1e-5)

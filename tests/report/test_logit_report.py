@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz import api
+from attnviz.api import drawing
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.render.formats import draw
@@ -34,7 +34,7 @@ PARTS = LogitParts(
 
 
 def options(suffix: str, **given: str) -> ReportOptions:
-    return api.fit(ReportOptions(selection=Selection.parse(**given)), suffix)
+    return drawing.fit(ReportOptions(selection=Selection.parse(**given)), suffix)
 
 
 def test_parts_come_by_what_they_add_with_the_keys_of_heads_and_sum_to_the_logit() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.api import draw
+from attnviz.api.drawing import draw
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import declared_options
 from attnviz.maps.recording import Recording

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.api import draw
+from attnviz.api.drawing import draw
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import declared_options
 from attnviz.maps.recording import Recording

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.api import fit
+from attnviz.api.drawing import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import attnviz
-from attnviz.api import DrawOptions, report_options
+from attnviz.api.drawing import DrawOptions, report_options
+from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.blocks import InspectedHead, pooled
 from attnviz.browse.state import View
@@ -284,7 +285,7 @@ def same(found: Any, expected: Any) -> None:
 def test_files_hold_each_heads_cells_and_say_so_only_where_heads_differ(tmp_path: Path) -> None:
     for name, recording in (("own", recorded("added")), ("alone", recorded("added", 1))):
         path = tmp_path / f"{name}.safetensors"
-        recording.save(path)
+        drawable(recording).save(path)
         again = load(path)
         assert again.remarks == recording.remarks
         assert again.doubts == ()
@@ -407,8 +408,8 @@ def test_chosen_heads_that_see_the_same_are_kept_as_factors(how: str, monkeypatc
 
 
 def test_commands_take_such_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded("by hand").save(tmp_path / "own.safetensors")
-    recorded("by hand", 1).save(tmp_path / "alone.safetensors")
+    drawable(recorded("by hand")).save(tmp_path / "own.safetensors")
+    drawable(recorded("by hand", 1)).save(tmp_path / "alone.safetensors")
     found = {}
     for name in ("own", "alone"):
         file, table = str(tmp_path / f"{name}.safetensors"), tmp_path / f"{name}.csv"

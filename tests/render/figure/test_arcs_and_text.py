@@ -6,7 +6,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
-from attnviz.api import fit
+from attnviz.api.drawing import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure

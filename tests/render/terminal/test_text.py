@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.api import fit
+from attnviz.api.drawing import fit
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.render.terminal.draw import report_lines

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from torch import nn
 
+from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions, TokenLabels
@@ -13,8 +14,8 @@ from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, Selection
 
 
-class LiveRecording(Recording):
-    """The recording while its ``with`` block runs: it has no maps yet, and becomes a plain ``Recording`` at the end."""
+class LiveRecording(DrawableRecording):
+    """The recording while its ``with`` block runs: it has no maps yet, and becomes a plain one at the end."""
 
     def __init__(self, model: nn.Module) -> None:
         vars(self).update(model=type(model).__name__, failed=False)
@@ -43,7 +44,7 @@ class LiveRecording(Recording):
         """Becomes the recording, validated and frozen as any other."""
         vars(self).clear()
         vars(self).update(vars(recording))
-        object.__setattr__(self, "__class__", Recording)
+        object.__setattr__(self, "__class__", DrawableRecording)
 
 
 def record(
@@ -57,7 +58,7 @@ def record(
     stop: bool = False,
     dense: bool | None = None,
     values: bool = False,
-) -> AbstractContextManager[Recording]:
+) -> AbstractContextManager[DrawableRecording]:
     """Records the attention of the forward passes made in the ``with`` block.
 
     The recording that it yields has its maps when the block has ended. Passes that go on with one text, as the steps of
@@ -101,7 +102,7 @@ def record(
     return RecordBlock(Listening(model, options))
 
 
-class RecordBlock(AbstractContextManager[Recording]):
+class RecordBlock(AbstractContextManager[DrawableRecording]):
     """What ``record`` returns: enters a block once, and gives its recording.
 
     Args:
@@ -111,7 +112,7 @@ class RecordBlock(AbstractContextManager[Recording]):
     def __init__(self, block: Listening) -> None:
         self.block, self.recording = block, LiveRecording(block.model)
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> DrawableRecording:
         self.block.__enter__()
         return self.recording
 

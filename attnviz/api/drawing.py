@@ -1,9 +1,8 @@
-"""attnviz as a library: a recording on the terminal, as any file, a matplotlib figure, or a page in a notebook."""
+"""Draws a recording: on the terminal, as the bytes of any file, a matplotlib figure, or a page in a notebook."""
 
 import html
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnviz.base.errors import AttnvizError, known_names, nearest
@@ -17,7 +16,6 @@ from attnviz.text.selection import Grouping, GroupingOptions, Selection, Selecti
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import nn
 
     from attnviz.report.report import Report
 
@@ -74,56 +72,6 @@ def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
     from attnviz.render.figure.draw import figure as draw_figure
 
     return draw_figure(_report(recording, ".png", options))
-
-
-def contributions(
-    source: "Recording | nn.Module",
-    inputs: Any = None,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[int] | None = None,
-    dense: bool | None = None,
-) -> Recording:
-    """What each weight moves, ‖α f(x)‖ with f(x) = (x W_V + b_V) W_O of its head, where weights stand in a recording.
-
-    Args:
-        source: any torch module, or a recording that was made with ``values=True``.
-        inputs: what a module is called with: a tensor, a tuple, or a mapping of names.
-        layers: of a module, which layers, after the last of which it does not go on; ``None`` for all.
-        heads: of a module, which heads; ``None`` for all.
-        dense: of a module, keep whole maps (true) or factors (false); ``None`` for factors of long ones.
-
-    Returns:
-        A recording. In its maps ``weights``, and those of ``window``, are contributions ``(heads, queries, keys)`` in
-        the units of what the output projection gives; ``moved_fidelity`` says how far their sums are from that.
-
-    Raises:
-        AttnvizError: where no linear map takes what attention gave unchanged, or nothing attends.
-
-    Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
-    """
-    from attnviz.maps.contributions import contributions_of
-
-    if isinstance(source, Recording):
-        return contributions_of(source)
-    import torch
-
-    from attnviz.capture.record import record
-    from attnviz.capture.run_model import run_model
-
-    with record(source, layers, heads, stop=True, dense=dense, values=True) as recording, torch.no_grad():
-        run_model(source, inputs)
-    return contributions_of(recording)
-
-
-def save(recording: Recording, path: Path, force: bool = False) -> None:
-    """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
-
-    Raises:
-        AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
-    """
-    from attnviz.maps.saved import save
-
-    save(recording, path, force)
 
 
 def page_frame(recording: Recording) -> str | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
+from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -640,7 +641,7 @@ def test_recording_is_after_the_block_like_any_other(tmp_path: Path, capsys: pyt
     model = Nano()
     with attnviz.record(model) as recording:
         model(torch.randn(1, 5, WIDTH))
-    assert type(recording) is Recording
+    assert type(recording) is DrawableRecording
     assert replace(recording, seed=3).maps is recording.maps
     with pytest.raises(FrozenInstanceError):
         recording.seed = 3  # type: ignore[misc]

@@ -1,0 +1,72 @@
+"""The recording that Python's callers hold: it shows, draws and saves itself."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from attnviz.maps.recording import Recording
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from attnviz.api.drawing import DrawOptions
+
+
+class DrawableRecording(Recording):
+    """The maps of one run, in layer order, with methods that show, draw and save them."""
+
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
+
+        Raises:
+            AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+        """
+        from attnviz.maps.saved import save
+
+        save(self, Path(path), force)
+
+    def show(self, **options: Unpack["DrawOptions"]) -> None:
+        """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.
+
+        Raises:
+            AttnvizError: for an unknown option, or one that the recording cannot give.
+        """
+        from attnviz.api import drawing
+
+        drawing.show(self, **options)
+
+    def figure(self, **options: Unpack["DrawOptions"]) -> "Figure":
+        """Returns the chosen heads as a matplotlib figure; the options are those of ``attnviz.draw``.
+
+        Raises:
+            AttnvizError: for an unknown option, or one that the recording cannot give.
+        """
+        from attnviz.api import drawing
+
+        return drawing.figure(self, **options)
+
+    def _repr_html_(self) -> str | None:
+        """Returns the page of the recording, as a notebook shows it."""
+        from attnviz.api import drawing
+
+        return drawing.page_frame(self)
+
+
+def drawable(recording: Recording) -> DrawableRecording:
+    """Returns the same recording with the methods that draw it."""
+    return DrawableRecording(**{field.name: getattr(recording, field.name) for field in fields(Recording)})
+
+
+def load(path: str | Path, whole: bool = False) -> DrawableRecording:
+    """Opens a saved recording, equal to the one written; maps are read from it as they are used.
+
+    Args:
+        path: of the file.
+        whole: compare every number with its checksum, as is done for small files: for callers that read all of them.
+
+    Raises:
+        AttnvizError: if the file is not a whole recording of a version that this one can read.
+    """
+    from attnviz.maps import saved
+
+    return drawable(saved.load(path, whole))
