@@ -23,11 +23,11 @@ from attnviz.report.captions import (
     report_title,
 )
 from attnviz.report.head_panels import head_cells, head_panels
-from attnviz.report.heatmaps import MAX_PAGE_MAPS, are_chosen, share_page
+from attnviz.report.heatmaps import MAX_PAGE_MAPS, are_chosen, are_in_runs, order_remarks, share_page
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import HeadCells, Numbers, origin
 from attnviz.report.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.panels import CHANGE, PERCENT, Panel, quantity_of
+from attnviz.report.panels import CHANGE, NOTE, PERCENT, Panel, quantity_of
 from attnviz.report.report import ExactNumbers, Heatmaps, Summary, Thumbnails
 from attnviz.report.scales import LIFTED, ONE_KEY, scale_remarks, share_scales
 
@@ -163,12 +163,17 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
     """B − A alone of many heads."""
     options = share_page(comparison.options, len(comparison.pairs))
+    layers = [f"{pair.a.maps.layer}" for pair in comparison.pairs]
+    filled = options.sort is not None or not are_in_runs(layers)
     panels = share_scales((_difference(pair, options, comparison.sides) for pair in comparison.pairs), options.look)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
         panels=panels,
         caption=_caption(comparison),
-        remarks=_remarks(comparison, panels, ALONE.format(len(panels), comparison.pairs[0].a.name)),
+        remarks=_remarks(
+            comparison, panels, *order_remarks(options.sort), ALONE.format(len(panels), comparison.pairs[0].a.name)
+        ),
+        filled=filled,
         summary=_summary(comparison),
         look=options.look,
         about=comparison.about,
@@ -210,8 +215,10 @@ def _triple(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> 
 
 
 def _difference(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> Panel:
-    """What changed alone, as a thumbnail."""
-    return replace(_triple(pair, options, sides)[-1], title=pair.a.name, group=f"layer {pair.a.maps.layer}")
+    """What changed alone, as a thumbnail, with how much where that orders the heads."""
+    number = "" if options.sort is None else f"{NOTE}{pair.change.variation_mean:.3f}"
+    title = f"{pair.a.name}{number}"
+    return replace(_triple(pair, options, sides)[-1], title=title, group=f"layer {pair.a.maps.layer}")
 
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose
@@ -17,13 +18,14 @@ from attnviz.report.captions import (
     panel_remarks,
     recording_remarks,
     report_title,
+    which_maps,
 )
 from attnviz.report.head_panels import head_cells, head_panels, titled_panels
 from attnviz.report.heads_known import HeadsKnown, what_heads_do
 from attnviz.report.look import Look
 from attnviz.report.numbers import Numbers, origin
 from attnviz.report.options import ReportOptions, with_cells
-from attnviz.report.panels import PERCENT, SCORE, WEIGHT, Panel
+from attnviz.report.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales
 from attnviz.text.selection import Selection
@@ -53,7 +55,8 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     if not options.medium.draws_maps:
         return _exact_numbers(recording, [head for head, _ in ranked(chosen, options)], options)
     known = what_heads_do(original or recording, options)
-    heads, notes = _noted(chosen, options, known)
+    order = ranked(chosen, options)
+    heads, notes = [head for head, _ in order], _notes(order, options, known)
     if options.look.drawn_style in ("arcs", "text"):
         from attnviz.report.arcs_and_text import arcs_report, text_report
 
@@ -62,7 +65,7 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
     whole = (
-        partial(_thumbnails, recording, heads, options, known)
+        partial(_thumbnails, recording, order, options, known)
         if _are_too_many(heads, options)
         else partial(_heatmaps, recording, heads, options, notes)
     )
@@ -87,15 +90,12 @@ def _fewer_heads(recording: Recording, heads: list[ChosenHead], options: ReportO
     return first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
 
 
-def _noted(
-    chosen: list[ChosenHead], options: ReportOptions, known: HeadsKnown | None
-) -> tuple[list[ChosenHead], Notes]:
-    """The heads in their order, and what their headings say: the number that they are ordered by, or what they do."""
+def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None) -> Notes:
+    """What the headings of heads say: the number that they are ordered by, or what they do."""
     if options.sort is None:
-        return [head for head, _ in ranked(chosen, options)], {} if known is None else known.notes
+        return {} if known is None else known.notes
     metric = options.sort.removeprefix("-")
-    heads = ranked(chosen, options)
-    return [head for head, _ in heads], {head.key: f"{metric} {value:.2f}" for head, value in heads}
+    return {head.key: f"{metric} {value:.2f}" for head, value in order}
 
 
 def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
@@ -191,30 +191,57 @@ def are_chosen(options: ReportOptions) -> bool:
 
 
 def _thumbnails(
-    recording: Recording, heads: list[ChosenHead], options: ReportOptions, known: HeadsKnown | None
+    recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None
 ) -> Thumbnails:
-    small = _thumbnail_options(heads, options)
+    """Every head small: a row a layer, or in the order asked for, each with the number that orders them."""
+    heads = [head for head, _ in order]
+    groups = [group_title(recording, head.maps) for head in heads]
+    filled = options.sort is not None or not are_in_runs(groups)
+    small = _thumbnail_options(heads, options, filled)
+    titles = [_thumbnail_title(recording, head, value) if filled else head.name for head, value in order]
     panels = [
         panel
-        for head in track(heads, "pooling heads")
-        for panel in head_panels(head, [PERCENT], small, head.name, group=group_title(recording, head.maps))
+        for head, title, group in track(list(zip(heads, titles, groups, strict=True)), "pooling heads")
+        for panel in head_panels(head, [PERCENT], small, title, group=group)
     ]
-    example = max(panels, key=lambda panel: panel.peak).title if known is None else known.clearest[0].head.name
+    largest = max(range(len(panels)), key=lambda place: panels[place].peak)
+    example = heads[largest].name if known is None else known.clearest[0].head.name
     colored = share_scales(panels, options.look, most=MAX_THUMBNAIL_RATIO)
     return Thumbnails(
         title=report_title(recording, options.look),
         panels=colored,
         caption=heads_caption(recording, heads, panels),
         remarks=(
+            *order_remarks(options.sort),
             *(() if known is None else (known.sentence,)),
             *(() if options.medium.one_page else (_opening_remark(heads, example),)),
             *panel_remarks(panels),
             *scale_remarks(options.look, colored),
             *recording_remarks(recording),
         ),
+        filled=filled,
         look=options.look,
         about={"recording": origin(recording)},
     )
+
+
+def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> str:
+    """The head's name, and the number that orders it where one does: ``3.11 · 0.98``."""
+    name = f"{head.name}{which_maps(recording, head.maps)}"
+    return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
+
+
+def are_in_runs(groups: Sequence[str]) -> bool:
+    """True if the members of each group stand side by side, as heads in the order of their layers do."""
+    return len(list(groupby(groups))) == len(set(groups))
+
+
+def order_remarks(sort: str | None) -> tuple[str, ...]:
+    """By which metric thumbnails are ordered, whose number stands behind each head."""
+    if sort is None:
+        return ()
+    first = "smallest" if sort.startswith("-") else "largest"
+    return (f"Ordered by {sort.removeprefix('-')}, the number behind each head: the {first} first.",)
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
@@ -225,9 +252,10 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
     return f"One head opens with --heads {example}, a layer with --layers {layer}{some}."
 
 
-def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions) -> ReportOptions:
+def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:
     """The options with as many cells as a thumbnail has room for."""
-    down = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
+    layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
+    down = math.ceil(math.sqrt(len(heads))) if filled else layers
     grows = options.medium.one_page and options.look.inches is None
     room = MAX_OVERVIEW_CELLS // down if grows else options.medium.max_cells
     return with_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))

@@ -105,8 +105,15 @@ class NumberTables(_Drawn):
 
 
 @final
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Thumbnails(_Drawn):
-    """Many small maps without labels, titled ``layer.head``, those of a ``group`` in one row."""
+    """Many small maps without labels, titled ``layer.head``.
+
+    Attributes:
+        filled: True if rows are filled in the order of the panels; else a row begins at each ``group``.
+    """
+
+    filled: bool = False
 
 
 @final

@@ -1,5 +1,6 @@
 """The overview: many heads at once as thumbnails, decided in the report and drawn in the terminal."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -83,6 +84,17 @@ def test_every_head_is_numbered_and_a_layer_starts_a_new_line() -> None:
     assert [line.split() for line in lines if line.startswith(("0.", "1.")) and " " in line and "×" not in line] == [
         [f"{layer}.{head}" for head in range(start, start + 6)] for layer in (0, 1) for start in (0, 6)
     ]
+
+
+@pytest.mark.parametrize("queries", [4, 20])
+def test_sorted_heads_fill_the_lines_of_a_terminal_and_no_number_is_cut(queries: int) -> None:
+    look = Look(width=80)
+    options = ReportOptions(medium=Medium(thumbnail_cells=11), look=look, sort="first")
+    lines = draw(build_report(many_heads(queries=queries, keys=13), options), TERMINAL).decode().splitlines()
+    titles = [re.findall(r"\d+\.\d+ · \d\.\d\d", line) for line in lines if " · 0." in line or " · 1." in line]
+    assert titles[0][:2] == ["0.0 · 1.00", "1.0 · 1.00"]
+    assert sum(map(len, titles)) == 24
+    assert {len(line) for line in titles} == {6}, "as many on each line, though layers change"
 
 
 def test_thumbnail_shows_where_the_head_looks() -> None:

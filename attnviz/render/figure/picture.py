@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from attnviz.report.captions import HATCHED, MASKED, source_line
 from attnviz.report.look import Look
 from attnviz.report.panels import Panel
-from attnviz.report.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary
+from attnviz.report.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary, Thumbnails
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,6 +22,7 @@ class Picture:
         across: how many panels belong side by side; ``None`` where any number may.
         summary: a table under the panels, if there is one.
         numbers: whether numbers are written into the cells.
+        filled: True if the panels fill rows in their order; else thumbnails begin a row at each group.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Picture:
     across: int | None = None
     summary: Summary | None = None
     numbers: bool = False
+    filled: bool = False
 
 
 def picture_of(report: DrawnReport) -> Picture:
@@ -55,4 +57,5 @@ def picture_of(report: DrawnReport) -> Picture:
         across=report.across,
         summary=None if bare else report.summary,
         numbers=numbers,
+        filled=isinstance(report, Thumbnails) and report.filled,
     )

@@ -40,9 +40,10 @@ MIN_THUMBNAIL_PIXELS = 4  # of a thumbnail's place
 # Pixels here and below are those of a slide at 200 an inch.
 MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
 TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
-NUMBER_SHARE = 0.2  # of a thumbnail
+NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # of a thumbnail; the second where smaller letters would not be legible
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels where that leaves so much of them
 UNNUMBERED = "Heads are too small to be numbered here; a larger --size numbers them."
+WITHOUT_VALUES = "Heads are too small for the numbers that order them; a larger --size shows these."
 NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
 
@@ -152,9 +153,19 @@ def arrange_sheet(picture: Picture) -> Sheet:
     Raises:
         AttnvizError: if they do not fit a page of the size asked for.
     """
-    plan = _centred(_fitted(picture), page_size(picture.look))
+    plan = _fitted(picture)
+    if picture.filled and not plan.frame.number and any(panel.title != panel.name for panel in picture.panels):
+        picture = _without_values(picture)
+        plan = _fitted(picture)
+    plan = _centred(plan, page_size(picture.look))
     pixels = np.full((plan.page[1], plan.page[0]), PAPER, dtype=np.uint8)
     return Sheet(pixels, tuple(_marks(picture, plan, pixels)))
+
+
+def _without_values(picture: Picture) -> Picture:
+    """The picture with heads' names alone over thumbnails that are too small for more, which a remark says."""
+    panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
+    return replace(picture, panels=panels, remarks=(*picture.remarks, WITHOUT_VALUES))
 
 
 def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
@@ -178,10 +189,14 @@ def _fitted(picture: Picture) -> SheetPlan:
 
     def planned(left: int) -> SheetPlan:
         room = (height if page.grows else height - top - foot, width - left - right)
-        banded = _banded(groups, room)
+        banded = _filled(picture.panels, room) if picture.filled else _banded(groups, room)
         frame = _frame(banded, room, unit, fixed=not page.grows)
+        frame = _clear_frame(banded, room, frame) if picture.filled else frame
         return SheetPlan(banded, frame, said, (left, top), right, room, (width, height))
 
+    if picture.filled:
+        plan = planned(margin)
+        return plan if plan.frame.number else _unnumbered(plan, fixed=not page.grows, columns=False)
     if all(map(_numbers_say_layer, groups)) and (plan := planned(margin)).frame.number:
         return plan
     widest = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
@@ -194,10 +209,16 @@ def _numbers_say_layer(panels: list[Panel]) -> bool:
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
-def _unnumbered(plan: SheetPlan, fixed: bool) -> SheetPlan:
-    """The plan with a line over the thumbnails for the numbers of their columns, or a remark that there are none."""
+def _unnumbered(plan: SheetPlan, fixed: bool, columns: bool = True) -> SheetPlan:
+    """The plan with a line over the thumbnails for the numbers of their columns, or a remark that there are none.
+
+    Args:
+        plan: without numbers over the thumbnails.
+        fixed: True if the page's size is asked for.
+        columns: True if the heads below each other may share a number.
+    """
     unit, width = plan.frame.unit, plan.page[0]
-    said = plan.said if _column_numbers(plan.groups) else f"{plan.said} {UNNUMBERED}"
+    said = plan.said if columns and _column_numbers(plan.groups) else f"{plan.said} {UNNUMBERED}"
     header = round(1.35 * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
     foot, before = (_foot(text, width, plan.margin, unit) for text in (said, plan.said))
     room = (plan.room[0] - header - foot + before, plan.room[1])
@@ -220,8 +241,8 @@ def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
 def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
     """Every text of the sheet; the thumbnails and the colour bar are put into the pixels."""
     frame, (left, top), margin = plan.frame, plan.corner, plan.margin
-    yield from _place(pixels, plan.groups, frame, left, top)
-    if not frame.number:
+    yield from _place(pixels, plan.groups, frame, left, top, named=not picture.filled)
+    if not frame.number and not picture.filled:
         yield from _headed(plan.groups, frame, left, top)
     x = left + frame.step[1] * frame.columns + round(20 * frame.unit)
     yield from _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, frame.unit)
@@ -255,6 +276,17 @@ def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel
     return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
 
 
+def _filled(panels: tuple[Panel, ...], room: tuple[int, int]) -> list[list[Panel]]:
+    """The panels in their order, in as few rows as make thumbnails as large as they can be."""
+    titled = 1 + 1.35 * NUMBER_SHARE  # how much higher than its map a thumbnail with its title is
+    sides = [
+        min(room[0] / rows / titled, room[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
+        for rows in range(1, len(panels) + 1)
+    ]
+    across = math.ceil(len(panels) / (1 + sides.index(max(sides))))
+    return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
+
+
 def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed: bool) -> Frame:
     """Thumbnails as large as the room allows, their cells whole pixels where that is possible."""
     rows, columns = len(groups), max(map(len, groups))
@@ -280,6 +312,22 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     return Frame(rows, columns, tall, (int(high * tall[0]), int(wide * tall[1])), gap, number, unit)
 
 
+def _clear_frame(groups: list[list[Panel]], room: tuple[int, int], frame: Frame) -> Frame:
+    """The frame with places as wide as their titles, or titles as small as their places, so that none touch."""
+    longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    free = room[1] // frame.columns - frame.gap
+    smallest = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
+    number = max(min(frame.number, int(free / longest)), smallest)
+    if number * longest > free or number < NUMBER_PIXELS[0]:
+        return replace(frame, number=0)
+    high = min(frame.side[0], room[0] // frame.rows - frame.gap - round(number * 1.35))
+    shrunk = high / frame.side[0]
+    cell = (frame.cell[0] * shrunk, frame.cell[1] * shrunk)
+    return replace(
+        frame, cell=cell, side=(high, max(int(frame.side[1] * shrunk), math.ceil(number * longest))), number=number
+    )
+
+
 def _headed(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
     """The heads' numbers over their columns, as many as stand apart, where thumbnails are too small to carry them."""
     numbers = _column_numbers(groups)
@@ -299,12 +347,14 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
     return [number for [number] in numbers] if all(len(one) == 1 for one in numbers) else []
 
 
-def _place(pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
-    """Every thumbnail put into the pixels, and its number over it; the name of each row at its left."""
+def _place(
+    pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
+) -> Iterator[Mark]:
+    """Every thumbnail put into the pixels, and its number over it; the name of each row, if any, at its left."""
     strip = round(frame.number * 1.35)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + strip
-        if not (frame.number and _numbers_say_layer(panels)):
+        if named and not (frame.number and _numbers_say_layer(panels)):
             size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
             yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
         for column, panel in enumerate(panels):

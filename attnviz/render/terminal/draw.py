@@ -83,7 +83,7 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
             yield from shaded_texts(panels, look)
             reads_colors = bool(look.colors)
         case Thumbnails():
-            yield from thumbnails(panels, look)
+            yield from thumbnails(panels, look, filled=report.filled)
             reads_colors = True
         case _:
             numbers = not isinstance(report, Heatmaps) or report.numbers

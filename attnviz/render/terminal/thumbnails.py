@@ -19,25 +19,30 @@ def thumbnail_cells(look: Look) -> int:
     return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
-def thumbnails(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """The panels of each group side by side, evenly over as few bands as the width allows."""
-    side = max(len(panel.columns.labels) for panel in panels)
-    most = max(1, (look.width + 1) // (max(side, MIN_THUMBNAIL_COLUMNS) + 1))
+def thumbnails(panels: list[Panel], look: Look, filled: bool = False) -> Iterator[Line]:
+    """The panels of each group, or all where rows are filled, side by side in as few bands as the width allows."""
+    widest = max(max(_width(panel), cell_len(panel.title)) for panel in panels)
+    most = max(1, (look.width + 1) // (widest + 1))
     alike = len({panel.title for panel in panels}) < len(panels)
-    for name, group in groupby(panels, lambda panel: panel.group):
+    for name, group in groupby(panels, lambda panel: "" if filled else panel.group):
         band = list(group)
-        if alike:
+        if alike and name:
             yield [Span(fit(name, look.width).rstrip(), style="bold")]
         across = -(-len(band) // -(-len(band) // most))
         for start in range(0, len(band), across):
-            yield from _thumbnail_band(band[start : start + across], look)
+            yield from _thumbnail_band(band[start : start + across], look, widest if filled else 0)
 
 
-def _thumbnail_band(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Thumbnails side by side, each under its number."""
+def _width(panel: Panel) -> int:
+    """Columns that the cells of a thumbnail take, or the fewest that one has."""
+    return max(len(panel.columns.labels), MIN_THUMBNAIL_COLUMNS)
+
+
+def _thumbnail_band(panels: list[Panel], look: Look, least: int) -> Iterator[Line]:
+    """Thumbnails side by side, each under its number, in columns of their own width or of a least one."""
     half = look.colors > 0 and not look.ascii
     draw_row = half_cells if half else block_cells
-    widths = [max(len(panel.columns.labels), MIN_THUMBNAIL_COLUMNS) for panel in panels]
+    widths = [max(_width(panel), least) for panel in panels]
     yield [
         part
         for panel, width in zip(panels, widths, strict=True)

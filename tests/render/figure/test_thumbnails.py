@@ -2,7 +2,7 @@ import io
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Heatmaps, Thumbnails
 from attnviz.report.sizes import parse_size
+from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 
@@ -49,9 +50,9 @@ def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = Fa
     return Recording(maps=tuple(maps), model="a test")
 
 
-def report_of(recording: Recording, **look: Any) -> Thumbnails:
+def report_of(recording: Recording, sort: str | None = None, **look: Any) -> Thumbnails:
     chosen = Look(**look)
-    report = build_report(recording, ReportOptions(look=chosen, medium=medium_of(".png", chosen)))
+    report = build_report(recording, ReportOptions(look=chosen, medium=medium_of(".png", chosen), sort=sort))
     assert isinstance(report, Thumbnails)
     return report
 
@@ -164,8 +165,6 @@ def test_long_inputs_are_pooled_to_the_pixels_of_a_thumbnail_and_that_is_said() 
 
 
 def test_chosen_heads_that_fit_no_page_become_thumbnails() -> None:
-    from attnviz.text.selection import Selection
-
     many = ReportOptions(selection=Selection.parse(heads="0-6"), medium=Medium(one_page=True))
     assert isinstance(build_report(recorded(3, 7, 2, 3), many), Heatmaps)
     assert isinstance(build_report(recorded(5, 7, 2, 3), many), Thumbnails)
@@ -233,3 +232,63 @@ def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
     report = report_of(recorded(12, 60, 2, 3), size="4x3", dpi=72)
     with pytest.raises(AttnvizError, match="720 heads do not fit that size; a larger one works, or layers"):
         sheet_of(report)
+
+
+@pytest.mark.parametrize("size", [None, "16:9", "page"])
+def test_sorted_heads_fill_rows_in_their_order_each_with_its_name_and_number(size: str | None) -> None:
+    report = report_of(recorded(6, 12, 20, 30), sort="previous", size=size)
+    titles = [panel.title for panel in report.panels]
+    numbers = [float(title.partition(" · ")[2]) for title in titles]
+    assert numbers == sorted(numbers, reverse=True)
+    sheet = sheet_of(report)
+    marks = {mark.text: mark for mark in sheet.marks}
+    read = sorted(titles, key=lambda title: (marks[title].y, marks[title].x))
+    assert read == titles
+    rows = [len(list(row)) for _, row in groupby(read, key=lambda title: marks[title].y)]
+    assert len(rows) <= 9, "no row begins at a change of layer"
+    assert set(rows[:-1]) == {rows[0]}
+    assert not [text for text in marks if text.startswith("layer")]
+    for one, two in pairwise(titles):
+        if marks[one].y == marks[two].y:
+            assert marks[one].x + text_width(one, marks[one].size) <= marks[two].x
+    assert report.remarks[0] == "Ordered by previous, the number behind each head: the largest first."
+
+
+def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() -> None:
+    report = report_of(recorded(6, 12, 20, 30), sort="-previous", size="column")
+    marks = {mark.text for mark in sheet_of(report).marks}
+    assert {panel.name for panel in report.panels} <= marks
+    assert "the smallest first." in " ".join(report.remarks)
+    assert "Heads are too small for the numbers that order them" in " ".join(
+        mark.text for mark in sheet_of(report).marks if mark.faint
+    )
+
+
+def test_sorted_heads_that_are_too_small_for_names_have_no_numbers_of_columns() -> None:
+    marks = {
+        mark.text for mark in sheet_of(report_of(recorded(9, 12, 30, 30), sort="previous", size="8x6", dpi=40)).marks
+    }
+    assert "head" not in marks
+    assert UNNUMBERED in " ".join(marks)
+
+
+def test_heads_chosen_across_layers_fill_rows_and_heads_of_layers_in_turn_do_not() -> None:
+    mixed = ",".join(f"{layer}.{head}" for head in range(8) for layer in range(5))
+    options = ReportOptions(selection=Selection.parse(heads=mixed), medium=medium_of(".png", Look()))
+    filled = build_report(recorded(5, 8, 4, 6), options)
+    assert isinstance(filled, Thumbnails)
+    assert filled.filled
+    assert [panel.title for panel in filled.panels[:3]] == ["0.0", "1.0", "2.0"]
+    assert not report_of(recorded(5, 8, 4, 6)).filled
+
+
+def test_a_sorted_comparison_fills_rows_with_how_much_each_head_changed() -> None:
+    a, b = recorded(3, 7, 4, 6), recorded(3, 7, 4, 6, causal=True)
+    report = comparison_report(a, b, "--causal", ReportOptions(medium=Medium(one_page=True), sort="change"))
+    assert isinstance(report, Thumbnails)
+    assert report.filled
+    assert report.summary is not None
+    for panel, (head, variation, *_) in zip(report.panels, report.summary.rows, strict=True):
+        assert panel.name == head
+        assert float(panel.title.partition(" · ")[2]) == pytest.approx(float(variation), abs=0.0006)
+    assert report.remarks[0] == "Ordered by change, the number behind each head: the largest first."
