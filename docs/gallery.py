@@ -179,7 +179,7 @@ SHOWN = (
     Shown(
         "page",
         f'show "{SENTENCE}" --model ./minilm --sort previous',
-        "Every head at once, under what it does, that of the metric asked for first; a click opens one.",
+        "Every head at once in the order of the metric asked for, each with its number; a click opens one.",
         ("previous",),
         ".html",
     ),

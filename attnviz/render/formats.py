@@ -41,6 +41,7 @@ class Format:
         marks: whether landmarks can label the axes.
         lists_heads: whether ``attnviz heads`` writes a row a head there, and not the atlas.
         has_atlas: whether it writes there at all.
+        sorts_heads: True if a reader orders heads there, so that they are written as recorded.
     """
 
     suffix: str
@@ -53,6 +54,7 @@ class Format:
     marks: bool = False
     lists_heads: bool = False
     has_atlas: bool = True
+    sorts_heads: bool = False
 
     def medium(self, look: Look) -> Medium:
         """What a report with this look has to know about such a file."""
@@ -62,6 +64,7 @@ class Format:
             thumbnail_cells=_for_look(self.thumbnail_cells, look),
             one_page=self.one_page,
             lists_heads=self.lists_heads,
+            sorts_heads=self.sorts_heads,
             fits=None if look.height is None or self.suffix != TERMINAL else _fits_screen,
         )
 
@@ -129,7 +132,7 @@ FORMATS = {
         _figure(".png"),
         _figure(".svg"),
         _figure(".pdf"),
-        Format(suffix=PAGE, kind="page", module="attnviz.render.page.draw", styles=STYLES),
+        Format(suffix=PAGE, kind="page", module="attnviz.render.page.draw", styles=STYLES, sorts_heads=True),
         Format(
             suffix=".pptx",
             kind="slides",

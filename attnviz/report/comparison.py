@@ -23,7 +23,7 @@ from attnviz.report.captions import (
     report_title,
 )
 from attnviz.report.head_panels import head_cells, head_panels
-from attnviz.report.heatmaps import MAX_PAGE_MAPS, are_chosen, are_in_runs, order_remarks, share_page
+from attnviz.report.heatmaps import MAX_PAGE_MAPS, are_chosen, are_in_runs, order_remarks, recorded_order, share_page
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import HeadCells, Numbers, origin
 from attnviz.report.options import CONTRIBUTIONS, ReportOptions
@@ -93,9 +93,10 @@ def comparison_report(
         a, b = contributions_of(a), contributions_of(b)
     a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
     a, b = block_cells((a, b), options.selection)
-    comparison = _Comparison(a, b, change, _ranked(_pairs(a, b, options), options), options)
+    pairs = _pairs(a, b, options)
+    comparison = _Comparison(a, b, change, _ranked(pairs, options), options)
     if not options.medium.draws_maps:
-        return _exact_numbers(comparison)
+        return _exact_numbers(comparison, pairs)
     if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
         return _thumbnails(comparison)
     if options.medium.fits is None or options.all or are_chosen(options):
@@ -180,15 +181,18 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     )
 
 
-def _exact_numbers(comparison: _Comparison) -> ExactNumbers:
+def _exact_numbers(comparison: _Comparison, chosen: list[_HeadPair]) -> ExactNumbers:
     look = comparison.options.look
+    sorts = comparison.options.medium.sorts_heads
+    pairs = recorded_order(comparison.pairs, chosen) if sorts else comparison.pairs
     return ExactNumbers(
         title=report_title(comparison.a, look),
         caption=_caption(comparison),
         remarks=_remarks(comparison, ()),
         summary=_summary(comparison),
         look=look,
-        numbers=Numbers(comparison.about, tuple(_cells(pair, comparison.options.table) for pair in comparison.pairs)),
+        numbers=Numbers(comparison.about, tuple(_cells(pair, comparison.options.table) for pair in pairs)),
+        sort=(comparison.options.sort or "") if sorts else "",
     )
 
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from attnviz.base.progress import track
-from attnviz.maps.heads import ChosenHead, choose
+from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
     Notes,
@@ -37,6 +38,7 @@ MAX_UNCHOSEN_MAPS = 16  # where more heads are there and none was chosen, all be
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
 
+Item = TypeVar("Item")
 CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNumbers
 
 
@@ -53,7 +55,7 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     """
     chosen = [_without_padding(head, options.selection) for head in filtered(recording, options)]
     if not options.medium.draws_maps:
-        return _exact_numbers(recording, [head for head, _ in ranked(chosen, options)], options)
+        return _exact_numbers(recording, chosen, options)
     known = what_heads_do(original or recording, options)
     order = ranked(chosen, options)
     heads, notes = [head for head, _ in order], _notes(order, options, known)
@@ -261,8 +263,12 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: 
     return with_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))
 
 
-def _exact_numbers(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
+def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
     look = options.look
+    heads = [head for head, _ in ranked(chosen, options)]
+    sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)  # of others a page has no metrics
+    if sorts:
+        heads = recorded_order(heads, chosen)
     return ExactNumbers(
         title=report_title(recording, look),
         caption=heads_caption(recording, heads, []),
@@ -273,7 +279,14 @@ def _exact_numbers(recording: Recording, heads: list[ChosenHead], options: Repor
         ),
         view=VIEWS[look.drawn_style] if options.table is None else "table",
         query=None if look.query is None else _first_query(heads[0], look.query),
+        sort=(options.sort or "") if sorts else "",
     )
+
+
+def recorded_order(some: list[Item], chosen: list[Item]) -> list[Item]:
+    """Some of what was chosen, in the order in which it was."""
+    wanted = set(map(id, some))
+    return [one for one in chosen if id(one) in wanted]
 
 
 def _first_query(head: ChosenHead, wanted: str) -> int | None:

@@ -50,6 +50,7 @@ class Medium:
         one_page: whether all maps share that room.
         draws_maps: whether maps are drawn at all; else the medium takes the exact numbers of every head.
         lists_heads: whether a table of heads is a row a head, and not the atlas.
+        sorts_heads: True if a reader orders heads there, so that the exact numbers are in the order recorded.
         fits: whether a report is seen at once; ``None`` where there is room for all.
     """
 
@@ -58,6 +59,7 @@ class Medium:
     one_page: bool = False
     draws_maps: bool = True
     lists_heads: bool = False
+    sorts_heads: bool = False
     fits: "Callable[[Report], bool] | None" = None
 
 

@@ -171,12 +171,14 @@ class ExactNumbers(_Described):
         numbers: cell by cell.
         view: what a page of them shows first.
         query: which of the first head's queries is chosen there, counted from the first that is shown, if any.
+        sort: the metric that a page orders its heads by at first, as ``--sort`` names it; "" as they were recorded.
         summary: a table beside them, if there is one.
     """
 
     numbers: Numbers
     view: View = "matrix"
     query: int | None = None
+    sort: str = ""
     summary: Summary | None = None
 
 

@@ -110,6 +110,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "caption": report.caption,
         "remarks": _remarks(numbers, plan, absent, nan),
         **_about_start(report, seen),
+        "sort": report.sort,
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
         "block": plan.block,

@@ -20,7 +20,7 @@ from tests.conftest import random_maps
 from tests.maps.examples import softmax
 
 QUERIES, KEYS, FEATURES = 530, 610, 16
-NUMBERS = Medium(draws_maps=False)
+NUMBERS = Medium(draws_maps=False, sorts_heads=True)
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<!--<script>",
@@ -35,8 +35,8 @@ HOSTILE = (
 )
 
 
-def report_of(recording: Recording, table: str | None = None) -> Report:
-    return build_report(recording, ReportOptions(table=table, medium=NUMBERS))
+def report_of(recording: Recording, table: str | None = None, sort: str | None = None) -> Report:
+    return build_report(recording, ReportOptions(table=table, medium=NUMBERS, sort=sort))
 
 
 def labelled(labels: tuple[str, ...]) -> Tokens:

@@ -60,9 +60,9 @@ def weights_of(recording: Recording) -> np.ndarray:
 def test_head_that_attends_to_the_previous_token_is_named_and_one_choice_brings_it_first(show: Opener) -> None:
     hand = Hand(show(report_of(sentence())))
     layer, head = PREVIOUS
-    assert hand.opened.page.locator(".thumb").nth(4 * layer + head).inner_text().startswith("previous ")
+    assert hand.opened.page.locator(".thumb").nth(4 * layer + head).text_content().startswith("previous 1.00")
     hand.choose("#sort", "previous")
-    assert hand.opened.text(".thumb >> nth=0").startswith(f"{layer}.{head} previous ")
+    assert hand.opened.page.text_content(".thumb >> nth=0").strip() == f"{layer}.{head} 1.00"
     assert hand.actions == 1
 
 

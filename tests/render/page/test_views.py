@@ -18,11 +18,12 @@ from attnviz.render.page.packing import THUMBNAIL_SIDE
 from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.notes import read_notes
-from attnviz.report.options import ReportOptions
+from attnviz.report.options import Medium, ReportOptions
+from attnviz.report.report import ExactNumbers
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.maps.examples import softmax
-from tests.render.page.conftest import Opener
+from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import HOSTILE, NUMBERS, labelled, large, long_maps, report_of, sentence, with_labels
 
 pytestmark = pytest.mark.slow
@@ -341,7 +342,7 @@ def test_sink_on_a_comma_is_named_whole_under_its_head(show: Opener) -> None:
     scores[0, :, 2] += 9
     weights = softmax(scores, maps.visible, None)[0].astype(np.float32)
     recording = Recording(maps=(replace(maps, scores=scores, weights=weights),), model="a test")
-    assert show(report_of(recording)).text(".thumb .does >> nth=0").startswith("sink: , 1.00")
+    assert show(report_of(recording)).page.text_content(".thumb >> nth=0").strip() == "0.0 sink: , 1.00"
 
 
 def test_thumbnails_painted_from_codes_are_those_painted_from_weights(show: Opener) -> None:
@@ -378,3 +379,79 @@ def test_arcs_are_as_strong_as_their_weights_where_colours_are_of_lift(show: Ope
         assert strengths == pytest.approx(np.sqrt(np.array(weights) / weights[0]).tolist(), abs=1e-6)
         found[steps] = len(strengths)
     assert found["lift"] == found["root"] == 81
+
+
+def names_of(opened: Opened) -> list[str]:
+    """What stands under each thumbnail."""
+    return [str(name).strip() for name in opened.page.locator(".thumb .names").all_text_contents()]
+
+
+def test_page_written_with_sort_begins_in_that_order_and_heads_as_recorded_can_be_had_back(show: Opener) -> None:
+    opened = show(report_of(sentence(), sort="previous"))
+    numbers = [float(name.split()[1]) for name in names_of(opened)]
+    assert len(numbers) == 12
+    assert numbers == sorted(numbers, reverse=True)
+    assert names_of(opened)[0] == "1.2 1.00"
+    assert opened.evaluate("[document.querySelector('#sort').value, location.hash]") == ["previous", ""]
+    assert opened.page.get_attribute(".thumb >> nth=0", "title").endswith("previous 1.00")
+    opened.page.select_option("#sort", "")
+    opened.until("document.querySelectorAll('.grid .name.across').length === 5")
+    numbered = [f"{layer}.{head}" for layer in range(3) for head in range(4)]
+    listed = "[...document.querySelectorAll('.thumb')].map((one) => page.heads[one.dataset.number].name)"
+    assert opened.evaluate(listed) == numbered
+    assert opened.evaluate("location.hash") == "#sort="
+    opened.page.reload()
+    opened.until("document.querySelector('#sort').value === '' && document.querySelectorAll('.across').length === 5")
+    opened.evaluate("location.hash = ''")
+    opened.until("document.querySelector('#sort').value === 'previous'")
+
+
+def test_page_of_the_first_heads_of_an_order_has_them_as_recorded() -> None:
+    report = build_report(sentence(), ReportOptions(medium=NUMBERS, sort="-previous", top=5))
+    assert isinstance(report, ExactNumbers)
+    places = [(head.maps.layer, head.head) for head in report.numbers.heads]
+    assert len(places) == 5
+    assert places == sorted(places)
+    assert report.sort == "-previous"
+    data = build_report(sentence(), ReportOptions(medium=Medium(draws_maps=False), sort="-previous", top=5))
+    assert isinstance(data, ExactNumbers)
+    assert data.sort == ""
+    assert [(head.maps.layer, head.head) for head in data.numbers.heads] != places, "a file of numbers is in the order"
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+@pytest.mark.parametrize("place", ["", "sort=relative-entropy", "sort=previous", "filter=sink", "filter=layer:0-4"])
+def test_no_number_under_a_thumbnail_is_cut(show: Opener, width: int, place: str) -> None:
+    opened = show(report_of(sentence(6, 12)), viewport={"width": width, "height": 850})
+    opened.evaluate(f"location.hash = '{place}'")
+    opened.until("document.querySelector('.thumb') || document.querySelector('.overview .note')")
+    if place.startswith("sort"):
+        assert len(names_of(opened)) == 72
+        assert opened.page.is_visible(".thumb .names >> nth=71")
+    wide = """[...document.querySelectorAll('.names > :not(.does)')].filter((part) => {
+        const [inner, outer] = [part, part.parentElement].map((element) => element.getBoundingClientRect());
+        return inner.width && (inner.right > outer.right + 0.5 || part.scrollWidth > part.clientWidth + 1);
+    }).map((part) => part.parentElement.textContent)"""
+    assert opened.evaluate(wide) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "title"),
+    [
+        ("", ""),
+        ("sort=previous", "Heads by previous"),
+        ("sort=-previous&filter=layer:1", "4 of 12 heads by previous, smallest first: layer:1"),
+    ],
+)
+def test_saved_overview_has_every_heads_name_and_what_it_is_sorted_by(show: Opener, place: str, title: str) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate(f"location.hash = '{place}'")
+    opened.until(f"document.querySelectorAll('.thumb').length === {4 if 'filter' in place else 12}")
+    with opened.page.expect_download() as download:
+        opened.page.click("#save-svg")
+    drawing = ElementTree.fromstring(download.value.path().read_text())
+    texts = {"".join(node.itertext()) for node in drawing.iter("{http://www.w3.org/2000/svg}text")}
+    assert title in {"", *texts}
+    assert {"1.2", "1.00"} <= texts if place else {"previous", "1.00"} <= texts
+    for name in names_of(opened):
+        assert set(name.split()) <= texts

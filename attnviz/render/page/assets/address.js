@@ -11,7 +11,7 @@ const LIST_NAMES = ["maps", "numbers", "lens"];
 const TOGETHER_NAMES = ["side", "difference", "mean", "max", "rollout"];
 const SIZE_NAMES = ["column", "page", "slide"];
 const STEP_NAMES = { linear: "even", sqrt: "root", log: "log", lift: "lift" };
-const begun = { steps: state.steps, limits: state.limits, side: state.side, view: state.view, pin: state.pin };
+const begun = { steps: state.steps, limits: state.limits, side: state.side, view: state.view, pin: state.pin, sort: state.sort };
 
 /** The address of what is shown now. */
 export function writtenAddress() {
@@ -25,8 +25,9 @@ function placeParts() {
   if (state.together) return [["heads", state.chosen.map(writtenName).join(",")], ["together", state.together]];
   if (state.head === null) {
     const list = state.list === "numbers" || (state.list === "lens" && !state.pin) ? [["view", state.list]] : [];
-    const words = [["filter", state.filter], ["sort", state.sort]].filter(([, value]) => value);
-    return /** @type {[string, string][]} */ ([...list, ...words]);
+    const filter = state.filter ? [["filter", state.filter]] : [];
+    const sort = state.sort === begun.sort ? [] : [["sort", state.sort]];
+    return /** @type {[string, string][]} */ ([...list, ...filter, ...sort]);
   }
   /** @type {[string, string][]} */
   const head = [["head", page.heads[state.head].name]];
@@ -104,7 +105,7 @@ export function readAddress(written) {
   state.head = state.together ? null : headOf(address);
   state.view = oneOf(VIEW_NAMES, address.get("view")) ?? (address.has("view") ? state.view : begun.view);
   state.filter = address.get("filter") ?? "";
-  state.sort = address.get("sort") ?? "";
+  state.sort = address.get("sort") ?? begun.sort;
   state.mark = null;
   state.pin = /^#?$/.test(written) ? begun.pin : pinOf(address);
   state.list = oneOf(LIST_NAMES, address.get("view")) ?? (state.pin ? "lens" : "maps");

@@ -1,17 +1,16 @@
 /** The buttons above a picture: what can be chosen of what is shown now. */
 
 import { openHead } from "./actions.js";
-import { firstHead } from "./address.js";
-import { comparing, headTitle, page, textOf } from "./data.js";
+import { comparing, page } from "./data.js";
 import { buttonOf, fillChoices, make, one } from "./elements.js";
-import { quoted } from "./formatting.js";
 import { hasPalette } from "./legend.js";
 import { currentFilter, listedHeads } from "./listing.js";
-import { meaningOf, METRIC_NAMES, noteOf } from "./metrics.js";
+import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
+import { titleOfView } from "./titles.js";
 
-/** @import { ListName, Mark, Pool, Quantity, SideName, State, Steps, Together, ViewName } from "./types.js" */
+/** @import { ListName, Pool, Quantity, SideName, State, Steps, Together, ViewName } from "./types.js" */
 
 /** @typedef {<Name extends keyof State>(name: Name, value: State[Name]) => void} Change */
 
@@ -94,21 +93,6 @@ function showButtons(open) {
   one("filter-label").hidden = one("sort-label").hidden = open || alone;
   one("head-title").textContent = titleOfView();
   drawFilter();
-}
-
-/** What is open, in words. */
-export function titleOfView() {
-  if (state.together) return `Heads ${state.chosen.map((number) => page.heads[number].name).join(", ")}`;
-  if (state.head === null) return state.list === "lens" && state.pin ? `${tokenSaid(state.pin)} in all heads` : "";
-  const note = noteOf(state.head);
-  return `${headTitle(state.head)}${note && ` · ${note}`}`;
-}
-
-/** The chosen token, and which way is looked. @param {Mark} mark */
-function tokenSaid({ query, key }) {
-  const [axis, place] = query !== null && (key === null || state.direction === "to") ? ["query", query] : ["key", key ?? 0];
-  const label = quoted(textOf(firstHead(), axis === "query" ? "query" : "key"), Number(place));
-  return axis === "query" ? `What ${label} looks at` : `What looks at ${label}`;
 }
 
 /** Draws the filter and the order, and what is wrong with them. */

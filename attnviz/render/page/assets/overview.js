@@ -117,8 +117,8 @@ function buildGrid(numbers) {
 
 /** Heads one after the other, in their order. @param {number[]} numbers */
 function buildRun(numbers) {
-  const most = Math.min(numbers.length, Math.max(4, Math.ceil(Math.sqrt(1.6 * numbers.length))));
-  const grid = newGrid(most, Math.ceil(numbers.length / most), "");
+  const grid = newGrid(1, numbers.length, "");
+  grid.dataset.run = String(numbers.length);
   for (const number of numbers) grid.append(buildThumb(number, true));
   return grid;
 }
@@ -127,10 +127,24 @@ function buildRun(numbers) {
 function newGrid(most, rows, before) {
   const grid = make("div", { className: "grid" });
   for (const [name, value] of [["--thumb", "5px"], ["--gap", "2px"], ["--column", "max-content"]]) grid.style.setProperty(name, value);
+  setAcross(grid, most, rows, before);
+  return grid;
+}
+
+/** @param {HTMLElement} grid @param {number} most @param {number} rows @param {string} before columns before the thumbnails */
+function setAcross(grid, most, rows, before) {
   grid.dataset.most = String(most);
   grid.dataset.rows = String(rows);
   grid.style.gridTemplateColumns = `${before}repeat(${most}, minmax(var(--thumb), var(--column)))`;
-  return grid;
+}
+
+/** Gives a run of heads as many columns as leave room for their names. @param {HTMLElement} grid @param {boolean} compact */
+function arrangeRun(grid, compact) {
+  const count = Number(grid.dataset.run);
+  const wanted = Math.max(4, Math.ceil(Math.sqrt(1.6 * count)));
+  const named = compact ? wanted : Math.max(1, Math.floor((one("overview").clientWidth - 8) / (MIN_NAMED_THUMB + 8)));
+  const most = Math.min(count, wanted, named);
+  setAcross(grid, most, Math.ceil(count / most), "");
 }
 
 /**
@@ -156,20 +170,28 @@ function buildThumb(number, named) {
   const metric = sortMetric();
   const effect = effectOf(number);
   const lost = effect ? `${effect.name} ${effect.text}` : "";
-  const measured = metric && metric !== effect?.name ? `${metric} ${metricText(metric, numbersOf(number)[metric])}` : "";
-  thumb.title = [headTitle(number), patternOf(number), measured, lost].filter(Boolean).join(" · ");
-  thumb.setAttribute("aria-label", [headTitle(number) + peakSaid(number), patternOf(number), lost].filter(Boolean).join(", "));
+  const measured = metric && metric !== effect?.name ? metricText(metric, numbersOf(number)[metric]) : "";
+  const said = measured && `${metric} ${measured}`;
+  thumb.title = [headTitle(number), patternOf(number), said, lost].filter(Boolean).join(" · ");
+  thumb.setAttribute("aria-label", [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", "));
   const color = effectColor(number);
   if (color) canvas.style.boxShadow = `0 0 0 ${EFFECT_FRAME}px ${color}`;
   thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? choose(number) : openHead(number)));
-  const note = measured || (effect ? "" : shortNoteOf(number)); // there is no room for both
+  const [does, value] = measured ? ["", measured] : effect ? ["", ""] : wordsAndNumber(shortNoteOf(number)); // no room for both
   const words = [
     named ? make("b", {}, head.name) : "",
     effect ? make("span", { className: effect.part < 0 ? "less" : "more" }, effect.text) : "",
-    note ? make("span", { className: "does" }, note) : "",
+    does ? make("span", { className: "does" }, does) : "",
+    value ? make("span", {}, value) : "",
   ].filter(Boolean);
   if (words.length) thumb.append(make("span", { className: "names" }, ...words.flatMap((word) => [word, " "])));
   return thumb;
+}
+
+/** What a head does and its number apart, since words may be cut and a number never. @param {string} note */
+function wordsAndNumber(note) {
+  const [, words, number] = note.match(/^(.*) (\d[\d.]*)$/) ?? [null, note, ""];
+  return [words, number];
 }
 
 /** The colour of what is lost without a head, as strong as that is; "" where nothing is. @param {number} number */
@@ -253,6 +275,7 @@ export function sizeThumbnails() {
 /** @param {HTMLElement} grid */
 function sizeGrid(grid) {
   const compact = one("overview").parentElement === one("side");
+  if (grid.dataset.run) arrangeRun(grid, compact);
   const most = Number(grid.dataset.most);
   const room = one("overview").clientWidth - widthOfNames(grid) - 8;
   const gap = compact ? 2 : Math.max(2, Math.min(14, Math.round(room / most / 12)));

@@ -2,7 +2,6 @@
 
 import { writeAddress } from "./actions.js";
 import { contextOf, newCanvas, theme } from "./colors.js";
-import { titleOfView } from "./controls.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { drawLegendOn, hasPalette } from "./legend.js";
@@ -11,6 +10,7 @@ import { state } from "./state.js";
 import { TextView } from "./strip.js";
 import { CanvasSurface, fitText, textWidth } from "./surface.js";
 import { MovedSurface, SvgSurface } from "./svg.js";
+import { titleOfFile } from "./titles.js";
 
 /** @import { Area, FigureSize, Stage, Surface } from "./types.js" */
 
@@ -43,7 +43,7 @@ const MAX_TITLE_LINES = 3;
 
 /** The lines of a file's title: what is open, and the page's title, none of them cut in a word. @param {number} width */
 function titleLines(width) {
-  const open = titleOfView();
+  const open = titleOfFile();
   const title = wrapped(page.title, 13, width, 400).slice(0, MAX_TITLE_LINES);
   return [
     ...(open ? wrapped(open, 17, width, 650).map((text) => ({ text, size: 17, weight: 650 })) : []),
@@ -56,10 +56,15 @@ function wrapped(text, size, width, weight) {
   const lines = [""];
   for (const word of text.split(" ")) {
     const longer = lines[lines.length - 1] ? `${lines[lines.length - 1]} ${word}` : word;
-    if (!lines[lines.length - 1] || textWidth(longer, size, weight) <= width) lines[lines.length - 1] = longer;
+    if (!lines[lines.length - 1] || widthInFile(longer, size, weight) <= width) lines[lines.length - 1] = longer;
     else lines.push(word);
   }
   return lines.map((line) => fitText(line, size, width, weight));
+}
+
+/** The width of a text as a file draws it: at a small size letters are moved to whole pixels. @param {string} text @param {number} size @param {number} weight */
+function widthInFile(text, size, weight) {
+  return textWidth(text, 10 * size, weight) / 10;
 }
 
 /**
@@ -180,12 +185,15 @@ function drawTextOn(surface, view, origin) {
   const range = document.createRange();
   while (walker.nextNode()) {
     const { parentElement, textContent } = walker.currentNode;
-    if (!textContent?.trim() || !parentElement || parentElement.closest(".group, .unseen, caption, .names, .plain:not(td .plain, th .plain)")) continue;
+    if (!textContent?.trim() || !parentElement || parentElement.closest(".group, .unseen, caption, .plain:not(td .plain, th .plain)")) continue;
     range.selectNodeContents(walker.currentNode);
-    const { left, top, height } = range.getBoundingClientRect();
+    const { left, top, height, width } = range.getBoundingClientRect();
+    if (!width) continue; // what has no room is not shown
     const { fontSize, fontWeight, color } = getComputedStyle(parentElement);
     const style = { size: parseFloat(fontSize), weight: fontWeight, color };
-    surface.text(textContent, left - origin.left, top - origin.top + height / 2, style);
+    const cut = parentElement.matches(".does") && parentElement.scrollWidth > parentElement.clientWidth;
+    const text = cut ? fitText(textContent, style.size, parentElement.clientWidth) : textContent;
+    surface.text(text, left - origin.left, top - origin.top + height / 2, style);
   }
 }
 
@@ -243,7 +251,7 @@ function svgOfView() {
     const size = sizeOfView();
     const surface = new SvgSurface();
     drawViewOn(surface, FRAME, drawFile(surface, size));
-    const title = [titleOfView(), page.title].filter(Boolean).join(" · ");
+    const title = [titleOfFile(), page.title].filter(Boolean).join(" · ");
     return surface.file(size.width, size.height, title, page.caption, chosenFormat());
   });
 }

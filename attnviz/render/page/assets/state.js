@@ -17,7 +17,7 @@ export const state = {
   chosen: [],
   together: null,
   filter: "",
-  sort: "",
+  sort: page.sort,
   noting: false,
   note: 0,
   pool: "mean",

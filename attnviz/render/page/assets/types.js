@@ -43,6 +43,7 @@
  * @property {string} thumbnails codes of means and maxima, in base 85
  * @property {ViewName} view
  * @property {number | null} query
+ * @property {string} sort the metric that heads are ordered by at first, with a minus for the smallest first
  * @property {Steps | null} steps
  * @property {"page" | "head"} limits
  * @property {[number, number] | null} fixed

@@ -5,7 +5,7 @@ import { firstHead } from "./address.js";
 import { ArcsPicture } from "./arcs.js";
 import { theComputer } from "./computer.js";
 import { contentOf } from "./contents.js";
-import { drawButtons, titleOfView, VIEWS } from "./controls.js";
+import { drawButtons, VIEWS } from "./controls.js";
 import { page } from "./data.js";
 import { make, one, say, whenIdle } from "./elements.js";
 import { drawLegend, hasPalette } from "./legend.js";
@@ -22,6 +22,7 @@ import { PictureStage } from "./stage.js";
 import { state } from "./state.js";
 import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
+import { titleOfView } from "./titles.js";
 import { combinedShown, SideBySide, whyNot } from "./together.js";
 import { ZoomPicture } from "./zoom.js";
 

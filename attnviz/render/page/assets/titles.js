@@ -1,0 +1,39 @@
+/** The words that name what is shown: on the screen, in the window's title, and in saved files. */
+
+import { firstHead } from "./address.js";
+import { headTitle, page, textOf } from "./data.js";
+import { quoted } from "./formatting.js";
+import { listedHeads, sortMetric } from "./listing.js";
+import { noteOf } from "./metrics.js";
+import { state } from "./state.js";
+
+/** @import { Mark } from "./types.js" */
+
+/** What is open, in words. */
+export function titleOfView() {
+  if (state.together) return `Heads ${state.chosen.map((number) => page.heads[number].name).join(", ")}`;
+  if (state.head === null) return state.list === "lens" && state.pin ? `${tokenSaid(state.pin)} in all heads` : "";
+  const note = noteOf(state.head);
+  return `${headTitle(state.head)}${note && ` · ${note}`}`;
+}
+
+/** The chosen token, and which way is looked. @param {Mark} mark */
+function tokenSaid({ query, key }) {
+  const [axis, place] = query !== null && (key === null || state.direction === "to") ? ["query", query] : ["key", key ?? 0];
+  const label = quoted(textOf(firstHead(), axis === "query" ? "query" : "key"), Number(place));
+  return axis === "query" ? `What ${label} looks at` : `What looks at ${label}`;
+}
+
+/** What a saved file shows: what is open, or which heads are listed in which order; "" for all as they were recorded. */
+export function titleOfFile() {
+  return titleOfView() || titleOfList();
+}
+
+/** Which heads are listed, and in which order. */
+function titleOfList() {
+  const [order, all] = [listedHeads(), page.heads.length];
+  const metric = sortMetric();
+  const by = metric && ` by ${metric}${state.sort.startsWith("-") ? ", smallest first" : ""}`;
+  if (!state.filter) return by && `Heads${by}`;
+  return `${order.length} of ${all} heads${by}: ${state.filter}`;
+}
