@@ -34,12 +34,6 @@ NO_SINGLE_CELLS = (
     "and this one has none, or a mask or bias that is given cell by cell."
 )
 MAX_LABELLED_TOKENS = 3  # tokens of a block that are all in its label
-PAGE_STEPS = {
-    "linear": "even",
-    "sqrt": "root",
-    "log": "log",
-    "lift": "lift",
-}  # of the colours, by what the page calls them
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
@@ -141,8 +135,8 @@ def _about_start(report: ExactNumbers, seen: SeenCounts) -> dict[str, Any]:
     return {
         "view": report.view,
         "query": report.query,
-        "steps": PAGE_STEPS[look.color_scale or ("lift" if _suits_lift(report, seen) else "sqrt")],
-        "limits": "head" if look.color_limits == "head" else "page",
+        "steps": look.color_scale or ("lift" if _suits_lift(report, seen) else "sqrt"),
+        "limits": "head" if look.color_limits == "head" else "shared",
         "fixed": list(look.color_limits) if not isinstance(look.color_limits, str) else None,
     }
 

@@ -66,8 +66,8 @@ async function sideFrom(given) {
 function pooled(factors, part) {
   const pool = new Pool(factors, part);
   for (let row = part.top; row < part.bottom; row += ROWS) pool.add(row);
-  const { mean, largest } = pool.take();
-  return { mean: written(mean), largest: written(largest) };
+  const { mean, max } = pool.take();
+  return { mean: written(mean), max: written(max) };
 }
 
 const answers = {

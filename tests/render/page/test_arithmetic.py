@@ -27,7 +27,7 @@ from tests.conftest import dense
 from tests.render.page.examples import KEYS, QUERIES, RULES, large, long_maps
 
 ABSENT = -2
-SCALE = {"low": 0.0, "high": 0.8, "palette": "viridis", "steps": "even", "change": False}
+SCALE = {"low": 0.0, "high": 0.8, "palette": "viridis", "steps": "linear", "change": False}
 WEIGHTS = np.array([0, 1e-9, 1e-5, 3e-3, 0.1, 0.25, 0.79, 0.8, 0.95], dtype=np.float32)
 
 
@@ -187,7 +187,7 @@ def test_pooled_part_is_the_overview(node: Node, rule: str) -> None:
     part = {"top": 10, "bottom": 523, "left": 100, "right": 600, "height": 50, "width": 37}
     found = node.ask("pooled", **given, part=part)
     overview = maps.overview((5,), 50, 37, slice(10, 523), slice(100, 600))
-    for name, values in (("mean", overview.mean), ("largest", overview.maximum)):
+    for name, values in (("mean", overview.mean), ("max", overview.maximum)):
         expected = np.where(overview.visible, values[0], ABSENT)
         pixels = read(found[name]).reshape(50, 37)
         np.testing.assert_allclose(pixels, expected, rtol=0.02, atol=1e-4, err_msg=name)
@@ -201,7 +201,7 @@ def test_part_of_single_cells_is_the_window(node: Node) -> None:
     window = maps.window((5,), slice(101, 111), slice(3, 90))
     expected = np.where(window.visible, window.weights[0], ABSENT)
     np.testing.assert_allclose(read(found["mean"]).reshape(10, 87), expected, rtol=0.01, atol=1e-6)
-    assert found["mean"] == found["largest"]
+    assert found["mean"] == found["max"]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_colours_stand_where_they_do_in_other_pictures(node: Node, scale: Any, c
 
 
 @pytest.mark.parametrize("change", [False, True])
-@pytest.mark.parametrize("steps", ["even", "root", "log"])
+@pytest.mark.parametrize("steps", ["linear", "sqrt", "log"])
 def test_legend_names_the_value_of_each_colour(node: Node, steps: str, change: bool) -> None:
     scale = SCALE | {"steps": steps, "change": change}
     fractions = [0, 0.1, 0.25, 0.6, 0.75, 1]

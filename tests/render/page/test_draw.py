@@ -394,9 +394,9 @@ def test_refuses_a_report_without_cells(recording: Recording) -> None:
 def test_page_begins_in_square_roots_or_in_lift_where_queries_see_very_different_numbers_of_keys(
     recording: Recording,
 ) -> None:
-    assert page_of(recording).data["steps"] == "root"
+    assert page_of(recording).data["steps"] == "sqrt"
     assert page_of(large(70, heads=1)).data["steps"] == "lift"
-    assert page_of(large(70, heads=1, causal=False)).data["steps"] == "root"
+    assert page_of(large(70, heads=1, causal=False)).data["steps"] == "sqrt"
     options = ReportOptions(medium=NUMBERS, look=Look(color_scale="lift"))
     assert page(build_report(recording, options)).data["steps"] == "lift"
 

@@ -347,7 +347,7 @@ def test_sink_on_a_comma_is_named_whole_under_its_head(show: Opener) -> None:
 
 def test_thumbnails_painted_from_codes_are_those_painted_from_weights(show: Opener) -> None:
     opened = show(report_of(large(90)))
-    for steps in ("even", "root", "log", "lift"):
+    for steps in ("linear", "sqrt", "log", "lift"):
         opened.evaluate(f"change('steps', '{steps}')")
         far = opened.evaluate(
             "page.heads.map((_, number) => {"
@@ -372,13 +372,13 @@ def test_arcs_are_as_strong_as_their_weights_where_colours_are_of_lift(show: Ope
         return [strengths, [...state.shown.line("query", 80)].filter((weight) => weight > 0).sort((a, b) => b - a)];
     })()"""
     found = {}
-    for steps in ("root", "lift"):
+    for steps in ("sqrt", "lift"):
         opened.evaluate(f"change('steps', '{steps}')")
         opened.until(f"state.shown?.scale.steps === '{steps}' && state.current?.stage")
         strengths, weights = opened.evaluate(drawn)
         assert strengths == pytest.approx(np.sqrt(np.array(weights) / weights[0]).tolist(), abs=1e-6)
         found[steps] = len(strengths)
-    assert found["lift"] == found["root"] == 81
+    assert found["lift"] == found["sqrt"] == 81
 
 
 def names_of(opened: Opened) -> list[str]:

@@ -71,7 +71,7 @@ def test_part_that_the_worker_pools_is_the_overview_of_python(ruled: tuple[Facto
     opened.open_head(1)
     overview = maps.overview((2,), 50, 37, slice(10, 523), slice(100, 600))
     found = part(opened, top=10, bottom=523, left=100, right=600, height=50, width=37)
-    for name, values in (("mean", overview.mean), ("largest", overview.maximum)):
+    for name, values in (("mean", overview.mean), ("max", overview.maximum)):
         expected = np.where(overview.visible, values[0], -2)
         assert found[name] == pytest.approx(expected, rel=0.02, abs=1e-4), name
         assert np.array_equal(found[name] == -2, ~overview.visible), name
@@ -102,11 +102,11 @@ def part(opened: Opened, of: str = ONE_HEAD, **asked: int) -> dict[str, np.ndarr
     """What the worker answers, its bands joined."""
     said = opened.evaluate(
         "new Promise((done) => { const bands = []; theComputer().ask(" + of + ", " + str(asked) + ", (band) => {"
-        " bands.push(band); if (band.last === " + str(asked["height"]) + ") done(['mean', 'largest'].map((name) =>"
+        " bands.push(band); if (band.last === " + str(asked["height"]) + ") done(['mean', 'max'].map((name) =>"
         " bands.flatMap(({ pooled }) => Array.from(pooled[0][name])))); }); })"
     )
     shape = asked["height"], asked["width"]
-    return {name: np.array(each).reshape(shape) for name, each in zip(("mean", "largest"), said, strict=True)}
+    return {name: np.array(each).reshape(shape) for name, each in zip(("mean", "max"), said, strict=True)}
 
 
 def test_zoom_by_keys_goes_from_the_whole_to_single_cells_with_their_numbers(show: Opener) -> None:

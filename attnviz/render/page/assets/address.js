@@ -4,13 +4,14 @@ import { comparing, page, textOf } from "./data.js";
 import { quotedPlace } from "./formatting.js";
 import { state } from "./state.js";
 
-/** @import { Axis, Mark, State, Together } from "./types.js" */
+/** @import { Axis, Mark, Together } from "./types.js" */
 
 const VIEW_NAMES = ["matrix", "arcs", "text", "table"];
 const LIST_NAMES = ["maps", "numbers", "lens"];
 const TOGETHER_NAMES = ["side", "difference", "mean", "max", "rollout"];
 const SIZE_NAMES = ["column", "page", "slide"];
-const STEP_NAMES = { linear: "even", sqrt: "root", log: "log", lift: "lift" };
+const STEP_NAMES = ["linear", "sqrt", "log", "lift"];
+const LIMIT_NAMES = ["shared", "head"];
 const begun = { steps: state.steps, limits: state.limits, side: state.side, view: state.view, pin: state.pin, sort: state.sort };
 
 /** The address of what is shown now. */
@@ -52,13 +53,12 @@ function tokenParts() {
 function lookParts() {
   /** @type {[string, string][]} */
   const parts = [];
-  const scale = Object.entries(STEP_NAMES).find(([, steps]) => steps === state.steps)?.[0] ?? "sqrt";
-  if (state.steps !== begun.steps) parts.push(["scale", scale]);
-  if (state.limits !== begun.limits) parts.push(["limits", state.limits === "head" ? "head" : "shared"]);
+  if (state.steps !== begun.steps) parts.push(["scale", state.steps]);
+  if (state.limits !== begun.limits) parts.push(["limits", state.limits]);
   if (state.of !== page.quantity) parts.push(["of", "contributions"]);
   if (state.side !== begun.side) parts.push(["side", state.side]);
   if (state.size) parts.push(["size", state.size]);
-  if (state.pool === "largest") parts.push(["pool", "max"]);
+  if (state.pool === "max") parts.push(["pool", "max"]);
   if (state.direction === "from") parts.push(["direction", "from"]);
   const zoom = zoomOf();
   return zoom ? [...parts, ["zoom", zoom]] : parts;
@@ -115,13 +115,12 @@ export function readAddress(written) {
 
 /** @param {URLSearchParams} address */
 function readLook(address) {
-  const scale = address.get("scale") ?? "";
-  state.steps = /** @type {Record<string, State["steps"]>} */ (STEP_NAMES)[scale] ?? begun.steps;
-  state.limits = address.has("limits") ? (address.get("limits") === "head" ? "head" : "page") : begun.limits;
+  state.steps = oneOf(STEP_NAMES, address.get("scale")) ?? begun.steps;
+  state.limits = oneOf(LIMIT_NAMES, address.get("limits")) ?? begun.limits;
   state.of = page.moved && address.get("of") === "contributions" ? "contribution" : page.quantity;
   state.side = comparing ? (oneOf(["A", "B", "change"], address.get("side")) ?? begun.side) : begun.side;
   state.size = oneOf(SIZE_NAMES, address.get("size")) ?? "";
-  state.pool = address.get("pool") === "max" ? "largest" : "mean";
+  state.pool = address.get("pool") === "max" ? "max" : "mean";
   state.direction = address.get("direction") === "from" ? "from" : "to";
 }
 

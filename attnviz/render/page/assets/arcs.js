@@ -68,7 +68,7 @@ export class ArcsPicture {
   get scale() {
     const { scale, number } = this.shown;
     if (scale.steps !== "lift" || scale.change) return scale;
-    return { ...scale, low: 0, high: state.limits === "head" ? topOf(number, sideNumber()) : highOfAll(), steps: "root" };
+    return { ...scale, low: 0, high: state.limits === "head" ? topOf(number, sideNumber()) : highOfAll(), steps: "sqrt" };
   }
 
   /** The strongest last, over the others. @param {Surface} surface @param {Area} area */

@@ -8,8 +8,6 @@ import { showsMoved } from "./moved.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { state } from "./state.js";
 
-const SCALES = { even: "linear", root: "sqrt", log: "log", lift: "lift" };
-
 /** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
 function commandOf() {
   const heads = state.together ? state.chosen : state.head === null ? null : [state.head];
@@ -64,8 +62,8 @@ function zoomWords() {
 function scaleWords(heads) {
   const table = heads && !state.together && state.view === "table";
   if (table || state.side !== "" || (heads === null && state.list === "lens")) return [];
-  const limits = page.fixed && state.limits === "page" ? page.fixed.join(":") : state.limits === "head" ? "head" : "";
-  return [`--color-scale ${SCALES[state.steps]}`, limits && `--limits ${limits}`];
+  const limits = page.fixed && state.limits === "shared" ? page.fixed.join(":") : state.limits === "head" ? "head" : "";
+  return [`--color-scale ${state.steps}`, limits && `--limits ${limits}`];
 }
 
 /** What of the screen the line does not draw. */

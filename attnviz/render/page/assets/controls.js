@@ -10,7 +10,7 @@ import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { titleOfView } from "./titles.js";
 
-/** @import { ListName, Pool, Quantity, SideName, State, Steps, Together, ViewName } from "./types.js" */
+/** @import { Limits, ListName, Pool, Quantity, SideName, State, Steps, Together, ViewName } from "./types.js" */
 
 /** @typedef {<Name extends keyof State>(name: Name, value: State[Name]) => void} Change */
 
@@ -23,13 +23,13 @@ const TOGETHER = [["side", "Side by side"], ["difference", "Difference"], ["mean
 /** @type {[SideName, string][]} */
 const SIDES = [["A", "A"], ["B", "B"], ["change", "B − A"]];
 /** @type {[Pool, string][]} */
-const POOLS = [["mean", "Mean"], ["largest", "Largest"]];
+const POOLS = [["mean", "Mean"], ["max", "Largest"]];
 /** @type {[Quantity, string][]} */
 const QUANTITIES = [["weight", "Weights"], ["contribution", "Contributions"]];
-/** @type {["page" | "head", string][]} */
-const LIMITS = [["page", page.fixed ? "Given" : "Shared"], ["head", "Per head"]];
+/** @type {[Limits, string][]} */
+const LIMITS = [["shared", page.fixed ? "Given" : "Shared"], ["head", "Per head"]];
 /** @type {[Steps, string][]} */
-const STEPS = [["even", "Linear"], ["root", "√"], ["log", "Log"], ["lift", "Lift"]];
+const STEPS = [["linear", "Linear"], ["sqrt", "√"], ["log", "Log"], ["lift", "Lift"]];
 /** @type {["to" | "from", string][]} */
 const DIRECTIONS = [["to", "→ looks at"], ["from", "← seen by"]];
 

@@ -55,7 +55,7 @@ function liftHigh(number, side) {
  * @param {Iterable<number>} numbers
  */
 function scaleOfThumbnails(numbers) {
-  if (state.side !== "change" && (state.steps === "lift" || (page.fixed && state.limits === "page"))) return scaleOf(0);
+  if (state.side !== "change" && (state.steps === "lift" || (page.fixed && state.limits === "shared"))) return scaleOf(0);
   let high = 0;
   for (const number of numbers) high = Math.max(high, largestTelling(number));
   return scaleUpTo(high);

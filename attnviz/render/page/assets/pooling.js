@@ -20,7 +20,7 @@ export class Pool {
     /** @type {Float32Array[]} */
     this.mean = [];
     /** @type {Float32Array[]} */
-    this.largest = [];
+    this.max = [];
     this.highest = new Float32Array(part.width);
     this.totals = new Float64Array(part.width);
     this.counts = new Uint32Array(part.width);
@@ -52,7 +52,7 @@ export class Pool {
   /** Keeps a line of single cells as it is. @param {Float32Array} weights */
   keepLine(weights) {
     this.mean.push(weights);
-    this.largest.push(weights);
+    this.max.push(weights);
     this.done++;
   }
 
@@ -77,15 +77,15 @@ export class Pool {
       if (this.counts[pixel]) mean[pixel] = this.totals[pixel] / this.counts[pixel];
     }
     this.mean.push(mean);
-    this.largest.push(this.highest);
+    this.max.push(this.highest);
     this.done++;
     this.begin();
   }
 
   /** The lines since the last time. @returns {Pooled} */
   take() {
-    const taken = { mean: joined(this.mean), largest: joined(this.largest) };
-    [this.mean, this.largest, this.taken] = [[], [], this.done];
+    const taken = { mean: joined(this.mean), max: joined(this.max) };
+    [this.mean, this.max, this.taken] = [[], [], this.done];
     return taken;
   }
 }

@@ -15,7 +15,7 @@ const LOG_RANGE = 1e-4; // of the largest value: where logarithmic steps begin
 export function fractionOf(value, scale) {
   if (scale.steps === "lift" && !scale.change) return liftFraction(value, scale);
   const part = Math.min(1, Math.max(0, (Math.abs(value) - scale.low) / (scale.high - scale.low)));
-  const stepped = scale.steps === "root" || scale.steps === "lift" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
+  const stepped = scale.steps === "sqrt" || scale.steps === "lift" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
   return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
 }
 
@@ -38,7 +38,7 @@ function logOf(part) {
 export function valueAt(fraction, scale) {
   if (scale.steps === "lift" && !scale.change) return scale.high ** (2 * fraction - 1);
   const stepped = scale.change ? Math.abs(2 * fraction - 1) : fraction;
-  const part = { even: stepped, root: stepped ** 2, lift: stepped ** 2, log: LOG_RANGE ** (1 - stepped) }[scale.steps];
+  const part = { linear: stepped, sqrt: stepped ** 2, lift: stepped ** 2, log: LOG_RANGE ** (1 - stepped) }[scale.steps];
   return scale.low + (scale.high - scale.low) * (scale.change ? Math.sign(fraction - 0.5) * part : part);
 }
 

@@ -11,7 +11,7 @@ export const state = {
   side: comparing ? "change" : "",
   of: page.quantity,
   limits: page.limits,
-  steps: page.steps ?? (hasManyTokens() ? "root" : "even"),
+  steps: page.steps ?? (hasManyTokens() ? "sqrt" : "linear"),
   size: "",
   list: "maps",
   chosen: [],

@@ -28,8 +28,8 @@ class Thumbnail {
     return this.values("mean");
   }
 
-  get largest() {
-    return this.values("largest");
+  get max() {
+    return this.values("max");
   }
 
   /** @param {Pool} pool */
@@ -90,7 +90,7 @@ export function shownPool(pooled) {
 
 /** The maxima of a thumbnail. @param {number} number @param {number} side */
 export function codedMaxima(number, side) {
-  return shownThumbnails()[number][side].coded("largest");
+  return shownThumbnails()[number][side].coded("max");
 }
 
 /** @param {number} number */

@@ -105,7 +105,7 @@ function scaleOfCombined(number, how, values) {
     if ((change || counts[Math.floor(place / columns)] > 1) && Math.abs(value) > high && value >= -1) high = Math.abs(value);
   });
   if (!change && scale.steps === "lift") return scale;
-  const steps = change && scale.steps === "lift" ? /** @type {const} */ ("root") : scale.steps;
+  const steps = change && scale.steps === "lift" ? /** @type {const} */ ("sqrt") : scale.steps;
   return { ...scale, low: 0, high: high || (change ? highOfAll() : scale.high), steps, change, palette: change ? page.diverging : page.sequential };
 }
 

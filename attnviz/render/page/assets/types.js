@@ -3,10 +3,11 @@
  *
  * @typedef {"matrix" | "arcs" | "text" | "table"} ViewName
  * @typedef {"" | "A" | "B" | "change"} SideName which run of a comparison is shown; "" where there is one run
- * @typedef {"even" | "root" | "log" | "lift"} Steps of the colours
+ * @typedef {"linear" | "sqrt" | "log" | "lift"} Steps of the colours
  * @typedef {"maps" | "numbers" | "lens"} ListName how all heads are shown: thumbnails, a table, or one token's rows
  * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
- * @typedef {"mean" | "largest"} Pool
+ * @typedef {"mean" | "max"} Pool
+ * @typedef {"shared" | "head"} Limits of the colours
  * @typedef {"" | "column" | "page" | "slide"} FigureSize of a saved figure: of a journal's column or page, or a slide
  * @typedef {"weight" | "contribution"} Quantity
  * @typedef {"query" | "key"} Axis
@@ -45,7 +46,7 @@
  * @property {number | null} query
  * @property {string} sort the metric that heads are ordered by at first, with a minus for the smallest first
  * @property {Steps | null} steps
- * @property {"page" | "head"} limits
+ * @property {Limits} limits
  * @property {[number, number] | null} fixed
  * @property {Metrics | null} metrics
  * @property {Counts[]} seen
@@ -233,7 +234,7 @@
  * @typedef {{ numbers: number[], how: "mean" | "max" | "difference" | null, side: number }} PartOf a head with all its
  *   sides where there is no how, else several heads as one
  * @typedef {{ id: number, number: number, side: number, which: "queries" | "keys" }} NumbersRequest
- * @typedef {{ mean: Float32Array, largest: Float32Array }} Pooled
+ * @typedef {{ mean: Float32Array, max: Float32Array }} Pooled
  * @typedef {{ id: number, first: number, last: number, pooled: Pooled[] }} Answer lines of pixels from first to last
  * @typedef {Part & { values: Float32Array, most?: number, canvas?: HTMLCanvasElement, high?: number }} PaintedPart
  */
@@ -332,7 +333,7 @@
  * @property {ViewName} view
  * @property {SideName} side
  * @property {Quantity} of what the cells are
- * @property {"page" | "head"} limits
+ * @property {Limits} limits
  * @property {Steps} steps
  * @property {FigureSize} size of a saved figure
  * @property {ListName} list how all heads are shown where none is open

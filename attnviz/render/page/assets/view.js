@@ -56,8 +56,8 @@ async function turnTo(of) {
   if (!isMovedRead()) readMoved(await contentOf("moved"));
   drawn.of = of;
   forgetHeads();
-  if (showsMoved() && state.steps === "lift") state.steps = "root";
-  else if (page.steps === "lift" && state.steps === "root") state.steps = "lift";
+  if (showsMoved() && state.steps === "lift") state.steps = "sqrt";
+  else if (page.steps === "lift" && state.steps === "sqrt") state.steps = "lift";
 }
 
 /** Puts the focus where a reader expects it: on what was opened, or on the head that was left. */

@@ -252,7 +252,7 @@ function besides(mark) {
 /** The scale of shades up to the largest of some values. @param {Float32Array | null} values */
 export function shadingOf(values) {
   const scale = scaleUpTo(values ? largestOf(values) : 1);
-  return { values, scale: scale.steps === "lift" ? { ...scale, steps: /** @type {const} */ ("root") } : scale };
+  return { values, scale: scale.steps === "lift" ? { ...scale, steps: /** @type {const} */ ("sqrt") } : scale };
 }
 
 /** @type {WeakMap<Text, Float32Array>} */

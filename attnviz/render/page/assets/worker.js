@@ -76,7 +76,7 @@ async function answer(part) {
 function send(id, pools) {
   const first = pools[0].taken;
   const pooled = pools.map((pool) => pool.take());
-  const transfer = pooled.flatMap(({ mean, largest }) => [mean.buffer, largest.buffer]);
+  const transfer = pooled.flatMap(({ mean, max }) => [mean.buffer, max.buffer]);
   /** @type {Answer} */
   const answer = { id, first, last: pools[0].taken, pooled };
   postMessage(answer, { transfer });

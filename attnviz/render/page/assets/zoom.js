@@ -39,8 +39,8 @@ export class ZoomPicture extends MatrixPicture {
 
   get scale() {
     if (this.shown.scale.steps === "lift") return this.shown.scale;
-    if (state.pool === "largest" || !this.pooled || state.side === "change") return this.shown.scale;
-    if (page.fixed && state.limits === "page") return this.shown.scale;
+    if (state.pool === "max" || !this.pooled || state.side === "change") return this.shown.scale;
+    if (page.fixed && state.limits === "shared") return this.shown.scale;
     const own = this.bands.length ? this.bands : [this.overview];
     const high = Math.max(...own.map((band) => (band.most ??= largestOf(band.values))));
     return { ...this.shown.scale, low: 0, high: high || 1 };
