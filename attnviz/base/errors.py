@@ -26,11 +26,22 @@ class AttnvizError(ValueError):
     def worded(self, name_option: Callable[[str, Value], str]) -> str:
         """The message with each option as ``name_option`` writes it, given its name and its value, if it has one."""
 
-        def written(match: re.Match[str]) -> str:
-            name, _, value = match[1].partition("=")
-            return name_option(name, ast.literal_eval(value) if value else None)
+        return worded(self._marked, name_option)
 
-        return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", written, self._marked)
+
+def worded(text: str, name_option: Callable[[str, Value], str]) -> str:
+    """Returns a text with each option as ``name_option`` writes it, given its name and its value, if it has one."""
+
+    def written(match: re.Match[str]) -> str:
+        name, _, value = match[1].partition("=")
+        return name_option(name, ast.literal_eval(value) if value else None)
+
+    return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", written, text)
+
+
+def argument(name: str, value: Value = None) -> str:
+    """Returns an option as Python writes it, with its value if it has one: ``num_heads=4``."""
+    return name if value is None else f"{name}={value!r}"
 
 
 def flag(name: str, value: Value = None) -> str:
@@ -42,7 +53,7 @@ def flag(name: str, value: Value = None) -> str:
 
 
 def option(name: str, value: Value = None) -> str:
-    """An option, with its value where one is given, as a message names it: neutral until it is known who reads it."""
+    """An option, with its value where one is given, as a message names it: neutral until its reader is known."""
     return f"{START}{name}{END}" if value is None else f"{START}{name}={value!r}{END}"
 
 

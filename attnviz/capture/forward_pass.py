@@ -296,6 +296,6 @@ def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
     return tuple(
         f"In layer {number_ranges(sorted({maps.layer for maps in pooled}))} blocks of "
         f"{' x '.join(str(tokens) for tokens in pooled[0].block)} tokens were captured and no single cells, since "
-        f"{reason}: edges of what is drawn are right to a block; --dense captures every cell."
+        f"{reason}: edges of what is drawn are right to a block; a dense recording has every cell."
         for reason, pooled in reasons.items()
     )

@@ -457,7 +457,7 @@ def drawn_on(options: ReportOptions, output: Output, said: int = 0) -> ReportOpt
     from attnviz.api import drawing
 
     look = on_terminal(options.look, said) if output.suffix is None else options.look
-    return drawing.fit(replace(options, look=look), medium(output))
+    return drawing.fit(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 
 def show_version(wanted: bool) -> None:

@@ -255,4 +255,4 @@ def find_query(tokens: Tokens, wanted: str | None, called: str = "query") -> tup
     if not places:
         raise AttnvizError(f"no {called} {wanted!r} among the tokens; a number from 0 to {count - 1} works")
     others = ", ".join(map(str, places[1:6]))
-    return places[0], f"“{wanted}” is also at {others}; --query {places[1]} takes that one." if others else ""
+    return places[0], f"“{wanted}” is also at {others}; {option('query', places[1])} takes that one." if others else ""

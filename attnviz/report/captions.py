@@ -239,7 +239,8 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         rows, columns = pooled.rows, pooled.columns
         tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} {pooled.units}"
         cells = f"{len(rows.labels)} x {len(columns.labels)} cells"
-        part = "; --queries 10:40 --keys :20 shows a part exactly" if pooled.zooms else ""
+        chosen = f"{option('queries', '10:40')} {option('keys', ':20')}"
+        part = f"; {chosen} shows a part exactly" if pooled.zooms else ""
         remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block{part}.")
     missing = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
     if missing:
@@ -277,12 +278,12 @@ def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
         for span, axis in zip(chosen, axes, strict=True)
         if axis.edges[-1] < span.stop
     ]
-    advice = "--queries and --keys show others, -o numbers.csv holds all."
+    advice = f"{option('queries')} and {option('keys')} show others, -o numbers.csv holds all."
     return (f"Cut: {' and '.join(cut)}; {advice}",) if cut else ()
 
 
 DROPPED = (
-    "Dropout comes after the weights: it changes what later layers attend to; --num-layers 2 shows it, and "
+    f"Dropout comes after the weights: it changes what later layers attend to; {option('num_layers', 2)} shows it, and "
     "attnviz explain --step dropout the weights that are kept."
 )
 

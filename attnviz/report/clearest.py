@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from attnviz.base.errors import option
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import (
@@ -78,7 +79,7 @@ def first_heads(
         draw: draws some of them.
     """
     fits = options.medium.fits or (lambda report: True)
-    every = f"--all draws all {len(heads)} heads."
+    every = f"{option('all', True)} draws all {len(heads)} heads."
     whole = draw(heads)
     fewer = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
     said = (replace(report, remarks=(every, *report.remarks)) for report in fewer)
@@ -144,7 +145,8 @@ def _report(
         numbers=size.numbers,
         caption=_caption(recording, heads, clearest, known),
         remarks=(
-            f"--all draws every head, --heads {heads[0].name} one; attnviz heads lists what each does.",
+            f"{option('all', True)} draws every head, {option('heads', heads[0].name)} one; attnviz heads lists what "
+            "each does.",
             *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
             *scale_remarks(options.look, colored),

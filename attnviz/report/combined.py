@@ -118,7 +118,9 @@ def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
     if shares[most] <= MAX_SPECIAL_SHARE:
         return ()
     label = quoted(panels[0].columns.labels[most])
-    return (f"{label} takes {shares[most]:.0%} of a row on average; --no-special leaves such tokens out.",)
+    return (
+        f"{label} takes {shares[most]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
+    )
 
 
 def _refuse_scores(options: ReportOptions) -> None:

@@ -33,7 +33,7 @@ from attnviz.report.scales import LIFTED, ONE_KEY, scale_remarks, share_scales
 
 MAX_LISTED = 4  # heads in a table that a screen holds with a map
 MAX_NAMED_CHANGE = 16  # characters of a change that fits over a panel
-ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; --heads {} shows those of one."
+ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; {} shows those of one."
 MEASURES = (
     "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
     "the less entropy, the more focused the head."
@@ -112,7 +112,7 @@ def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
     yield whole
     first = sorted(comparison.pairs, key=lambda pair: -pair.change.variation_mean)
     one = _heatmaps(replace(comparison, pairs=first[:1]))
-    every = f"Drawn is the head that changes most of {len(first)}; --all draws every one."
+    every = f"Drawn is the head that changes most of {len(first)}; {option('all', True)} draws every one."
     remarks = whole.remarks if len(first) == 1 else (every, *one.remarks)
     for rows in dict.fromkeys((len(first), MAX_LISTED, 1)):
         summary = _summary(replace(comparison, pairs=comparison.pairs if rows >= len(first) else first[:rows]))
@@ -172,7 +172,10 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
         panels=panels,
         caption=_caption(comparison),
         remarks=_remarks(
-            comparison, panels, *order_remarks(options.sort), ALONE.format(len(panels), comparison.pairs[0].a.name)
+            comparison,
+            panels,
+            *order_remarks(options.sort),
+            ALONE.format(len(panels), option("heads", comparison.pairs[0].a.name)),
         ),
         filled=filled,
         summary=_summary(comparison),

@@ -157,7 +157,7 @@ def _shortened(whole: HeadList, rows: list[HeadRow], source: TableSource, shown:
     table = whole.table
     does = summed_up(row.first_pattern for row in table.rows)
     caption = f"What {len(table.rows)} heads do in {source.model}: {does}; the clearest are listed."
-    remark = "--all lists every head, --sort previous by what goes to the token before."
+    remark = f"{option('all', True)} lists every head, {option('sort', 'previous')} by what goes to the token before."
     return replace(
         whole,
         caption=caption,

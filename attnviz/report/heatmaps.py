@@ -7,6 +7,7 @@ from functools import partial
 from itertools import groupby
 from typing import TypeVar
 
+from attnviz.base.errors import option
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
 from attnviz.maps.recording import Recording
@@ -250,8 +251,8 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
     """How a head and a layer of these are shown large."""
     layer = example.partition(".")[0]
     many = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
-    some = f" --heads 0-{MAX_UNCHOSEN_MAPS - 1}" if many else ""
-    return f"One head opens with --heads {example}, a layer with --layers {layer}{some}."
+    some = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many else ""
+    return f"One head opens with {option('heads', example)}, a layer with {option('layers', int(layer))}{some}."
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:

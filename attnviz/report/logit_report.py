@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from attnviz.base.arrays import FloatArray
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.report.captions import source_of
 from attnviz.report.colors import ColorScale
@@ -42,7 +42,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> ResultList | Heat
             remarks=_remarks(parts),
             look=options.look,
             results=parts,
-            summary=_of_keys(parts, chosen) if chosen else _of_parts(parts, options.all),
+            summary=_of_keys(parts, chosen) if chosen else _of_parts(parts, options),
         )
     if not options.medium.draws_maps:
         raise AttnvizError("parts of a logit are one picture; -o logit.png, or -o logit.csv for numbers, works")
@@ -66,13 +66,14 @@ def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
     return found
 
 
-def _of_parts(parts: LogitParts, shows_all: bool) -> Summary:
+def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
     ordered = parts.sorted()
-    shown = ordered if shows_all else ordered[:MAX_LISTED_PARTS]
+    shown = ordered if options.all else ordered[:MAX_LISTED_PARTS]
     rest, most = ordered[len(shown) :], max(abs(part.adds) for part in ordered) or 1.0
     rows = [(part.name, f"{part.adds:+.4f}", _from(parts, part)) for part in shown]
     if rest:
-        rows.append((f"{len(rest)} others", f"{sum(part.adds for part in rest):+.4f}", "--all shows them"))
+        advice = options.look.worded(f"{option('all', True)} shows them")
+        rows.append((f"{len(rest)} others", f"{sum(part.adds for part in rest):+.4f}", advice))
     return Summary(
         header=("part", "adds", "most of it from"),
         rows=(*rows, ("logit", f"{parts.logit:+.4f}", "the sum")),

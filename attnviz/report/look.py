@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Annotated, TypedDict
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, argument, flag, option, worded
 from attnviz.base.options import OneOf, Option, check_options, declared_options, within
 from attnviz.report.sizes import parse_bytes, parse_size, parse_width
 
@@ -48,6 +48,7 @@ class Look:
         height: lines of it that are seen at once; ``None`` where there is no end to them, as in a file.
         colors: how many colours the terminal has: 16777216, 256, or 0 for none.
         frame: width and height in inches of the place that a figure fills, instead of its size.
+        for_command_line: remarks name options as the command line does, ``--all``, and not as Python, ``all=True``.
 
     Raises:
         AttnvizError: for a size, limits, a colormap, a mark or anything else that is none.
@@ -160,6 +161,7 @@ class Look:
     height: int | None = None
     colors: int = 0
     frame: tuple[float, float] | None = None
+    for_command_line: bool = False
 
     def __post_init__(self) -> None:
         if self.frame is None:  # else it was checked before it was fitted to a place
@@ -170,6 +172,10 @@ class Look:
                 "one of them works"
             )
         _ = self.inches, self.color_limits, self.max_bytes  # refuses what cannot be read
+
+    def worded(self, text: str) -> str:
+        """Returns a text with its options named as its reader writes them."""
+        return worded(text, flag if self.for_command_line else argument)
 
     @property
     def drawn_style(self) -> str:

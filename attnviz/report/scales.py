@@ -216,7 +216,7 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
 def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """That a way to pool was chosen where every cell is one pair of tokens."""
     unused = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
-    return (f"Every cell is one pair of tokens: --pool {look.pool} changes none.",) if unused else ()
+    return (f"Every cell is one pair of tokens: {option('pool', look.pool)} changes none.",) if unused else ()
 
 
 def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     other = "log" if look.color_scale == "lift" else "lift"
     return (
         f"{_share_text(share)} of cells are below {weights[0].level.text(edge)}, hardly seen here; "
-        f"--color-scale {other} shows them.",
+        f"{option('color_scale', other)} shows them.",
     )
 
 

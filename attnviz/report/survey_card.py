@@ -6,6 +6,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import option
 from attnviz.corpus.bins import offset_spans
 from attnviz.corpus.examples import NO_TEXT
 from attnviz.corpus.survey import Survey
@@ -54,12 +55,13 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         return _profiles(survey, places, options)
     shown = places if chosen or options.all else places[:MAX_CARDS]
     left = len(places) - len(shown)
+    more = f"{left} more heads are not shown; {option('heads', '0.2')} chooses, {option('all', True)} shows all."
     names = ", ".join(survey.heads[place].name for place in shown)
     return HeadCards(
         title=options.look.title or title_of(survey),
         caption=f"What head{'s' * (len(shown) > 1)} {names} of {survey.model} {'do' if len(shown) > 1 else 'does'}.",
         remarks=(
-            *([f"{left} more heads are not shown; --heads 0.2 chooses, --all shows all."] if left else []),
+            *([more] if left else []),
             "Means over the texts; ± half of the 95 % interval. Offsets are key - query: -1 is the token before.",
             *survey_remarks(survey),
         ),
@@ -180,7 +182,7 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
         panels=share_scales(panels, options.look),
         caption=f"What {len(heads)} heads of {survey.model} look at, by offset and by class of token.",
         remarks=(
-            *([f"{left} more heads are not drawn; --heads 0.2 chooses."] if left else []),
+            *([f"{left} more heads are not drawn; {option('heads', '0.2')} chooses."] if left else []),
             "An offset of several tokens is named by its first.",
             *survey_remarks(survey),
         ),

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.changes import SurveyChanges, survey_changes
 from attnviz.corpus.survey import NORMAL_95, Survey
 from attnviz.metrics.metrics import find_metric
@@ -74,7 +74,7 @@ def _of_list(changes: SurveyChanges, options: ReportOptions) -> tuple[str, ...]:
     left = 0 if options.all else len(changes.changes) - (options.top or LISTED)
     return (
         *(
-            [f"{left} more are not listed; -o change.csv has all, --sort previous lists one number."]
+            [f"{left} more are not listed; -o change.csv has all, {option('sort', 'previous')} lists one number."]
             if left > 0
             else []
         ),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError, Value, flag, option
+from attnviz.report.look import Look
 
 ROOT = Path(__file__).parents[2] / "attnviz"
 LOW = [path for path in sorted(ROOT.rglob("*.py")) if ROOT / "cli" not in path.parents]
@@ -55,3 +56,33 @@ def refusals(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", LOW, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_refusal_below_the_command_line_speaks_of_its_flags(path: Path) -> None:
     assert [text for text in refusals(path) if FLAG.search(text)] == []
+
+
+def spoken(node: ast.AST) -> Iterator[str]:
+    """Every piece of text below a node, but docstrings and what describes an option of the command line."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Option":
+        return
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    if isinstance(node, ast.Constant):
+        yield str(node.value)
+    for child in ast.iter_child_nodes(node):
+        yield from spoken(child)
+
+
+def test_no_remark_of_a_report_or_a_renderer_speaks_of_flags() -> None:
+    files = [path for room in ("report", "render") for path in (ROOT / room).rglob("*.py")]
+    flags = re.compile(r"(?<!attnviz explain )(?<![\w(-])--[a-z]")  # a whole command may stand in a remark
+    said = {
+        path.name: text
+        for path in files
+        for text in spoken(ast.parse(path.read_text()))
+        if flags.search(text) and ":root" not in text
+    }
+    assert said == {}
+
+
+def test_a_report_names_options_as_its_reader_writes_them() -> None:
+    remark = f"{option('all', True)} draws every head, {option('heads', '0.1')} one."
+    assert Look().worded(remark) == "all=True draws every head, heads='0.1' one."
+    assert Look(for_command_line=True).worded(remark) == "--all draws every head, --heads 0.1 one."

@@ -127,7 +127,7 @@ def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: 
 def test_a_query_is_found_by_token_or_number() -> None:
     tokens = tokenize("one two one 7")
     assert find_query(tokens, "two") == (1, "")
-    assert find_query(tokens, "one") == (0, "“one” is also at 2; --query 2 takes that one.")
+    assert find_query(tokens, "one") == (0, "“one” is also at 2; query=2 takes that one.")
     assert find_query(tokens, "7") == (3, "")
     assert find_query(tokens, "2") == (2, "")
     assert find_query(tokens, None) == (3, "")
@@ -202,5 +202,5 @@ def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out
         held = replace(tokens, special=marked)
         maps = replace(random_maps(held, held, heads=1), scores=weights * 0, weights=weights)
         report = combined_report(Recording(maps=(maps,), model="a test"), ReportOptions(), "mean", 0.5)
-        said = " takes 70% of a row on average; --no-special leaves such tokens out."
+        said = " takes 70% of a row on average; no_special=True leaves such tokens out."
         assert any(remark.endswith(said) for remark in report.remarks) == marked.any()

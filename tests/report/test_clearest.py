@@ -59,7 +59,7 @@ def test_the_previous_token_head_is_drawn_first_under_what_it_does() -> None:
     assert "sink: The 1.00" in "".join(panel.title for panel in report.panels)
     assert "72 heads of a model: 1 previous token, " in report.caption
     assert "2 sinks on The" in report.caption
-    assert "--all draws every head, --heads 2.7 one" in report.remarks[0]
+    assert "all=True draws every head, heads='2.7' one" in report.remarks[0]
 
 
 def test_a_short_text_is_drawn_whole_and_of_a_longer_one_the_caption_says_what_is_left_out() -> None:
@@ -176,7 +176,7 @@ def test_of_random_heads_as_many_are_drawn_as_a_screen_holds_and_that_there_are_
     assert len(report_lines(report)) < height
     fewer = len(report.panels) < 4
     assert fewer == (width == 80)
-    assert ("--all draws all 4 heads." in report.remarks) == fewer
+    assert ("all=True draws all 4 heads." in report.remarks) == fewer
     assert len(drawn(on_screen(recording, width, height, all=True)).panels) == 4
     assert any(remark.startswith("Untrained") for remark in report.remarks)
 
@@ -195,7 +195,7 @@ def test_a_comparison_fits_the_screen_with_the_head_that_changes_most(width: int
     if len(report.panels) == 3:
         changes = {change.head: change.variation_mean for change in compare(before, after)}
         assert report.panels[0].title.startswith(max(changes, key=lambda head: changes[head]))
-        assert report.remarks[0] == f"Drawn is the head that changes most of {heads}; --all draws every one."
+        assert report.remarks[0] == f"Drawn is the head that changes most of {heads}; all=True draws every one."
     else:
         assert len(report.panels) == 3 * heads
     whole = drawn(comparison_report(before, after, "--causal", replace(options, all=True)))

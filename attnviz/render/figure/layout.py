@@ -38,7 +38,7 @@ MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
 MAX_REMARKS_SHARE = 0.25  # of a page
 MAX_BARS = 3  # panels with more scales than that have their limits in their titles
 LARGER = f"fewer tokens or heads, or a larger {option('size')}, works"
-NO_NUMBERS = "The cells are too small for numbers; fewer tokens or heads, or a larger --size, shows them."
+NO_NUMBERS = f"The cells are too small for numbers; fewer tokens or heads, or a larger {option('size')}, shows them."
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
     if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale):
         if picture.look.bare:
             raise AttnvizError(f"{option('bare')} leaves out that the cells are too small for numbers; {LARGER}")
-        return _fitting(replace(picture, numbers=False, remarks=(*picture.remarks, NO_NUMBERS)), ruler)
+        return _fitting(
+            replace(picture, numbers=False, remarks=(*picture.remarks, picture.look.worded(NO_NUMBERS))), ruler
+        )
     return layout
 
 

@@ -42,8 +42,8 @@ MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
 TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # of a thumbnail; the second where smaller letters would not be legible
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels where that leaves so much of them
-UNNUMBERED = "Heads are too small to be numbered here; a larger --size numbers them."
-WITHOUT_VALUES = "Heads are too small for the numbers that order them; a larger --size shows these."
+UNNUMBERED = f"Heads are too small to be numbered here; a larger {option('size')} numbers them."
+WITHOUT_VALUES = f"Heads are too small for the numbers that order them; a larger {option('size')} shows these."
 NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
 
@@ -165,7 +165,7 @@ def arrange_sheet(picture: Picture) -> Sheet:
 def _without_values(picture: Picture) -> Picture:
     """The picture with heads' names alone over thumbnails that are too small for more, which a remark says."""
     panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
-    return replace(picture, panels=panels, remarks=(*picture.remarks, WITHOUT_VALUES))
+    return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.worded(WITHOUT_VALUES)))
 
 
 def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
@@ -194,14 +194,15 @@ def _fitted(picture: Picture) -> SheetPlan:
         frame = _clear_frame(banded, room, frame) if picture.filled else frame
         return SheetPlan(banded, frame, said, (left, top), right, room, (width, height))
 
+    advice = picture.look.worded(UNNUMBERED)
     if picture.filled:
         plan = planned(margin)
-        return plan if plan.frame.number else _unnumbered(plan, fixed=not page.grows, columns=False)
+        return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows, columns=False)
     if all(map(_numbers_say_layer, groups)) and (plan := planned(margin)).frame.number:
         return plan
     widest = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
     plan = planned(margin + round(widest + 20 * unit))
-    return plan if plan.frame.number else _unnumbered(plan, fixed=not page.grows)
+    return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows)
 
 
 def _numbers_say_layer(panels: list[Panel]) -> bool:
@@ -209,16 +210,17 @@ def _numbers_say_layer(panels: list[Panel]) -> bool:
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
-def _unnumbered(plan: SheetPlan, fixed: bool, columns: bool = True) -> SheetPlan:
+def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True) -> SheetPlan:
     """The plan with a line over the thumbnails for the numbers of their columns, or a remark that there are none.
 
     Args:
         plan: without numbers over the thumbnails.
+        advice: the remark that says how they would be numbered.
         fixed: True if the page's size is asked for.
         columns: True if the heads below each other may share a number.
     """
     unit, width = plan.frame.unit, plan.page[0]
-    said = plan.said if columns and _column_numbers(plan.groups) else f"{plan.said} {UNNUMBERED}"
+    said = plan.said if columns and _column_numbers(plan.groups) else f"{plan.said} {advice}"
     header = round(1.35 * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
     foot, before = (_foot(text, width, plan.margin, unit) for text in (said, plan.said))
     room = (plan.room[0] - header - foot + before, plan.room[1])

@@ -4,7 +4,7 @@ import html
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
@@ -102,7 +102,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     return {
         "title": report.title,
         "caption": report.caption,
-        "remarks": _remarks(numbers, plan, absent, nan),
+        "remarks": list(map(report.look.worded, _remarks(numbers, plan, absent, nan))),
         **_about_start(report, seen),
         "sort": report.sort,
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
@@ -218,7 +218,8 @@ def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[
         counts = " x ".join(str(span.stop - span.start) for span in (head.queries, head.keys))
         remarks.append(
             f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
-            "weights; fewer --heads, --queries 10:40 --keys :20, or a larger --max-size shows each token."
+            f"weights; fewer {option('heads')}, {option('queries', '10:40')} {option('keys', ':20')}, or a larger "
+            f"{option('max_size')} shows each token."
         )
         if any(page_factors(maps) is None for maps in head.sides.values()):
             remarks.append(NO_SINGLE_CELLS)
