@@ -1,6 +1,7 @@
 """Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,20 @@ def no_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
 
     if "torch" in sys.modules:
         monkeypatch.setattr("torch.load", fail)
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    """Each test draws the same random numbers and computes on the same threads, whichever tests run before it."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
 from attnviz.text.selection import Selection
+from tests import room
 from tests.corpus.examples import MODELS, RandomTexts
 
 TEXTS = ("the cat sat. the cat sat", "a b a b a c a b", "one two three", "so it goes so it goes so it")
@@ -34,18 +35,19 @@ def survey() -> Survey:
 
 
 def test_weights_of_examples_are_those_of_a_recording_in_every_layer(survey: Survey) -> None:
-    expected: dict[WantedWeights, np.ndarray] = {}
+    expected, largest = dict[WantedWeights, np.ndarray](), 0.0
     for text, words in enumerate(TEXTS):
         maps = {one.layer: one for one in open_source(SETTINGS).record(words, Selection()).maps}
         count = len(survey.examples.texts[text].tokens)
         for place, head in enumerate(survey.heads):
-            weights = cell_maps(maps[head.layer]).window((head.head,), slice(0, count), slice(0, count)).weights[0]
+            window = cell_maps(maps[head.layer]).window((head.head,), slice(0, count), slice(0, count))
+            weights, largest = window.weights[0], max(largest, float(np.abs(window.scores).max()))
             expected[WantedWeights(text, place, (0, count), (0, count))] = weights
             expected[WantedWeights(text, place, (2, 3), (1, 4))] = weights[2:3, 1:4]
             expected[WantedWeights(text, place, None, (0, count))] = weights.mean(axis=0, keepdims=True)
     found = example_weights(survey, list(expected))
     for wanted, weights in expected.items():
-        np.testing.assert_allclose(found[wanted], weights, atol=1e-6)
+        np.testing.assert_allclose(found[wanted], weights, atol=room.of_weights(largest))
 
 
 def test_a_model_that_is_not_here_or_gives_other_numbers_is_refused(survey: Survey) -> None:

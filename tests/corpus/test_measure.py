@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterator
 from functools import cache
 
@@ -14,8 +15,9 @@ from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey_batch import Measured, measure_batch
 from attnviz.corpus.visible_cells import diagonal_sums
 from attnviz.maps.layer_maps import CellMaps, cell_maps
-from attnviz.metrics.metrics import METRICS
+from attnviz.metrics.metrics import METRICS, HeadNumbers
 from attnviz.metrics.metrics import measure as measure_maps
+from tests import room
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 
 
@@ -59,7 +61,13 @@ def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, mea
         for head, numbers in enumerate(expected):
             for name in set(METRICS) - {"pair", *(["hidden"] if np.isnan(numbers.values["hidden"]) else [])}:
                 found = measured.numbers.values[item, head, names.index(name)]
-                assert found == pytest.approx(numbers.values[name], abs=1e-5, nan_ok=True), (name, item, head)
+                room = lost_of_spread(numbers) if name == "spread" else 1e-5
+                assert found == pytest.approx(numbers.values[name], abs=room, nan_ok=True), (name, item, head)
+
+
+def lost_of_spread(numbers: HeadNumbers) -> float:
+    """What float32 leaves uncertain: √(d² - d²) of weights at one distance d, whose sum misses 1 by eps, is d √eps."""
+    return 1e-5 + math.sqrt(room.EPS) * numbers.values["distance"]
 
 
 def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: Measured) -> None:

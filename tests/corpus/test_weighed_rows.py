@@ -47,8 +47,8 @@ def calls() -> dict[str, FactoredCall]:
 def test_rows_are_those_of_the_maps_of_a_capture(name: str) -> None:
     call = calls()[name]
     rows, maps = weighed(call), call.maps(HEADS)
-    torch.testing.assert_close(rows.weights, maps.weights, atol=1e-6, rtol=0)
-    torch.testing.assert_close(rows.peak, maps.weights.amax(-1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(rows.weights, maps.weights, atol=1e-5, rtol=0)
+    torch.testing.assert_close(rows.peak, maps.weights.amax(-1), atol=1e-5, rtol=0)
     entropy = -torch.special.xlogy(maps.weights, maps.weights).sum(-1) / math.log(2)
     has_key = maps.weights.sum(-1) > 0
     torch.testing.assert_close(rows.entropy[has_key], entropy[has_key], atol=1e-5, rtol=0)
@@ -61,4 +61,4 @@ def test_rows_are_those_of_the_maps_of_a_capture(name: str) -> None:
 def test_what_a_causal_mask_hid_is_its_share_of_the_whole_softmax() -> None:
     call = calls()["causal"]
     hidden = (call.queries @ call.keys.mT * 2.0).softmax(-1).triu(1).sum(-1)
-    torch.testing.assert_close(weighed(call).hidden, hidden, atol=1e-6, rtol=0)
+    torch.testing.assert_close(weighed(call).hidden, hidden, atol=1e-5, rtol=0)

@@ -14,6 +14,7 @@ from attnviz.maps.layer_maps import CellMaps, MapTensors, Window
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 from attnviz.text.tokens import Tokens
+from tests import room
 from tests.attention.biases import alibi_bias, bucket_bias
 
 HEADS, KEY_HEADS, QUERIES, KEYS, FEATURES = 4, 2, 70, 90, 6
@@ -113,10 +114,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def tolerance(maps: FactoredMaps) -> float:
-    """1e-5, or the rounding of the largest log-sum-exp where float32 cannot hold it to that."""
+    """1e-5, or what four roundings of the largest log-sum-exp lose where float32 cannot hold it to that."""
     references = maps.factors.logsumexp[:]
     largest = np.abs(references[np.isfinite(references)]).max()
-    return max(1e-5, float(largest) * 2**-23)
+    return max(1e-5, room.of_sums(float(largest)))
 
 
 def same_overview(overview: Overview, expected: Overview, atol: float) -> None:

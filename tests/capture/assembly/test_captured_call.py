@@ -28,7 +28,7 @@ from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
 from attnviz.maps.words import regroup
-from attnviz.metrics.change import compare
+from attnviz.metrics.change import HeadChange, compare
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.metrics import measure
 from attnviz.report.build import build_report
@@ -113,11 +113,11 @@ def read(count: int = COUNT) -> Tensor:
 
 
 @cache
-def recorded(how: str, head: int | None = None, values: bool = False) -> Recording:
-    """All heads, or one alone."""
+def recorded(how: str, head: int | None = None, values: bool = False, size: float = 1) -> Recording:
+    """All heads, or one alone, of features ``size`` times as large."""
     model, chosen = OwnMasks(how).eval(), None if head is None else [head]
     with torch.no_grad(), attnviz.record(model, tokens=[TOKENS] * TEXTS, heads=chosen, values=values) as recording:
-        model(read())
+        model(read() * size)
     return Recording(**vars(recording))
 
 
@@ -225,7 +225,8 @@ def inspected(recording: Recording, head: int) -> list[Any]:
 
 
 def first_text(recording: Recording) -> Recording:
-    return replace(recording, maps=recording.maps[:1], remarks=())
+    maps = replace(recording.maps[0], fidelity=0.0)  # of all recorded heads, and rounding alone
+    return replace(recording, maps=(maps,), remarks=())
 
 
 def drawn(suffix: str, **options: Any) -> Reader:
@@ -308,9 +309,17 @@ def test_cells_of_another_shape_than_the_maps_are_refused() -> None:
 
 
 def test_comparing_is_of_each_heads_own_cells() -> None:
-    one, other = ([recorded(how, head) for head in (None, 0, 1, 2, 3)] for how in ("kernel", "by hand"))
+    one, other = ([recorded("kernel", head, size=size) for head in (None, 0, 1, 2, 3)] for size in (1, 2))
     together, *alone = (compare(a, b) for a, b in zip(one, other, strict=True))
-    assert together == [pytest.approx(change, abs=1e-6) for changes in zip(*alone, strict=True) for change in changes]
+    expected = [change for changes in zip(*alone, strict=True) for change in changes]
+    assert [change.head for change in together] == [change.head for change in expected]
+    for found, change in zip(map(numbers_of, together), map(numbers_of, expected), strict=True):
+        assert change["variation_mean"] > 0.01
+        assert found == pytest.approx(change, abs=1e-5)
+
+
+def numbers_of(change: HeadChange) -> dict[str, float]:
+    return {name: value for name, value in vars(change).items() if name != "head"}
 
 
 def test_heads_combined_are_means_over_those_that_see_the_cell() -> None:

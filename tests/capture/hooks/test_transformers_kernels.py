@@ -81,7 +81,11 @@ def test_a_hidden_kernel_is_recorded_by_what_it_was_given(entry: Entry, kernel: 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.skipif(transformers.__version__ < "5", reason="torch 2.13 makes C++ of its mask that does not compile")
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"), reason="torch compiles it for these alone"
+)
 def test_flex_attention_is_one_call_with_its_mask() -> None:
+    torch.set_num_threads(1)  # on more of them its output is wrong: by 7 on one processor, with torch 2.13
     check(Entry("Mistral", GROUPED | {"hidden_size": 64, "head_dim": 16, "sliding_window": 4}), "flex_attention")
 
 
