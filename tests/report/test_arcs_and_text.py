@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnviz.api.drawing import fit
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import Window
@@ -127,7 +127,7 @@ def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: 
 def test_a_query_is_found_by_token_or_number() -> None:
     tokens = tokenize("one two one 7")
     assert find_query(tokens, "two") == (1, "")
-    assert find_query(tokens, "one") == (0, "“one” is also at 2; query=2 takes that one.")
+    assert find_query(tokens, "one") == (0, f"“one” is also at 2; {option('query', 2)} takes that one.")
     assert find_query(tokens, "7") == (3, "")
     assert find_query(tokens, "2") == (2, "")
     assert find_query(tokens, None) == (3, "")
