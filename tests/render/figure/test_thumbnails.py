@@ -15,7 +15,7 @@ from attnviz.maps.recording import Recording
 from attnviz.render.figure.letters import COLOR_LEVELS, text_width
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.theme import THEME_COLORS, rgb
-from attnviz.render.figure.thumbnails import HATCH_INDEX, UNNUMBERED, Sheet, arrange_sheet, palette
+from attnviz.render.figure.thumbnails import HATCH_INDEX, Sheet, arrange_sheet, palette
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.colors import NAN
 from attnviz.report.comparison import comparison_report
@@ -27,6 +27,8 @@ from attnviz.report.sizes import parse_size
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells
+
+UNNUMBERED = "Heads are too small to be numbered here; a larger size numbers them."
 
 
 def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:
