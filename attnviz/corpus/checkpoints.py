@@ -12,7 +12,7 @@ from attnviz.corpus.saved import from_tensors, write_survey
 from attnviz.corpus.survey import Survey
 
 if TYPE_CHECKING:
-    from attnviz.maps.tensor_file import Entry
+    from attnviz.base.tensor_file import Entry
 
 ENDING = ".checkpoint"  # after the name of the file that it becomes
 
@@ -67,7 +67,7 @@ def read_checkpoint(path: Path, wanted: Mapping[str, Any], model: str) -> tuple[
     Raises:
         AttnvizError: if it is of another model, or was made with other settings.
     """
-    from attnviz.maps.tensor_file import TensorFile
+    from attnviz.base.tensor_file import TensorFile
 
     file = TensorFile(path)
     if "progress" not in file.header.value:
@@ -104,7 +104,7 @@ def from_bytes(content: bytes) -> Survey | None:
 
     from safetensors.numpy import load
 
-    from attnviz.maps.tensor_file import METADATA_KEY, HeldTensors
+    from attnviz.base.tensor_file import METADATA_KEY, HeldTensors
 
     if not content:
         return None

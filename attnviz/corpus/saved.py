@@ -18,7 +18,7 @@ from attnviz.corpus.token_classes import surveyed_metrics
 from attnviz.text.tokens import ARRAYS, Tokens
 
 if TYPE_CHECKING:
-    from attnviz.maps.tensor_file import Entry, Tensors
+    from attnviz.base.tensor_file import Entry, Tensors
 
 FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
@@ -47,7 +47,7 @@ def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None
         file: open for writing.
         progress: how far it is, where it is not finished.
     """
-    from attnviz.maps.tensor_file import write_tensors
+    from attnviz.base.tensor_file import write_tensors
 
     header, arrays = to_tensors(survey)
     write_tensors(file, header | ({} if progress is None else {"progress": progress}), arrays)
@@ -59,7 +59,7 @@ def load_survey(path: str | Path) -> Survey:
     Raises:
         AttnvizError: if it is no whole survey of a version that this one can read.
     """
-    from attnviz.maps.tensor_file import TensorFile
+    from attnviz.base.tensor_file import TensorFile
 
     file = TensorFile(Path(path))
     if "progress" in file.header.value:

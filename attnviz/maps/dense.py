@@ -12,7 +12,7 @@ from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape
 from attnviz.streaming.overview import Overview, pool_weights
 
 if TYPE_CHECKING:
-    from attnviz.maps.tensor_file import StoredMaps
+    from attnviz.base.tensor_file import StoredMaps
 
 
 @final

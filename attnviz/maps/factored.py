@@ -16,7 +16,7 @@ from attnviz.streaming.factors import FactorArray, Factors
 from attnviz.streaming.overview import Overview
 
 if TYPE_CHECKING:
-    from attnviz.maps.tensor_file import Entry, StoredMaps
+    from attnviz.base.tensor_file import Entry, StoredMaps
 
 MAX_FLOAT32_LOGSUMEXP = 16.0  # with a larger log-sum-exp, weights computed in float32 are not right to 1e-5
 BFLOAT16_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16

@@ -11,7 +11,7 @@ from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 
 if TYPE_CHECKING:
-    from attnviz.maps.tensor_file import StoredMaps
+    from attnviz.base.tensor_file import StoredMaps
 
 ARRAYS = ("values", "counts", "sinks", "keys")
 

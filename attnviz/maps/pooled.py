@@ -14,7 +14,7 @@ from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape,
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 
 if TYPE_CHECKING:
-    from attnviz.maps.tensor_file import StoredMaps
+    from attnviz.base.tensor_file import StoredMaps
 
 MAX_BLOCKS_A_SIDE = 512  # a side: as many as a large picture of one head has pixels
 

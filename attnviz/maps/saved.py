@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from attnviz.base.arrays import FloatArray
+    from attnviz.base.tensor_file import Entry, StoredMaps, Tensors
     from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
-    from attnviz.maps.tensor_file import Entry, StoredMaps, Tensors
     from attnviz.text.tokens import Tokens
 
 FORMAT_VERSION = 1
@@ -34,7 +34,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """
     if path.suffix.lower() != SUFFIX:
         raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, by which a recording is known; run{SUFFIX} works")
-    from attnviz.maps.tensor_file import HeldTensors, write_tensors
+    from attnviz.base.tensor_file import HeldTensors, write_tensors
 
     header, arrays = _to_tensors(recording)
     _from_tensors(HeldTensors(header, arrays, str(path)))  # refuses what could not be read again
@@ -53,8 +53,8 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
     Raises:
         AttnvizError: if the file is not a whole recording of a version that this one can read.
     """
+    from attnviz.base.tensor_file import TensorFile
     from attnviz.maps.plausible import implausible
-    from attnviz.maps.tensor_file import TensorFile
 
     recording = _from_tensors(TensorFile(Path(path), whole))
     return replace(recording, doubts=implausible(recording.maps))
@@ -83,8 +83,8 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
 
 def _from_tensors(file: "Tensors") -> "Recording":
     """The recording of a file, or of one to be written: the same checks on both sides."""
+    from attnviz.base.tensor_file import StoredMaps
     from attnviz.maps.recording import Recording
-    from attnviz.maps.tensor_file import StoredMaps
 
     if "survey" in file.header.value:
         raise AttnvizError(f"{file.what!r} is a survey, not a recording; attnviz heads or attnviz show with it works")

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-import attnviz.maps.tensor_file
+import attnviz.base.tensor_file
 from attnviz.api.drawing import fit
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
@@ -351,7 +351,7 @@ def test_a_large_file_is_opened_without_reading_its_numbers(file: Path, monkeypa
     content = bytearray(file.read_bytes())
     content[-QUERIES * KEYS * 3] ^= 1  # of what is visible: a byte that is still true or false
     file.write_bytes(content)
-    monkeypatch.setattr(attnviz.maps.tensor_file, "MAX_CHECKED_BYTES", 1000)
+    monkeypatch.setattr(attnviz.base.tensor_file, "MAX_CHECKED_BYTES", 1000)
     load(file)
 
 
@@ -362,7 +362,7 @@ def test_no_number_is_printed_of_a_large_file_that_is_damaged(
     content = bytearray(file.read_bytes())
     content[-QUERIES * KEYS * 3] ^= 1
     file.write_bytes(content)
-    monkeypatch.setattr(attnviz.maps.tensor_file, "MAX_CHECKED_BYTES", 1000)
+    monkeypatch.setattr(attnviz.base.tensor_file, "MAX_CHECKED_BYTES", 1000)
     assert main([command, str(file), *([str(file)] if command == "compare" else []), "--json"]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
