@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "house.svg"
 # A room imports only rooms before it.
 ROOMS = """
-version base text attention streaming maps metrics capture effects models corpus battery report render api explain
+version base media text attention streaming maps metrics capture effects models corpus battery report render api explain
 browse cli __init__ __main__
 """.split()
 # A room inside a room imports only those before it; files that lie directly in the room come last.

@@ -15,7 +15,7 @@ from attnviz.base.printable import is_printable
 from attnviz.base.reading import refuse_deep
 
 METADATA_KEY = "attnviz"  # of the header
-DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "bool": "BOOL"}
+DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
 MAX_COUNT = 1_000_000_000  # of whatever a header counts
 MAX_SHOWN_CHARACTERS = 100_000  # of a name or of all remarks, which are shown whole
 MAX_DEPTH = 20  # levels of JSON within a value
@@ -43,6 +43,11 @@ class Tensors(ABC):
         Raises:
             AttnvizError: if it is missing, of another type or shape, or not as it was written.
         """
+
+    def stored(self, name: str) -> "list[StoredEntry]":
+        """The objects of a list of the header, each with its arrays: ``maps.0.weights`` is one of the first of maps."""
+        entries = self.header.entries(name)
+        return [StoredEntry(self, f"{name}.{number}.", entry.value) for number, entry in enumerate(entries)]
 
     def refuse_unlike(self, name: str, found: tuple[str, tuple[int, ...]] | None, wanted: tuple[str, Any]) -> None:
         """Raises AttnvizError where an array is missing, or of another type or shape."""
@@ -213,18 +218,18 @@ class Entry:
         return [Entry(value, self.what) for value in self.take(name, list)]
 
 
-class StoredMaps(Entry):
-    """What a file holds of one attention call: a JSON object, and the arrays that belong to it.
+class StoredEntry(Entry):
+    """What a file holds of one thing, such as an attention call: a JSON object, and the arrays that belong to it.
 
     Args:
         file: where they stand.
-        number: the call's place among all.
+        prefix: of the names of the arrays, such as ``maps.0.``.
         value: what should be a JSON object.
     """
 
-    def __init__(self, file: Tensors, number: int, value: Any) -> None:
+    def __init__(self, file: Tensors, prefix: str, value: Any) -> None:
         super().__init__(value, file.what)
-        self.file, self.prefix = file, f"maps.{number}."
+        self.file, self.prefix = file, prefix
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """The array of this name, read-only.
@@ -241,7 +246,7 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
     Args:
         file: open for writing.
         header: JSON values about the arrays.
-        arrays: int64, float32, uint16 or bool, by name.
+        arrays: int64, float32, uint16, uint8 or bool, by name.
 
     Raises:
         AttnvizError: if the header is longer than one can be.

@@ -60,7 +60,7 @@ def joined(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side)
 
 def joined_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Window:
     """Weights and scores of units of one head."""
-    from attnviz.maps.words import join
+    from attnviz.maps.grouped import join
 
     (row_units, row_span), (column_units, column_span) = rows, columns
     row_part, column_part = row_units.part(row_span), column_units.part(column_span)

@@ -18,7 +18,7 @@ from attnviz.report.captions import model_name, panel_remarks, recording_remarks
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
 from attnviz.report.report import Heatmaps, Report
-from attnviz.text.landmarks import Mark
+from attnviz.text.named_groups import Mark
 
 MAX_NAMED_HEADS = 24  # one by one, down a picture
 PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)

@@ -349,7 +349,9 @@ class Session:
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
-        return self._units.get((tokens, words, special), lambda: Units.of(tokens, words, special))
+        return self._units.get(
+            (tokens, words, special), lambda: Units.of(tokens, "words" if words else "tokens", special)
+        )
 
     def _head(self, head: int) -> InspectedHead:
         maps, number = self.heads[head]

@@ -15,7 +15,7 @@ from attnviz.corpus.examples import TOP, Examples, ExampleText
 from attnviz.corpus.survey import Survey, SurveyedHead
 from attnviz.corpus.tallies import ENTROPY_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
 from attnviz.corpus.token_classes import surveyed_metrics
-from attnviz.text.tokens import ARRAYS, Tokens
+from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, Tensors
@@ -24,6 +24,7 @@ FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
 SUMS = ("sums", "squares", "weights", "scores", "entropies")
 COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks")
+ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the tokens of the examples
 TOP_ARRAYS = {"values": "float32", "ids": "int64", "places": "int64"}
 TOKEN_DTYPES = {"special": "bool"}
 Header = dict[str, Any]
@@ -220,6 +221,6 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
             source=entry.take("source", str),
             row=entry.count("row", 2**62),
             window=entry.count("window", 2**62),
-            tokens=Tokens(text=text, labels=named, **parts),
+            tokens=Tokens.of_text(text=text, labels=named, **parts),
         )
     return texts

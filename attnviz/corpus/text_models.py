@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.media.text import Text
 from attnviz.models.huggingface_folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface_loading import (
     load_model,
@@ -188,4 +189,4 @@ def part_of(tokens: Tokens) -> Tokens:
     if (start, stop) == (0, len(tokens.text)):
         return tokens
     offsets = np.clip(tokens.offsets - start, 0, stop - start)
-    return replace(tokens, text=tokens.text[start:stop], offsets=offsets)
+    return replace(tokens, media=(Text(tokens.text[start:stop]),), places=offsets)

@@ -12,7 +12,7 @@ from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape
 from attnviz.streaming.overview import Overview, pool_weights
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import StoredMaps
+    from attnviz.base.tensor_file import StoredEntry
 
 
 @final
@@ -83,7 +83,7 @@ class DenseMaps(CellMaps):
         return MapTensors(self.saved_as, seen_header(self.visible), arrays)
 
     @classmethod
-    def from_tensors(cls, stored: "StoredMaps", call: CallFields) -> Self:
+    def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
         """The maps that a file holds.
 
         Raises:

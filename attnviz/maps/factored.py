@@ -16,7 +16,7 @@ from attnviz.streaming.factors import FactorArray, Factors
 from attnviz.streaming.overview import Overview
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import Entry, StoredMaps
+    from attnviz.base.tensor_file import Entry, StoredEntry
 
 MAX_FLOAT32_LOGSUMEXP = 16.0  # with a larger log-sum-exp, weights computed in float32 are not right to 1e-5
 BFLOAT16_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
@@ -128,7 +128,7 @@ class FactoredMaps(CellMaps):
         return MapTensors(self.saved_as, header, arrays | optional)
 
     @classmethod
-    def from_tensors(cls, stored: "StoredMaps", call: CallFields) -> Self:
+    def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
         """The maps that a file holds, their arrays left there until a part of them is asked for.
 
         Raises:
@@ -175,7 +175,7 @@ def _bounded(span: slice, count: int) -> slice:
     return slice(start, stop)
 
 
-def _read_factors(stored: "StoredMaps", call: CallFields) -> Factors:
+def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
     held = stored.take("dtype", str)
     if held not in ("float32", "bfloat16"):
         raise stored.refusal(f"has factors of the unknown dtype {held!r}")
@@ -204,7 +204,7 @@ def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _read_optional(stored: "StoredMaps", heads: int, queries: int, keys: int) -> dict[str, Any]:
+def _read_optional(stored: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
     present = set(stored.lines("arrays"))
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "sink": ("float32", (heads,)),
@@ -217,14 +217,14 @@ def _read_optional(stored: "StoredMaps", heads: int, queries: int, keys: int) ->
     return {name: stored.array(name, *shape) if name in present else None for name, shape in shapes.items()}
 
 
-def _read_key_heads(stored: "StoredMaps", heads: int) -> tuple[int, ...]:
+def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
     numbers = stored.take("key_heads", list)
     if len(numbers) != heads or not all(type(number) is int and 0 <= number < heads for number in numbers):
         raise stored.refusal("has 'key_heads' that do not fit its heads")
     return tuple(numbers)
 
 
-def _read_factor(stored: "StoredMaps", name: str, held: str, shape: tuple[int, ...]) -> FactorArray:
+def _read_factor(stored: "StoredEntry", name: str, held: str, shape: tuple[int, ...]) -> FactorArray:
     if held == "bfloat16":
         return HalfArray(stored.array(name, "uint16", shape))
     return stored.array(name, "float32", shape)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from attnviz.maps.block_cells import BlockMaps
+from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
@@ -106,7 +106,7 @@ def measured_of(maps: LayerMaps) -> HeldNumbers | None:
 
 def tokens_of(maps: LayerMaps) -> LayerMaps:
     """The maps over tokens, of maps whose cells are blocks of them."""
-    return maps.source if isinstance(maps, BlockMaps) else maps
+    return maps.source if isinstance(maps, GroupedMaps) and maps.source.block != (1, 1) else maps
 
 
 def heads_with_cells(heads: Iterable[OneHead]) -> list[tuple[CellMaps, int]]:

@@ -11,7 +11,7 @@ from attnviz.base.arrays import FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import StoredMaps
+    from attnviz.base.tensor_file import StoredEntry
 
 ARRAYS = ("values", "counts", "sinks", "keys")
 
@@ -46,7 +46,7 @@ class HeldNumbers:
         return {"metrics": list(self.names)}, {f"metric_{name}": getattr(self, name) for name in ARRAYS}
 
     @classmethod
-    def from_tensors(cls, stored: "StoredMaps", heads: int) -> Self:
+    def from_tensors(cls, stored: "StoredEntry", heads: int) -> Self:
         """Those of a file.
 
         Raises:

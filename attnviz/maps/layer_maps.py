@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.printable import printable
+from attnviz.maps.group_sums import GroupSums, sum_groups
 from attnviz.streaming.overview import Overview
+from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -130,6 +132,14 @@ class LayerMaps(ABC):
         """
 
     @abstractmethod
+    def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
+        """The weights of the given heads (by their own numbers) summed over groups of queries and keys.
+
+        Raises:
+            AttnvizError: if the groups are smaller than the blocks that are known.
+        """
+
+    @abstractmethod
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The given heads in groups that see the same cells: all in one, but where a mask differs between heads."""
 
@@ -172,6 +182,15 @@ class CellMaps(LayerMaps):
     @abstractmethod
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """The cells of the given heads (by their own numbers), exactly."""
+
+    def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
+        """The cells, summed a band of queries at a time."""
+
+        def read(queries: slice, keys: slice) -> tuple[FloatArray, BoolArray]:
+            window = self.window(heads, queries, keys)
+            return window.weights, window.visible
+
+        return sum_groups(read, len(heads), rows, columns)
 
     @abstractmethod
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:

@@ -8,13 +8,15 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.group_sums import GroupSums, sums_of
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, cells_unknown
 from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape, shared_or_each
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
+from attnviz.text.groups import Groups
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import StoredMaps
+    from attnviz.base.tensor_file import StoredEntry
 
 MAX_BLOCKS_A_SIDE = 512  # a side: as many as a large picture of one head has pixels
 
@@ -85,6 +87,18 @@ class PooledMaps(LayerMaps):
             visible=seen > 0,
         )
 
+    def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
+        """The means times the visible cells of each block.
+
+        Raises:
+            AttnvizError: for groups that are not made of whole blocks.
+        """
+        held, edges = self.positions(heads), self._edges()
+        blocks = [self._groups_of_blocks(of, axis) for of, axis in zip((rows, columns), edges, strict=True)]
+        queries, keys = (groups.token_span for groups in blocks)
+        counts = seen_by(self.counts[..., queries, keys], held)
+        return sums_of(self.mean[held, queries, keys].astype(np.float64) * counts, counts > 0, *blocks)
+
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The heads with equal counts together."""
         return groups_of(self.counts, heads, self.positions(heads))
@@ -109,7 +123,7 @@ class PooledMaps(LayerMaps):
         )
 
     @classmethod
-    def from_tensors(cls, stored: "StoredMaps", call: CallFields) -> Self:
+    def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
         """The maps that a file holds.
 
         Raises:
@@ -128,6 +142,19 @@ class PooledMaps(LayerMaps):
     def _edges(self) -> tuple[IntArray, IntArray]:
         rows, columns = self.counts.shape[-2:]
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
+
+    def _groups_of_blocks(self, groups: Groups, edges: IntArray) -> Groups:
+        """The groups of tokens as groups of blocks.
+
+        Raises:
+            AttnvizError: if they end within blocks.
+        """
+        if not np.isin(np.concatenate([groups.runs.starts, groups.runs.stops]), edges).all():
+            raise cells_unknown(self)
+        of = np.full(len(edges) - 1, -1, dtype=np.int64)
+        held = slice(*np.searchsorted(edges, [groups.first, groups.first + len(groups.numbers)]).tolist())
+        of[held] = groups.numbers[edges[:-1][held] - groups.first]
+        return Groups(of, groups.labels)
 
     def _blocks(self, queries: slice, keys: slice) -> tuple[slice, slice]:
         """The blocks that touch a span of each axis."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.files import output_file
 
 if TYPE_CHECKING:
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from attnviz.base.arrays import FloatArray
-    from attnviz.base.tensor_file import Entry, StoredMaps, Tensors
+    from attnviz.base.tensor_file import StoredEntry, Tensors
     from attnviz.maps.layer_maps import CallFields, LayerMaps
     from attnviz.maps.recording import Recording
     from attnviz.text.tokens import Tokens
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READ_VERSIONS = (1, 2)
 SUFFIX = ".safetensors"
 KINDS_OF_MAPS = ("dense", "factored", "pooled")  # as files name them
-TOKEN_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
 CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # of the header, and the tokens
 
 
@@ -62,17 +62,17 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
     """What a file holds of a recording: its header, and its arrays by name."""
-    texts = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
+    from attnviz.maps.saved_tokens import tokens_to_tensors
+
+    axes = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
+    about_tokens, arrays = tokens_to_tensors(axes)
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "recording": {name: value for name, value in vars(recording).items() if name not in ("maps", "doubts")},
-        "tokens": [{"text": tokens.text, "labels": tokens.labels} for tokens in texts],
+        **about_tokens,
         "maps": [],
     }
-    arrays = {
-        f"tokens.{number}.{name}": getattr(tokens, name) for number, tokens in enumerate(texts) for name in TOKEN_ARRAYS
-    }
-    numbers = {id(tokens): number for number, tokens in enumerate(texts)}
+    numbers = {id(tokens): number for number, tokens in enumerate(axes)}
     for number, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
         header["maps"].append({"class": tensors.kind, **_call_header(maps, numbers), **tensors.header})
@@ -83,19 +83,19 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
 
 def _from_tensors(file: "Tensors") -> "Recording":
     """The recording of a file, or of one to be written: the same checks on both sides."""
-    from attnviz.base.tensor_file import StoredMaps
     from attnviz.maps.recording import Recording
+    from attnviz.maps.saved_tokens import read_texts, read_tokens
 
     if "survey" in file.header.value:
         raise AttnvizError(f"{file.what!r} is a survey, not a recording; attnviz heads or attnviz show with it works")
     version = file.header.count("format")
-    if version != FORMAT_VERSION:
+    if version not in READ_VERSIONS:
         raise AttnvizError(
-            f"{file.what!r} is of format {version} and this attnviz reads {FORMAT_VERSION}; a newer one may read it"
+            f"{file.what!r} is of format {version} and this attnviz reads {known_names(map(str, READ_VERSIONS))}; "
+            "a newer one may read it"
         )
-    texts = [_read_tokens(file, number, entry) for number, entry in enumerate(file.header.entries("tokens"))]
-    stored = [StoredMaps(file, number, entry.value) for number, entry in enumerate(file.header.entries("maps"))]
-    maps = [_read_maps(each, texts) for each in stored]
+    axes = read_texts(file) if version == 1 else read_tokens(file)
+    maps = [_read_maps(each, axes) for each in file.stored("maps")]
     entry = file.header.entry("recording")
     return Recording(
         maps=tuple(maps),
@@ -108,29 +108,14 @@ def _from_tensors(file: "Tensors") -> "Recording":
     )
 
 
-def _read_tokens(file: "Tensors", number: int, entry: "Entry") -> "Tokens":
-    from attnviz.text.tokens import Tokens
-
-    text, labels = entry.take("text", str), entry.lines("labels")
-    count = len(labels)
-    arrays = {
-        name: file.array(f"tokens.{number}.{name}", dtype, (count, 2) if name == "offsets" else (count,))
-        for name, dtype in TOKEN_ARRAYS.items()
-    }
-    starts, stops = arrays["offsets"].T
-    if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
-        raise entry.refusal("has offsets outside its text")
-    return Tokens(text=text, labels=labels, **arrays)
-
-
-def _read_maps(stored: "StoredMaps", texts: "list[Tokens]") -> "LayerMaps":
+def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
     from attnviz.maps.layer_maps import CallFields
 
     kind, saved_as = stored.take("kind", str), stored.take("class", str)
     if kind not in ("self", "cross") or saved_as not in KINDS_OF_MAPS:
         raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
     heads = stored.counts("heads")
-    query_tokens, key_tokens = (texts[stored.count(name, len(texts))] for name in ("query_tokens", "key_tokens"))
+    query_tokens, key_tokens = (axes[stored.count(name, len(axes))] for name in ("query_tokens", "key_tokens"))
     call = CallFields(
         layer=stored.count("layer"),
         module=stored.line("module"),
@@ -147,12 +132,12 @@ def _read_maps(stored: "StoredMaps", texts: "list[Tokens]") -> "LayerMaps":
     return _reader(saved_as)(stored, call)
 
 
-def _read_moved(stored: "StoredMaps", shape: tuple[int, int]) -> "FloatArray | None":
+def _read_moved(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
     """What each key moves, where the file holds it."""
     return stored.array("moved", "float32", shape) if stored.value.get("has_moved") else None
 
 
-def _reader(saved_as: str) -> "Callable[[StoredMaps, CallFields], LayerMaps]":
+def _reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
     """What reads a kind of maps: that kind alone is imported, since factors bring the streaming with them."""
     if saved_as == "dense":
         from attnviz.maps.dense import DenseMaps

@@ -1,17 +1,16 @@
 """Some queries of one layer's maps with the keys they see: what the metrics of every head have in common."""
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+from attnviz.text.named_groups import SENTENCES, named_groups
 from attnviz.text.tokens import Tokens
 
 NEAR = 3  # tokens to either side that count as local
 MAX_PICKED = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them
-SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +218,5 @@ NO_ID = -2  # equal to no token's id
 
 def sentences_of(tokens: Tokens) -> IntArray:
     """Which sentence each token belongs to, ``(tokens,)``, from 0; -1 for special tokens."""
-    starts = np.array([match.end() for match in SENTENCE_END.finditer(tokens.text)], dtype=np.int64)
-    numbers = np.searchsorted(starts, tokens.offsets[:, 0], side="right")
-    return np.where(tokens.special, -1, numbers).astype(np.int64)
+    found = named_groups(tokens, SENTENCES)
+    return np.where(tokens.special, -1, 0) if found is None else found.numbers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import lacks_memory
+from attnviz.media.text import Text
 from attnviz.models.huggingface_folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface_loading import (
     load_model,
@@ -221,7 +222,7 @@ class HuggingFaceSource(AbstractSource):
         start = getattr(model.config, "decoder_start_token_id", None) or 0
         if settings.generate:
             new = generate(model, context, settings.generate)
-            empty = replace(context.first(0), text="")
+            empty = replace(context.first(0), media=(Text(),))
             return ModelInput(
                 shifted_right(tokenizer, extended(tokenizer, empty, new[1:]), start), context, attention=attention
             )

@@ -308,11 +308,14 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
 
     tokens = tokenize(text, tokenizer)
     ids = tokens.ids if tokenizer == "byte" else _by_first_appearance(tokens.ids) % START_TOKEN
-    before = {"words": -1, "special": True, "segments": 0}
-    arrays = {name: np.concatenate([[value], getattr(tokens, name)]) for name, value in before.items()}
-    offsets = np.concatenate([np.zeros((1, 2), dtype=np.int64), tokens.offsets])
-    labels = ("<s>", *tokens.labels)
-    return Tokens(text=text, labels=labels, offsets=offsets, ids=np.concatenate([[START_TOKEN], ids]), **arrays)
+    return Tokens.of_text(
+        text=text,
+        labels=("<s>", *tokens.labels),
+        ids=np.concatenate([[START_TOKEN], ids]),
+        offsets=np.concatenate([np.zeros((1, 2), dtype=np.int64), tokens.offsets]),
+        words=np.concatenate([[-1], tokens.words]),
+        special=np.concatenate([[True], tokens.special]),
+    )
 
 
 def _by_first_appearance(ids: "IntArray") -> "IntArray":

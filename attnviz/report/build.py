@@ -22,7 +22,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         recording = contributions_of(recording)
     original = recording
     if options.grouping != Grouping():
-        from attnviz.maps.words import regroup
+        from attnviz.maps.grouped import regroup
 
         recording = regroup(recording, options.selection, options.grouping, options.table)
     if options.reduce is None:

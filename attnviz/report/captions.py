@@ -14,7 +14,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
 from attnviz.report.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Panel
 from attnviz.report.report import Arcs, DrawnReport, ShadedText
-from attnviz.text.landmarks import LANDMARKS
+from attnviz.text.named_groups import NAMES, plural
 
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
@@ -265,7 +265,9 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
     if not count:
         given = f"{option('mark')} {mark!r}"
         raise AttnvizError(f"{given} matches nothing in the text shown; lines, paragraphs or '^Chapter .*' may")
-    return (f"Labels: {count} {mark if mark in LANDMARKS else f'matches of {mark}'}, each at its first token.",)
+    return (
+        f"Labels: {count} {plural(mark) if plural(mark) in NAMES else f'matches of {mark}'}, each at its first token.",
+    )
 
 
 def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:

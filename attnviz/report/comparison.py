@@ -7,9 +7,9 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.block_cells import block_cells
+from attnviz.maps.grouped import regroup
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import regroup
 from attnviz.metrics.change import HeadChange, compare
 from attnviz.metrics.head_filter import DescribedHead
 from attnviz.metrics.head_table import take_described, take_first

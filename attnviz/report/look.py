@@ -32,7 +32,7 @@ def _colormaps() -> dict[str, str]:
 
 
 def _check_mark(name: str, value: str) -> None:
-    from attnviz.text.landmarks import compile_mark
+    from attnviz.text.named_groups import compile_mark
 
     compile_mark(value)
 
@@ -124,7 +124,11 @@ class Look:
     ] = "mean"
     mark: Annotated[
         str | None,
-        Option("Label the axes by lines, paragraphs or what this pattern matches.", _check_mark, inspector=False),
+        Option(
+            "Label the axes by words, sentences, lines, paragraphs or what this pattern matches.",
+            _check_mark,
+            inspector=False,
+        ),
     ] = None
     annotate: Annotated[bool, Option("Write the numbers into a figure's cells.", media=FIGURES)] = False
     font_size: Annotated[

@@ -12,7 +12,8 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.report.colors import ColorScale
 from attnviz.streaming.overview import block_edges
-from attnviz.text.landmarks import Mark, landmarks
+from attnviz.text.landmarks import landmarks
+from attnviz.text.named_groups import Mark
 from attnviz.text.tokens import Tokens
 
 MAX_DECIMALS = 6  # of a number in a cell

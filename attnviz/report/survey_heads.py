@@ -102,6 +102,7 @@ def refuse_of_texts(options: ReportOptions) -> None:
         "of": options.of != plain.of,
         "table": options.table is not None,
         "reduce": options.reduce is not None,
+        "by": options.grouping.by is not None,
         "words": options.grouping.words,
         "no_special": options.grouping.no_special,
         "renormalize": options.grouping.renormalize,

@@ -85,18 +85,50 @@ class SelectionOptions(TypedDict, total=False):
     keys: str | None
 
 
+def _units() -> dict[str, str]:
+    from attnviz.text.named_groups import NAMES
+
+    return dict.fromkeys(NAMES, "")
+
+
 @dataclass(frozen=True)
 class Grouping:
-    """How tokens are joined and left out."""
+    """What rows and columns stand for: tokens, or groups of them, and which tokens are left out."""
 
+    by: Annotated[
+        str | None,
+        Option(
+            "Join tokens: words, sentences, lines, paragraphs, texts of a pair, or parts that begin where a regular "
+            "expression matches.",
+            names=_units,
+        ),
+    ] = None
     words: Annotated[bool, Option("Join the tokens of each word.", brief="Join the tokens of each word.")] = False
     no_special: Annotated[bool, Option("Hide special tokens, such as [CLS].")] = False
     renormalize: Annotated[bool, Option("Let rows sum to 100% over what is shown.")] = False
+
+    def __post_init__(self) -> None:
+        if self.by is None:
+            return
+        from attnviz.text.named_groups import NAMES, TOKENS, compile_mark, plural
+
+        if self.words and plural(self.by) != "words":
+            words, by = option("words", True), option("by", self.by)
+            raise AttnvizError(f"{words} joins the tokens of words, and {by} others; one of them works")
+        if plural(self.by) not in NAMES:
+            compile_mark(self.by, "by")
+        object.__setattr__(self, "by", None if plural(self.by) == TOKENS else plural(self.by))
+
+    @property
+    def units(self) -> str:
+        """The groups that rows and columns stand for, as `named_groups` takes them."""
+        return "words" if self.words else self.by or "tokens"
 
 
 class GroupingOptions(TypedDict, total=False):
     """The fields of ``Grouping``, for the type checker."""
 
+    by: str | None
     words: bool
     no_special: bool
     renormalize: bool

@@ -1,9 +1,9 @@
-"""Text to Tokens: ids, labels that can be read and drawn safely, and where each token stands in the text."""
+"""Tokens: labels that can be read and drawn safely, where each stands in what was read, and groups; text to tokens."""
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -14,57 +14,129 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.printable import JOINERS, printable, written_out
+from attnviz.media.medium import Medium, Order
+from attnviz.media.text import Text, refuse_surrogates
+from attnviz.text.groups import Groups
 
 if TYPE_CHECKING:
     import tokenizers
 
 
-ARRAYS = ("ids", "offsets", "words", "special", "segments")
 TOKENIZERS = ("word", "char", "byte")
 SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
 MAX_LABEL_CHARACTERS = 200  # of a label, whose middle is left out; the text has the token whole
 MAX_TOKENS = 2_000_000  # of a text, or of the texts of a batch
+TOKEN_ARRAYS = ("ids", "special", "medium", "places")
+WORDS, TEXTS = "words", "texts"  # groups that a tokenizer tells: by white space, and which text of a pair
+NO_GROUP = {TEXTS: 0}  # the group of a token where groups of that name are not known; elsewhere none
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tokens:
-    """The tokens of one text.
+    """The tokens of one axis of a map: what each is called, where it stands in what was read, and their groups.
 
     Attributes:
-        text: the text itself.
-        ids: ``(tokens,)``, the number of each token in its vocabulary; -1 where it has none.
         labels: one readable label a token, made safe to print and not long.
-        offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal where a token stands for none.
-        words: ``(tokens,)``, which word (split at white space) a token belongs to; -1 for none.
+        ids: ``(tokens,)``, the number of each token in its vocabulary; -1 where it has none.
         special: ``(tokens,)``, true for tokens that the tokenizer added, such as ``[CLS]``.
-        segments: ``(tokens,)``, which text of a pair a token belongs to: 0 or 1.
+        media: what the model read, at least one.
+        medium: ``(tokens,)``, which of them each token stands in; -1 where it stands for nothing that was read.
+        places: ``(tokens, numbers)``, where: start and end in characters of a text. A place has as many numbers as
+            the largest of the media has.
+        groups: groups of the tokens by name, as far as they are known without looking into a text.
     """
 
-    text: str
-    ids: IntArray
     labels: tuple[str, ...]
-    offsets: IntArray
-    words: IntArray
+    ids: IntArray
     special: BoolArray
-    segments: IntArray
+    media: tuple[Medium, ...]
+    medium: IntArray
+    places: IntArray
+    groups: Mapping[str, Groups] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = len(self.labels)
-        refuse_surrogates(self.text)
         if not "".join(self.labels).isprintable() or max(map(len, self.labels), default=0) > MAX_LABEL_CHARACTERS:
             object.__setattr__(self, "labels", tuple(map(readable_label, self.labels)))
-        for name in ("ids", "words", "special", "segments"):
-            if getattr(self, name).shape != (count,):
-                raise AttnvizError(f"tokens: {count} labels but {name} of shape {getattr(self, name).shape}")
-        if self.offsets.shape != (count, 2):
-            raise AttnvizError(f"tokens: {count} labels but offsets of shape {self.offsets.shape}")
-        for name in ("ids", "offsets", "words", "special", "segments"):
-            getattr(self, name).setflags(write=False)
+        place_size = max(medium.place_size for medium in self.media)
+        shapes = {"ids": (count,), "special": (count,), "medium": (count,), "places": (count, place_size)}
+        for name, array in [*((name, getattr(self, name)) for name in TOKEN_ARRAYS), *_numbers_of(self.groups)]:
+            if array.shape != shapes.get(name, (count,)):
+                raise AttnvizError(f"tokens: {count} labels but {name} of shape {array.shape}")
+            array.setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @classmethod
+    def of_text(
+        cls,
+        *,
+        text: str,
+        labels: tuple[str, ...],
+        ids: IntArray,
+        offsets: IntArray,
+        words: IntArray,
+        special: BoolArray,
+        segments: IntArray | None = None,
+    ) -> Self:
+        """The tokens of one text, or of a pair of texts.
+
+        Args:
+            text: the text itself.
+            labels: one a token.
+            ids: ``(tokens,)``; -1 where a token has none.
+            offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal where a token stands for none.
+            words: ``(tokens,)``, which word (split at white space) a token belongs to; -1 for none.
+            special: ``(tokens,)``, true for tokens that the tokenizer added.
+            segments: ``(tokens,)``, which text of a pair a token belongs to, 0 or 1; ``None`` for a single text.
+        """
+        if offsets.shape != (len(labels), 2):
+            raise AttnvizError(f"tokens: {len(labels)} labels but offsets of shape {offsets.shape}")
+        paired = segments is not None and bool(segments.any())
+        return cls(
+            labels=labels,
+            ids=ids,
+            special=special,
+            media=(Text(text),),
+            medium=np.where(offsets[:, 1] > offsets[:, 0], 0, -1),
+            places=offsets,
+            groups={WORDS: Groups(words)} | ({TEXTS: Groups(segments)} if paired and segments is not None else {}),
+        )
+
+    @property
+    def text(self) -> str:
+        """The first text that was read; empty where there is none, or it is not known."""
+        return next((medium.content for medium in self.media if isinstance(medium, Text)), "")
+
+    @property
+    def offsets(self) -> IntArray:
+        """Start and end of each token in characters of the text, ``(tokens, 2)``; equal where it stands for none."""
+        return self.places[:, :2]
+
+    @property
+    def words(self) -> IntArray:
+        """The word of each token, ``(tokens,)``; -1 for none."""
+        return self.group_numbers(WORDS)
+
+    @property
+    def segments(self) -> IntArray:
+        """Which text of a pair each token belongs to, ``(tokens,)``: 0 or 1."""
+        return self.group_numbers(TEXTS)
+
+    @property
+    def order(self) -> Order | None:
+        """How the tokens follow each other; ``None`` where they stand in media of several kinds."""
+        orders = {medium.order for medium in self.media}
+        return orders.pop() if len(orders) == 1 else None
+
+    def group_numbers(self, name: str) -> IntArray:
+        """The number of each token's group, ``(tokens,)``, also where the tokens have no groups of this name."""
+        if name in self.groups:
+            return self.groups[name].numbers
+        return np.full(len(self), NO_GROUP.get(name, -1), dtype=np.int64)
 
     @cached_property
     def unpadded(self) -> slice:
@@ -78,14 +150,17 @@ class Tokens:
         if missing <= 0:
             return self
         none = np.full(missing, -1, dtype=np.int64)
-        return replace(
-            self,
-            ids=np.concatenate([self.ids, none]),
-            labels=self.labels + (PADDING_LABEL,) * missing,
-            offsets=np.concatenate([self.offsets, np.full((missing, 2), len(self.text), dtype=np.int64)]),
-            words=np.concatenate([self.words, none]),
-            special=np.concatenate([self.special, none < 0]),
-            segments=np.concatenate([self.segments, np.zeros(missing, dtype=np.int64)]),
+        size = self.places.shape[1]
+        return self.joined(
+            replace(
+                self,
+                labels=(PADDING_LABEL,) * missing,
+                ids=none,
+                special=none < 0,
+                medium=none,
+                places=np.full((missing, size), len(self.text), dtype=np.int64),
+                groups={name: Groups(np.full(missing, NO_GROUP.get(name, -1))) for name in self.groups},
+            )
         )
 
     def shortened(self, count: int) -> Self:
@@ -97,35 +172,48 @@ class Tokens:
         return self.at(held)
 
     def at(self, places: IntArray) -> Self:
-        """The tokens at these places, of the same text."""
-        arrays = {name: getattr(self, name)[places] for name in ARRAYS}
-        return replace(self, labels=tuple(self.labels[place] for place in places), **arrays)
+        """The tokens at these places, of the same media."""
+        return replace(
+            self,
+            labels=tuple(self.labels[place] for place in places),
+            groups={name: groups.at(places) for name, groups in self.groups.items()},
+            **{name: getattr(self, name)[places] for name in TOKEN_ARRAYS},
+        )
 
     def first(self, count: int) -> Self:
         """The first ``count`` of these tokens."""
-        return replace(
-            self, labels=self.labels[:count], **{name: getattr(self, name)[:count].copy() for name in ARRAYS}
-        )
+        return self.at(np.arange(min(count, len(self))))
 
     def joined(self, more: Self) -> Self:
-        """These tokens and then others of the same text, or of one that goes on after it."""
-        text = max(self.text, more.text, key=len)
-        arrays = {name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in ARRAYS}
-        return replace(self, text=text, labels=self.labels + more.labels, **arrays)
+        """These tokens and then others of the same media, or of a text that goes on after it."""
+        names = dict.fromkeys((*self.groups, *more.groups))
+        return replace(
+            self,
+            labels=self.labels + more.labels,
+            media=tuple(one.continued(other) for one, other in zip(self.media, more.media, strict=True)),
+            groups={name: self._groups(name).joined(more._groups(name)) for name in names},
+            **{name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in TOKEN_ARRAYS},
+        )
 
     @classmethod
     def numbered(cls, count: int, prefix: str = "") -> Self:
         """Tokens of an input that has no text: labelled by position, ``prefix`` before the number."""
         nothing = np.full(count, -1, dtype=np.int64)
-        return cls(
+        return cls.of_text(
             text="",
-            ids=nothing,
             labels=tuple(f"{prefix}{position}" for position in range(count)),
+            ids=nothing,
             offsets=np.zeros((count, 2), dtype=np.int64),
             words=nothing.copy(),
             special=np.zeros(count, dtype=bool),
-            segments=np.zeros(count, dtype=np.int64),
         )
+
+    def _groups(self, name: str) -> Groups:
+        return self.groups[name] if name in self.groups else Groups(self.group_numbers(name))
+
+
+def _numbers_of(groups: Mapping[str, Groups]) -> list[tuple[str, IntArray]]:
+    return [(name, each.numbers) for name, each in groups.items()]
 
 
 def tokenize(text: str, tokenizer: str = "word", among: str | None = None) -> Tokens:
@@ -161,7 +249,7 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
     pieces = [texts[segment][start:stop] for segment, (start, stop) in zip(segments, offsets, strict=True)]
     offsets = offsets + np.where(offsets[:, 1:] > 0, segments[:, None] * (len(text) + 1), 0)
     whole = text if pair is None else f"{text}\n{pair}"
-    return Tokens(
+    return Tokens.of_text(
         text=whole,
         ids=np.array(encoding.ids, dtype=np.int64),
         labels=_labels(pieces, encoding.tokens, offsets),
@@ -178,14 +266,13 @@ def tokens_of_pieces(
     """The tokens that stand at these places of the text; one with no place is shown by its name."""
     offsets = np.array(places, dtype=np.int64).reshape(-1, 2)
     pieces = [text[start:stop] for start, stop in places]
-    return Tokens(
+    return Tokens.of_text(
         text=text,
         ids=np.array(ids, dtype=np.int64),
         labels=_labels(pieces, names, offsets),
         offsets=offsets,
         words=_words(text, pieces, offsets),
         special=special,
-        segments=np.zeros(len(ids), dtype=np.int64),
     )
 
 
@@ -222,12 +309,6 @@ def start_of(text: str, characters: int) -> str:
     words = " ".join(text.lstrip()[: 4 * characters].split())
     shown = " ".join(map(visible_label, words.split(" ")))
     return shown if len(shown) <= characters else f"{shown[: characters - 1].rstrip()}…"
-
-
-def refuse_surrogates(text: str) -> None:
-    """Raises AttnvizError where the text holds bytes that were not UTF-8."""
-    if re.search("[\ud800-\udfff]", text):
-        raise AttnvizError("the text is not valid UTF-8; save or pass it as UTF-8")
 
 
 def _visible_character(piece: str, index: int) -> str:

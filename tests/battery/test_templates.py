@@ -9,6 +9,7 @@ import pytest
 from attnviz.battery.needle import haystacks
 from attnviz.battery.probed_model import ProbedModel
 from attnviz.battery.templates import delimiter_probes, template_probes
+from attnviz.media.text import Text
 from attnviz.text.tokens import Tokens, tokenize
 from tools.detect_head import random_gpt2
 
@@ -21,7 +22,8 @@ def read(text: str) -> Tokens:
     labels = tuple(text[start:stop] for start, stop in spans)
     ids = np.array([KNOWN.setdefault(label, len(KNOWN)) % 99 for label in labels], dtype=np.int64)
     whole = tokenize(" ".join("x" for _ in labels))
-    return replace(whole, text=text, labels=labels, ids=ids, offsets=np.array(spans, dtype=np.int64).reshape(-1, 2))
+    places = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    return replace(whole, media=(Text(text),), labels=labels, ids=ids, places=places)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,10 +32,7 @@ def random_recording() -> Recording:
     """A causal recording of that size, with copies of tokens, so that every metric has something to do."""
     random = np.random.default_rng(0)
     nothing = Tokens.numbered(TOKENS)
-    tokens = Tokens(
-        **{name: getattr(nothing, name) for name in ("text", "labels", "offsets", "words", "special", "segments")},
-        ids=random.integers(0, 200, TOKENS),
-    )
+    tokens = replace(nothing, ids=random.integers(0, 200, TOKENS))
     maps = (random_maps(tokens, layer=layer, heads=HEADS, causal=True, seed=layer) for layer in range(LAYERS))
     return Recording(maps=tuple(maps), model="random")
 

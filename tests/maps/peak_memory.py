@@ -1,4 +1,4 @@
-"""``python -m tests.maps.peak_memory words|mean``: megabytes that derived maps of 8,000 tokens add to the process."""
+"""``python -m tests.maps.peak_memory words|sentences|mean``: megabytes that derived maps of 8,000 tokens add."""
 
 import resource
 import subprocess
@@ -9,9 +9,9 @@ import numpy as np
 
 from attnviz.attention.mask import Mask
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.grouped import regroup
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import regroup
 from attnviz.metrics.combine import reduce_heads
 from attnviz.streaming.factors import Factors
 from attnviz.text.selection import Grouping, Selection
@@ -28,7 +28,7 @@ def peak_memory(derived: str) -> float:
 
 
 def long_maps() -> FactoredMaps:
-    """Causal maps of a text of 8,000 tokens, whose words have two each."""
+    """Causal maps of a text of 8,000 tokens, whose words have two each, and its sentences 100."""
     random = np.random.default_rng(0)
     queries, keys = (random.normal(size=(HEADS, TOKENS, 4)).astype(np.float32) for _ in range(2))
     tokens = _text()
@@ -44,8 +44,8 @@ def long_maps() -> FactoredMaps:
 def draw(derived: str) -> None:
     """A head of the maps as a picture of 64 x 64 pixels, and one row of its numbers."""
     maps: CellMaps = long_maps()
-    if derived == "words":
-        joined = regroup(Recording(maps=(maps,), model="a test"), Selection(), Grouping(words=True))
+    if derived in ("words", "sentences"):
+        joined = regroup(Recording(maps=(maps,), model="a test"), Selection(), Grouping(by=derived))
         maps = cell_maps(joined.maps[0])
     else:
         maps = reduce_heads([(maps, head) for head in maps.heads], derived)
@@ -56,9 +56,9 @@ def draw(derived: str) -> None:
 
 def _text() -> Tokens:
     offsets = [(start * 3 // 2, start * 3 // 2 + 1) for start in range(TOKENS)]
-    return tokens_of_pieces(
-        "ab " * (TOKENS // 2), list(range(TOKENS)), ["a", "b"] * (TOKENS // 2), offsets, np.zeros(TOKENS, dtype=bool)
-    )
+    text = ("ab " * 49 + "ab\n") * (TOKENS // 100)
+    names = ["a", "b"] * (TOKENS // 2)
+    return tokens_of_pieces(text, list(range(TOKENS)), names, offsets, np.zeros(TOKENS, dtype=bool))
 
 
 if __name__ == "__main__":

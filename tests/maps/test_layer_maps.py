@@ -11,15 +11,15 @@ import pytest
 import attnviz
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.grouped import GroupedMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.maps.pooled import PooledMaps
-from attnviz.maps.words import JoinedMaps
 from attnviz.metrics.combine import CombinedMaps
 from tests.conftest import dense_maps
 
 PACKAGE = Path(attnviz.__file__).parent
 MEMBERS = (FunctionType, property, classmethod)
-KINDS = (DenseMaps, FactoredMaps, PooledMaps, JoinedMaps, CombinedMaps)
+KINDS = (DenseMaps, FactoredMaps, PooledMaps, GroupedMaps, CombinedMaps)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,17 +22,17 @@ from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.grouped import join
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
-from attnviz.maps.words import join
 from attnviz.metrics.change import compare
 from attnviz.metrics.metrics import hold_numbers, measure
 from attnviz.streaming.overview import block_edges, pool_weights
+from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
-from attnviz.text.units import Units
 from tests.conftest import random_maps
 
 QUERIES, KEYS, MOST, BLOCKS = 53, 70, 16, 14  # blocks of 4 x 5 tokens, of which 14 are enough
@@ -258,9 +258,9 @@ def pooled_recording(maps: DenseMaps) -> Recording:
 def test_blocks_are_cells_whose_rows_are_those_of_the_tokens_joined() -> None:
     maps = whole_maps()
     [blocks] = block_cells([pooled_recording(maps)], Selection())
-    edges = [block_edges(QUERIES, BLOCKS), block_edges(KEYS, BLOCKS)]
-    texts = maps.query_tokens, maps.key_tokens
-    rows, columns = (Units(text, edge[:-1], edge[1:]) for text, edge in zip(texts, edges, strict=True))
+    rows, columns = (
+        Groups(np.repeat(np.arange(BLOCKS), np.diff(block_edges(count, BLOCKS)))) for count in (QUERIES, KEYS)
+    )
     joined = join(maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS)), rows, columns)
     window = cell_maps(blocks.maps[0]).window(maps.heads, slice(0, BLOCKS), slice(0, BLOCKS))
     np.testing.assert_allclose(window.weights, joined.weights, atol=1e-6)

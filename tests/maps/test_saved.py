@@ -24,9 +24,11 @@ from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load, save
+from attnviz.media.text import Text
 from attnviz.render.formats import TERMINAL
 from attnviz.report.build import build_report
 from attnviz.report.options import ReportOptions
+from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 
@@ -45,7 +47,9 @@ def assert_same(one: Any, other: Any) -> None:
     if isinstance(one, np.ndarray):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         assert one.tobytes() == other.tobytes()
-    elif isinstance(one, Recording | DenseMaps | Tokens):
+    elif isinstance(one, dict) and all(isinstance(each, Groups) for each in one.values()):
+        assert_same(tuple(one.items()), tuple(other.items()))
+    elif isinstance(one, Recording | DenseMaps | Tokens | Groups):
         assert type(one) is type(other)
         for field in fields(one):
             assert_same(getattr(one, field.name), getattr(other, field.name))
@@ -97,7 +101,12 @@ def recordings(draw: st.DrawFn) -> Recording:
     queries, keys, heads = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
     floats = arrays.arrays(np.float32, (heads, queries, keys), elements=st.floats(width=32))
     tokens = [
-        replace(Tokens.numbered(count), text=draw(st.text(max_size=5)), labels=tuple(draw(LINES) for _ in range(count)))
+        replace(
+            Tokens.numbered(count),
+            media=(Text(draw(st.text(max_size=5))),),
+            labels=tuple(draw(LINES) for _ in range(count)),
+            groups={"turns": Groups(draw(arrays.arrays(np.int64, count, elements=st.integers(-1, 1))), ("you", "me"))},
+        )
         for count in (queries, keys)
     ]
     maps = [
@@ -166,15 +175,9 @@ def test_weights_of_damaged_factors_are_said(in_folder: Path) -> None:
 
 def test_labels_of_any_script_come_back(tmp_path: Path) -> None:
     tokens = tokenize("a\tb שלום 👩‍👩‍👧 e\u0301 \x1b[31m $x$")
-    maps = replace(dense_maps(), key_tokens=replace(tokens, **first(tokens, KEYS)))
+    maps = replace(dense_maps(), key_tokens=tokens.first(KEYS))
     save(Recording(maps=(maps,), model="m"), tmp_path / "run.safetensors")
     assert_same(maps, load(tmp_path / "run.safetensors").maps[0])
-
-
-def first(tokens: Tokens, count: int) -> dict[str, Any]:
-    return {
-        name: getattr(tokens, name)[:count] for name in ("ids", "labels", "offsets", "words", "special", "segments")
-    }
 
 
 def test_file_is_what_safetensors_itself_reads(file: Path, recording: Recording) -> None:
@@ -207,7 +210,7 @@ def test_drawing_a_saved_recording_imports_neither_torch_nor_transformers(file: 
 
 
 def later(header: dict[str, Any]) -> dict[str, Any]:
-    return header | {"format": 2}
+    return header | {"format": 3}
 
 
 @pytest.mark.parametrize(
@@ -219,9 +222,13 @@ def later(header: dict[str, Any]) -> dict[str, Any]:
         ({"maps__1__weights": None}, r"maps\.1\.weights is missing"),
         ({"maps__0__visible": np.ones((QUERIES, KEYS), np.int8)}, r"maps\.0\.visible is I8"),
         ({"tokens__0__ids": np.zeros(QUERIES, np.int32)}, r"tokens\.0\.ids is I32"),
-        ({"tokens__0__offsets": np.full((QUERIES, 2), 9)}, "offsets outside its text"),
-        ({"tokens__0__offsets": np.full((QUERIES, 2), -1)}, "offsets outside its text"),
-        ({"header": later}, "is of format 2 and this attnviz reads 1"),
+        ({"tokens__0__places": np.full((QUERIES, 2), 9)}, "tokens outside their text"),
+        ({"tokens__0__places": np.full((QUERIES, 2), -1)}, "tokens outside their text"),
+        ({"tokens__0__places": np.full((QUERIES, 4), 0)}, r"tokens\.0\.places is I64 of shape \(5, 4\)"),
+        ({"tokens__0__medium": np.full(QUERIES, 1)}, "tokens of media that are not there"),
+        ({"tokens__0__medium": np.full(QUERIES, -2)}, "tokens of media that are not there"),
+        ({"tokens__1__groups.words": None}, r"tokens\.1\.groups\.words is missing"),
+        ({"header": later}, "is of format 3 and this attnviz reads 1 or 2"),
         ({"header": lambda _: "{"}, "header is broken"),
         ({"header": lambda _: "[" * 100_000}, "header is broken"),
         ({"header": lambda _: '{"a":' * 500 + "1" + "}" * 500}, "header is broken"),
@@ -232,6 +239,7 @@ def later(header: dict[str, Any]) -> dict[str, Any]:
         ({"header": lambda header: header | {"maps": []}}, "nothing was recorded"),
         ({"header": lambda header: header | {"maps": [3]}}, "is not a JSON object"),
         ({"header": lambda header: header | {"tokens": {}}}, "no list 'tokens'"),
+        ({"header": lambda header: header | {"media": []}}, "tokens of media that are not there"),
         ({"header": lambda header: header | {"recording": {}}}, "no str 'model'"),
     ],
 )
@@ -260,8 +268,15 @@ def test_file_that_is_no_sound_recording_is_refused(file: Path, changes: dict[st
         ("tokens", "labels", ["q"] * 4, r"ids is I64 of shape \(5,\), expected I64 of shape \(4,\)"),
         ("tokens", "labels", ["q"] * 4 + ["\x1b[31m"], "'labels' that are no texts, or hold control characters"),
         ("tokens", "labels", ["q"] * 4 + [1], "'labels' that are no texts"),
-        ("tokens", "text", "\ud800", "not valid UTF-8"),
-        ("tokens", "text", None, "no str 'text'"),
+        ("tokens", "media", [], "'media' that are none"),
+        ("tokens", "media", [7], "tokens of media that are not there"),
+        ("tokens", "groups", None, "no dict 'groups'"),
+        ("tokens", "groups", {"words": ["one"]}, "numbers of 'words' out of range"),
+        ("tokens", "groups", {"words": "one"}, "no list 'words'"),
+        ("tokens", "groups", {"\x1b[31m": []}, "groups without a name that can be shown"),
+        ("media", "content", "\ud800", "not valid UTF-8"),
+        ("media", "content", None, "no str 'content'"),
+        ("media", "medium", "smell", "a medium of the unknown kind 'smell'"),
     ],
 )
 def test_hostile_header_is_refused(file: Path, part: str, name: str, value: Any, message: str) -> None:
@@ -393,7 +408,10 @@ def test_whatever_is_written_is_read_again(tmp_path_factory: pytest.TempPathFact
             layer=data.draw(st.sampled_from([0, 0, -1, 10**9, 2**70])),
             scale=data.draw(st.sampled_from([None, 1, 0.5, -3, np.float64(2), float("nan")])),
             query_tokens=replace(
-                Tokens.numbered(QUERIES), text=data.draw(NASTY), labels=tuple(data.draw(NASTY) for _ in range(QUERIES))
+                Tokens.numbered(QUERIES),
+                media=(Text(data.draw(NASTY)),),
+                labels=tuple(data.draw(NASTY) for _ in range(QUERIES)),
+                groups={data.draw(NASTY): Groups(np.zeros(QUERIES, dtype=np.int64), (data.draw(NASTY),))},
             ),
         )
         hostile = Recording(

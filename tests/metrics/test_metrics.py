@@ -25,6 +25,7 @@ from attnviz.metrics.query_grid import sentences_of
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
+from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests import room
@@ -168,7 +169,7 @@ def test_pair_is_the_weight_across_and_block_that_within_a_segment() -> None:
     tokens = replace(
         tokenize("X a Y b c"),
         special=np.array([True, False, True, False, False]),
-        segments=np.array([0, 0, 0, 1, 1]),
+        groups={"texts": Groups(np.array([0, 0, 0, 1, 1]))},
     )
     weights = np.tile(np.array([0.1, 0.2, 0.3, 0.15, 0.25]), (1, 5, 1))
     np.testing.assert_allclose(of_queries(maps_of(weights, tokens), "pair"), [NAN, 0.4, NAN, 0.2, 0.2], atol=1e-6)
@@ -199,7 +200,7 @@ def test_induction_ignores_the_query_itself_and_duplicate_ignores_later_copies()
 def test_queries_with_cached_keys_stand_at_the_end() -> None:
     tokens = tokenize("a b c d")
     two = replace(
-        Tokens.numbered(2), ids=tokens.ids[2:].copy(), offsets=tokens.offsets[2:].copy(), labels=tokens.labels[2:]
+        Tokens.numbered(2), ids=tokens.ids[2:].copy(), places=tokens.places[2:].copy(), labels=tokens.labels[2:]
     )
     weights = np.array([[[0.1, 0.7, 0.2, 0], [0, 0.1, 0.6, 0.3]]])
     maps = maps_of(weights, tokens, np.tri(2, 4, 2, dtype=bool), query_tokens=two)

@@ -19,7 +19,8 @@ from attnviz.report.heatmaps import build_report
 from attnviz.report.look import Look
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import DrawnReport
-from attnviz.text.landmarks import compile_mark, landmarks
+from attnviz.text.landmarks import landmarks
+from attnviz.text.named_groups import compile_mark
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import random_maps
@@ -53,7 +54,7 @@ def test_tokens_that_stand_for_no_text_are_never_marked() -> None:
     tokens = tokenize(TEXT)
     special = replace(
         tokens.padded(len(tokens) + 1),
-        offsets=np.vstack([[[0, 0]], tokens.offsets]),
+        places=np.vstack([[[0, 0]], tokens.offsets]),
         labels=("[CLS]", *tokens.labels),
     )
     assert landmarks(special, "paragraphs") == ((1, "¶ 1"), (7, "¶ 2"))

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnviz.media.text import Text
+from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 from tests.text.examples import made_tokens
@@ -17,7 +19,7 @@ def test_each_token_is_a_unit_unless_asked() -> None:
 
 
 def test_tokens_of_a_word_are_one_unit_labelled_by_the_text() -> None:
-    units = Units.of(made_tokens(), words=True)
+    units = Units.of(made_tokens(), "words")
     assert units.labels == ("[CLS]", "playing", "cards", "[SEP]")
     assert units.starts.tolist() == [0, 1, 3, 4]
     assert units.stops.tolist() == [1, 3, 4, 5]
@@ -31,22 +33,13 @@ def test_special_tokens_are_left_out_between_others_too() -> None:
 
 
 def test_text_of_special_tokens_alone_keeps_them() -> None:
-    tokens = made_tokens()
-    only = Tokens(
-        text="",
-        ids=tokens.ids[:1],
-        labels=("[CLS]",),
-        offsets=tokens.offsets[:1],
-        words=tokens.words[:1],
-        special=np.array([True]),
-        segments=tokens.segments[:1],
-    )
+    only = made_tokens().first(1)
     assert Units.of(only, special=False).labels == ("[CLS]",)
 
 
 @pytest.mark.parametrize(("token", "unit"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3)])
 def test_every_token_finds_its_unit(token: int, unit: int) -> None:
-    assert Units.of(made_tokens(), words=True).unit_of(token) == unit
+    assert Units.of(made_tokens(), "words").unit_of(token) == unit
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[31m", "a\x07b", "x\u202ey", "line\nbreak"])
@@ -61,7 +54,7 @@ def test_spaces_are_those_of_the_text() -> None:
 
 
 def test_reduction_skips_what_is_left_out() -> None:
-    units = Units.of(made_tokens(), words=True, special=False)
+    units = Units.of(made_tokens(), "words", special=False)
     assert units.reduce(np.add, np.array([[1, 10, 100]]), axis=1).tolist() == [[11, 100]]
 
 
@@ -72,25 +65,26 @@ def test_reduction_over_a_gap_in_the_middle() -> None:
 
 
 def test_a_part_is_reduced_from_its_own_tokens() -> None:
-    units = Units.of(made_tokens(), words=True).part(slice(1, 3))
+    units = Units.of(made_tokens(), "words").part(slice(1, 3))
     assert units.token_span == slice(1, 4)
     assert units.reduce(np.add, np.array([[1, 10, 100]]), axis=1).tolist() == [[11, 100]]
 
 
 def test_a_word_never_takes_a_special_token_in() -> None:
-    tokens = replace(made_tokens(), words=np.zeros(5, dtype=np.int64))
-    units = Units.of(tokens, words=True)
+    tokens = replace(made_tokens(), groups={"words": Groups(np.zeros(5, dtype=np.int64))})
+    units = Units.of(tokens, "words")
     assert (units.starts.tolist(), units.stops.tolist()) == ([0, 1, 4], [1, 4, 5])
 
 
 def test_a_word_without_text_is_called_by_its_tokens() -> None:
-    assert Units.of(made_tokens(), words=True).labels[1] == "playing"
-    one_word = replace(made_tokens(), text="", words=np.array([-1, 0, 0, 0, -1]))
-    assert Units.of(one_word, words=True).labels[1] == "playingcards"
+    assert Units.of(made_tokens(), "words").labels[1] == "playing"
+    words = {"words": Groups(np.array([-1, 0, 0, 0, -1]))}
+    one_word = replace(made_tokens(), media=(Text(),), groups=words)
+    assert Units.of(one_word, "words").labels[1] == "playingcards"
 
 
 def test_units_as_tokens_keep_the_ids_of_those_of_one_token() -> None:
-    tokens = Units.of(made_tokens(), words=True).as_tokens()
+    tokens = Units.of(made_tokens(), "words").as_tokens()
     assert tokens.labels == ("[CLS]", "playing", "cards", "[SEP]")
     assert tokens.ids.tolist() == [0, -1, 3, 4]
     assert tokens.offsets.tolist() == [[0, 0], [0, 7], [8, 13], [0, 0]]

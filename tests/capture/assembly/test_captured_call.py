@@ -23,11 +23,11 @@ from attnviz.cli.commands import main
 from attnviz.maps.contributions import contributions_of
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.grouped import regroup
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
-from attnviz.maps.words import regroup
 from attnviz.metrics.change import HeadChange, compare
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.metrics import measure

@@ -16,6 +16,7 @@ from pptx.util import Inches
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
+from attnviz.media.text import Text
 from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
 from attnviz.render.figure.theme import THEME_COLORS
@@ -77,7 +78,7 @@ def test_deck_tells_the_notes_in_their_order(recording: Recording, tmp_path: Pat
 
 def test_title_slide_carries_the_text_where_the_heading_cuts_it(recording: Recording) -> None:
     for words, shown in (("word " * 41, "word " * 40 + "word”"), ("word " * 300, "word " * 48 + "…”")):
-        tokens = replace(Tokens.numbered(QUERIES, "q"), text=words)
+        tokens = replace(Tokens.numbered(QUERIES, "q"), media=(Text(words),))
         maps = tuple(replace(maps, query_tokens=tokens) for maps in recording.maps)
         [title, _] = slides(deck(Recording(maps=maps, model="a test"), heads="0.0"))
         assert f"“{shown}" in texts(title)

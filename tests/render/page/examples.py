@@ -10,6 +10,7 @@ from attnviz.attention.mask import Mask
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
+from attnviz.media.text import Text
 from attnviz.report.heatmaps import build_report
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import Report
@@ -111,7 +112,7 @@ PREVIOUS = (1, 2)  # layer and head of the only previous-token head of `sentence
 
 def sentence(layers: int = 3, heads: int = 4) -> Recording:
     """A sentence with a word `it`, and heads of noise but for one that attends to the previous token."""
-    tokens = replace(labelled(tuple(SENTENCE)), text=" ".join(SENTENCE))
+    tokens = replace(labelled(tuple(SENTENCE)), media=(Text(" ".join(SENTENCE)),))
     maps = [random_maps(tokens, layer=layer, heads=heads, peak=0.8, seed=layer) for layer in range(layers)]
     layer, head = PREVIOUS
     scores = maps[layer].scores.copy()

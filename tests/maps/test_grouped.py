@@ -1,14 +1,16 @@
 """Maps over words, and without special tokens: each number worked out by hand."""
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
+from attnviz.maps.grouped import GroupedMaps, join, regroup
 from attnviz.maps.recording import Recording
-from attnviz.maps.words import JoinedMaps, join, regroup
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
 from attnviz.text.units import Units
@@ -42,7 +44,7 @@ def recording() -> Recording:
     return Recording(maps=(maps,), model="a test")
 
 
-def regrouped(table: str | None = None, selection: Selection | None = None, **how: bool) -> tuple[DenseMaps, Recording]:
+def regrouped(table: str | None = None, selection: Selection | None = None, **how: Any) -> tuple[DenseMaps, Recording]:
     grouped = regroup(recording(), selection or Selection(), Grouping(**how), table)
     maps = grouped.maps[0]
     assert isinstance(maps, DenseMaps)
@@ -83,6 +85,57 @@ def test_nothing_asked_changes_nothing() -> None:
     assert regroup(one, Selection(), Grouping()) is one
 
 
+def test_paragraphs_are_joined_as_words_are() -> None:
+    maps, grouped = regrouped(by="paragraphs")
+    assert maps.query_tokens.labels == ("[CLS]", "unable it")
+    np.testing.assert_allclose(maps.weights[0], [[0.4, 0.6], [(0.7 + 0.1) / 3, (0.3 + 0.9 + 1) / 3]], atol=1e-6)
+    assert np.isnan(maps.scores).all()
+    assert grouped.remarks[0] == (
+        "Paragraphs: a weight to a paragraph is summed over its tokens as keys and averaged over its tokens as queries."
+    )
+
+
+def test_parts_begin_where_a_pattern_matches() -> None:
+    maps, grouped = regrouped(by="it$")
+    assert maps.query_tokens.labels == ("[CLS]", "unable", "it")
+    assert grouped.remarks[0].startswith("Parts that begin at 'it$': a weight to a part")
+
+
+def test_words_are_a_short_form() -> None:
+    short, long, of_word = (regrouped(**how) for how in ({"words": True}, {"by": "words"}, {"by": "word"}))
+    for other in (long, of_word):
+        np.testing.assert_array_equal(other[0].weights, short[0].weights)
+        assert other[1].remarks == short[1].remarks
+
+
+def test_tokens_are_joined_to_nothing_else_by_their_name() -> None:
+    assert Grouping(by="tokens") == Grouping(by="token") == Grouping()
+
+
+def test_refuses_words_and_others_together() -> None:
+    assert Grouping(words=True, by="words").units == "words"
+    with pytest.raises(AttnvizError, match="words=True joins the tokens of words, and by='lines' others; one of them"):
+        Grouping(words=True, by="lines")
+
+
+@pytest.mark.parametrize(
+    ("by", "reason"),
+    [
+        ("texts", "finds none in the text"),
+        ("Chapter", "matches nothing in the text"),
+        ("(", "is no regular expression"),
+    ],
+)
+def test_refuses_units_that_are_not_there_and_says_what_are(by: str, reason: str) -> None:
+    with pytest.raises(AttnvizError, match=f"by[= ]'{re.escape(by)}' {reason}.*lines"):
+        regrouped(by=by)
+
+
+def test_refuses_scores_of_lines() -> None:
+    with pytest.raises(AttnvizError, match="by='lines' joins weights, and a line has no score; table='weights' works"):
+        regrouped("scores", by="lines")
+
+
 def test_refuses_scores_of_words() -> None:
     with pytest.raises(AttnvizError, match="table='weights' works"):
         regrouped("scores", words=True)
@@ -102,20 +155,22 @@ def test_refuses_to_leave_nothing_of_a_text_of_special_tokens() -> None:
 
 
 def test_only_units_of_one_token_have_scores() -> None:
-    units = Units.of(tokens(), words=True)
+    units = Units.of(tokens(), "words")
     joined = join(cells(recording()).window((3,), slice(0, 4), slice(0, 4)), units, units)
     assert np.isnan(joined.scores[0, 1]).all()
     np.testing.assert_allclose(joined.scores[0, 0], [np.log(1.4), np.nan, np.log(1.3)], rtol=1e-6)
 
 
-@pytest.mark.parametrize("how", [Grouping(words=True), Grouping(no_special=True), Grouping(True, False, True)], ids=str)
+@pytest.mark.parametrize(
+    "how", [Grouping(words=True), Grouping(no_special=True), Grouping(words=True, renormalize=True)], ids=str
+)
 def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monkeypatch: pytest.MonkeyPatch) -> None:
     held = regroup(recording(), Selection(), how).maps[0]
     assert isinstance(held, DenseMaps)
     monkeypatch.setattr("attnviz.maps.derived.MAX_HELD_CELLS", 1)
     monkeypatch.setattr("attnviz.maps.derived.MAX_BAND_CELLS", 3)
     read = regroup(recording(), Selection(), how).maps[0]
-    assert isinstance(read, JoinedMaps)
+    assert isinstance(read, GroupedMaps)
     count = len(held.query_tokens)
     for queries, keys in ((slice(0, count), slice(0, count)), (slice(1, 2), slice(1, 3)), (slice(2, 3), slice(0, 1))):
         one, other = (maps.window((5, 3), queries, keys) for maps in (held, read))
@@ -128,5 +183,6 @@ def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monke
     np.testing.assert_array_equal(pooled.visible, expected.visible)
 
 
-def test_words_of_8_000_tokens_take_less_memory_than_one_whole_map() -> None:
-    assert peak_memory("words") < 200  # one array of a head's weights over tokens has 244 MB
+@pytest.mark.parametrize("by", ["words", "sentences"])
+def test_groups_of_8_000_tokens_take_less_memory_than_one_whole_map(by: str) -> None:
+    assert peak_memory(by) < 200  # one array of a head's weights over tokens has 244 MB

@@ -1,0 +1,192 @@
+"""Maps over groups of tokens: words, lines, blocks as they were pooled, or tokens without those that are special."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.maps.derived import DerivedMaps
+from attnviz.maps.group_sums import GroupSums, sums_of
+from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.text.groups import Groups
+from attnviz.text.named_groups import NAMES, TOKENS, named_groups
+from attnviz.text.selection import Grouping, Selection
+from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.units import Units
+
+
+def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
+    """The recording over groups of tokens, or without special tokens; a remark says what was done.
+
+    A weight to a group is the sum over its tokens as keys, and the mean over its tokens as queries, so that a row
+    still sums to what it did. A group has no score.
+
+    Raises:
+        AttnvizError: if scores of groups are wanted, there are no such groups, or nothing but special tokens is left.
+    """
+    if grouping == Grouping():
+        return recording
+    if grouping.units != TOKENS and table in ("scores", "both"):
+        raise AttnvizError(
+            f"{_given(grouping)} joins weights, and a {_singular(grouping.units)} has no score; "
+            f"{option('table', 'weights')} works with it"
+        )
+    chosen = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
+    if not chosen:
+        return recording
+    _refuse_missing(chosen, grouping)
+    grouped = [_grouped_maps(maps, selection.heads_of(maps.layer), grouping) for maps in chosen]
+    remarks = (*_remarks(chosen, grouping), *recording.remarks)
+    return replace(recording, maps=tuple(grouped), remarks=remarks)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class GroupedMaps(DerivedMaps):
+    """The maps of another call over groups of its tokens: rows still sum to what they did.
+
+    Attributes:
+        source: the maps over tokens.
+        rows: what the queries stand for.
+        columns: what the keys stand for.
+        renormalize: whether each row is divided by its sum.
+        scored: whether cells of single tokens have their scores: a table of scores with holes would mislead.
+    """
+
+    source: LayerMaps
+    rows: Units
+    columns: Units
+    renormalize: bool = False
+    scored: bool = False
+
+    def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        """The block, summed from the tokens of its rows; to be renormalized, from all of their keys."""
+        rows = self.rows.part(queries)
+        columns = self.columns if self.renormalize else self.columns.part(keys)
+        if self.scored:
+            window = cell_maps(self.source).window(heads, rows.token_span, columns.token_span)
+            joined = join(window, rows, columns, renormalize=self.renormalize)
+        else:
+            joined = _mean_of_queries(self.source.group_sums(heads, rows, columns), rows, self.renormalize)
+        if self.renormalize:
+            return Window(joined.scores[..., keys], joined.weights[..., keys], joined.visible[..., keys])
+        return joined
+
+    def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Those of the tokens."""
+        return self.source.head_groups(heads)
+
+
+def join(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
+    """The window over groups: weights summed over the keys of a group and averaged over its queries.
+
+    A group is visible where any of its cells is. A group of several tokens has no score (NaN).
+
+    Args:
+        window: that of the tokens from the first group to the end of the last, on both axes.
+        rows: the groups of its queries.
+        columns: the groups of its keys.
+        renormalize: divide each row by its sum.
+    """
+    if rows.single and columns.single and not renormalize:
+        return window
+    joined = _mean_of_queries(sums_of(window.weights, window.visible, rows, columns), rows, renormalize)
+    scores = window.scores[:, rows.starts - rows.token_span.start][:, :, columns.starts - columns.token_span.start]
+    scored = (rows.sizes == 1)[:, None] & (columns.sizes == 1)
+    return replace(joined, scores=np.where(scored, scores, np.float32(np.nan)))
+
+
+def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window:
+    """The sums divided by the number of queries of each row, without scores."""
+    means = sums.weights / rows.sizes[:, None]
+    if renormalize:
+        total = means.sum(axis=2, keepdims=True)
+        means = np.divide(means, total, out=np.zeros_like(means), where=total > 0)
+    weights: FloatArray = means.astype(np.float32)
+    return Window(scores=np.full_like(weights, np.nan), weights=weights, visible=sums.visible)
+
+
+def _grouped_maps(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
+    rows, columns = (_units(tokens, grouping) for tokens in (maps.query_tokens, maps.key_tokens))
+    return GroupedMaps(
+        layer=maps.layer,
+        module=maps.module,
+        kind=maps.kind,
+        heads=tuple(head for head in maps.heads if wanted is None or head in wanted) or maps.heads,
+        query_tokens=rows.as_tokens(),
+        key_tokens=columns.as_tokens(),
+        item=maps.item,
+        scale=maps.scale,
+        fidelity=maps.fidelity,
+        quantity=maps.quantity,
+        source=cell_maps(maps),
+        rows=rows,
+        columns=columns,
+        renormalize=grouping.renormalize,
+        scored=grouping.units == TOKENS,
+    ).held()
+
+
+def _units(tokens: Tokens, grouping: Grouping) -> Units:
+    """The units of an axis.
+
+    Raises:
+        AttnvizError: where special tokens are to be left out and there is nothing else.
+    """
+    if grouping.no_special and tokens.special.all():
+        raise AttnvizError(
+            f"the text has only special tokens, so that {option('no_special', True)} leaves nothing; leave it out"
+        )
+    return Units.of(tokens, grouping.units, special=not grouping.no_special)
+
+
+def _refuse_missing(chosen: list[LayerMaps], grouping: Grouping) -> None:
+    """Raises AttnvizError where tokens are to be joined to groups that no axis of these maps has."""
+    if grouping.by is None or grouping.units == WORDS:
+        return
+    axes = dict.fromkeys(tokens for maps in chosen for tokens in (maps.query_tokens, maps.key_tokens))
+    if any(named_groups(tokens, grouping.units) is not None for tokens in axes):
+        return
+    known = [
+        name
+        for name in dict.fromkeys((*NAMES, *(name for tokens in axes for name in tokens.groups)))
+        if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
+    ]
+    there = "matches nothing in the text" if grouping.by not in NAMES else "finds none in the text"
+    works = known_names([*known, "a pattern such as '^Chapter .*'"])
+    raise AttnvizError(f"{_given(grouping)} {there}; {works} may")
+
+
+def _given(grouping: Grouping) -> str:
+    """The option that joins tokens, as it was given."""
+    return option("words", True) if grouping.words else option("by", grouping.by or "")
+
+
+def _singular(units: str) -> str:
+    """What one of these units is called in a sentence."""
+    return units.removesuffix("s") if units in NAMES else "part"
+
+
+def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
+    if grouping.units != TOKENS:
+        one = _singular(grouping.units)
+        named = grouping.units.capitalize() if grouping.units in NAMES else f"Parts that begin at {grouping.units!r}"
+        yield f"{named}: a weight to a {one} is summed over its tokens as keys and averaged over its tokens as queries."
+    hidden = dict.fromkeys(
+        label
+        for tokens in (maps[0].query_tokens, maps[0].key_tokens)
+        for label, special in zip(tokens.labels, tokens.special, strict=True)
+        if special and grouping.no_special
+    )
+    if hidden:
+        rest = "rows are divided by what is left." if grouping.renormalize else "rows no longer sum to 100%."
+        yield f"Special tokens are hidden ({', '.join(hidden)}): {rest}"
+        return
+    if grouping.no_special:
+        yield "No special token is there to hide."
+    if grouping.renormalize:
+        yield "Rows are divided by their sum: what went to a sink is no longer missing."

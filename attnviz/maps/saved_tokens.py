@@ -1,0 +1,110 @@
+"""Tokens as files hold them: version 2 with what was read, places and groups, and version 1 as offsets into a text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.base.printable import is_printable
+from attnviz.base.tensor_file import Entry, StoredEntry, Tensors
+from attnviz.media.medium import Medium, read_medium
+from attnviz.text.groups import Groups
+from attnviz.text.tokens import Tokens
+
+TEXT_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
+MAX_NAME_CHARACTERS = 100  # of groups
+
+
+def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What a file holds of these tokens: its header, in which each medium stands once, and its arrays by name."""
+    media = list({id(medium): medium for tokens in axes for medium in tokens.media}.values())
+    numbers = {id(medium): number for number, medium in enumerate(media)}
+    stored = [medium.to_tensors() for medium in media]
+    header = {
+        "media": [{"medium": medium.name, **about} for medium, (about, _) in zip(media, stored, strict=True)],
+        "tokens": [
+            {
+                "labels": tokens.labels,
+                "media": [numbers[id(medium)] for medium in tokens.media],
+                "groups": {name: groups.labels for name, groups in tokens.groups.items()},
+            }
+            for tokens in axes
+        ],
+    }
+    arrays = {
+        f"media.{number}.{name}": array for number, (_, held) in enumerate(stored) for name, array in held.items()
+    }
+    for number, tokens in enumerate(axes):
+        named = {name: getattr(tokens, name) for name in ("ids", "special", "medium", "places")}
+        named |= {f"groups.{name}": groups.numbers for name, groups in tokens.groups.items()}
+        arrays |= {f"tokens.{number}.{name}": array for name, array in named.items()}
+    return header, arrays
+
+
+def read_tokens(file: Tensors) -> list[Tokens]:
+    """The tokens of all axes.
+
+    Raises:
+        AttnvizError: if a value is missing or wrong, or a token stands outside what was read.
+    """
+    media = [read_medium(stored) for stored in file.stored("media")]
+    return [_read_axis(stored, media) for stored in file.stored("tokens")]
+
+
+def read_texts(file: Tensors) -> list[Tokens]:
+    """The tokens of all axes of a file of version 1, in which each is a text's.
+
+    Raises:
+        AttnvizError: if a value is missing or wrong, or a token stands outside its text.
+    """
+    return [_read_text(stored) for stored in file.stored("tokens")]
+
+
+def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
+    labels = stored.lines("labels")
+    count, numbers = len(labels), stored.counts("media")
+    if max(numbers) >= len(media):
+        raise stored.refusal("has tokens of media that are not there")
+    chosen = tuple(media[number] for number in numbers)
+    size = max(medium.place_size for medium in chosen)
+    tokens = Tokens(
+        labels=labels,
+        ids=stored.array("ids", "int64", (count,)),
+        special=stored.array("special", "bool", (count,)),
+        media=chosen,
+        medium=stored.array("medium", "int64", (count,)),
+        places=stored.array("places", "int64", (count, size)),
+        groups={name: _read_groups(stored, name, count) for name in stored.take("groups", dict)},
+    )
+    if not ((tokens.medium >= -1) & (tokens.medium < len(chosen))).all():
+        raise stored.refusal("has tokens of media that are not there")
+    stands_in = np.maximum(tokens.medium, 0)  # what stands for nothing may have no impossible place either
+    for number, medium in enumerate(chosen):
+        if not medium.holds(tokens.places[stands_in == number, : medium.place_size]):
+            raise stored.refusal(f"has tokens outside their {medium.name}")
+    return tokens
+
+
+def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
+    """The groups of a name, whose labels stand in the header."""
+    if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
+        raise stored.refusal("has groups without a name that can be shown")
+    labels = Entry(stored.value["groups"], stored.what).lines(name)
+    of = stored.array(f"groups.{name}", "int64", (count,))
+    if labels and of.max(initial=-1) >= len(labels):
+        raise stored.refusal(f"has numbers of {name!r} out of range")
+    return Groups(of, labels)
+
+
+def _read_text(stored: StoredEntry) -> Tokens:
+    text, labels = stored.take("text", str), stored.lines("labels")
+    count = len(labels)
+    arrays = {
+        name: stored.array(name, dtype, (count, 2) if name == "offsets" else (count,))
+        for name, dtype in TEXT_ARRAYS.items()
+    }
+    starts, stops = arrays["offsets"].T
+    if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
+        raise stored.refusal("has offsets outside its text")
+    return Tokens.of_text(text=text, labels=labels, **arrays)

@@ -1,0 +1,1 @@
+"""What a model read, in which its tokens have their places: texts."""
