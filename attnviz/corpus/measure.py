@@ -1,7 +1,7 @@
 """An attention call of a batch to the numbers of each of its texts: computed where the model runs, then forgotten.
 
-The definitions are those of `attnviz.metrics.metrics`, computed for all texts and heads of a block at once: what cells
-count for a metric is a matrix that the weights are multiplied by.
+The formulas are those of `attnviz.metrics.metrics`, for all texts and heads of a block at once. Weights on the cells of
+all metrics are summed together, and what they share is computed once for each row.
 """
 
 import math
@@ -13,15 +13,12 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
-from attnviz.corpus.text_batch import BY_KEY, BY_PLACE, BY_RELATION, wide_of
-from attnviz.corpus.visible_cells import OF_ROWS, HeldCells, VisibleCells, diagonal_room, diagonal_sums
-from attnviz.corpus.weighed_rows import WeighedRows, taken, weigh
-from attnviz.metrics.metrics import STRIPES
+from attnviz.corpus.visible_cells import HeldGrids, KnownNumbers, TextsGrid, diagonal_room, diagonal_sums
+from attnviz.corpus.weighed_rows import TextsRows, captured_rows, weigh
 from attnviz.streaming.workers import side_by_side
 
 BLOCK_CELLS = 2**19  # heads x queries x keys that are in memory at once, in each thread
 MIN_ROWS = 16
-OF_COLUMNS = ("sink", "stripe")
 UNSEEN = -1.0  # below any number of a row
 
 
@@ -29,9 +26,11 @@ class CallNumbers(NamedTuple):
     """What one call gives for each text.
 
     Attributes:
-        values: ``(texts, heads, metrics)``, in the order of ``measured_names``; NaN where one has no meaning.
+        values: ``(texts, heads, metrics)``, without metrics of columns; NaN where one has no meaning.
         places: ``(texts, heads, metrics)``, the query where each is largest; -1 where no query has it.
-        sinks: ``(texts, heads)``, the key that receives most.
+        received: ``(texts, heads, keys)``, the weight on each key, as a mean over the queries that have a choice; NaN
+            where none has.
+        seen: ``(texts, keys)``, whether any query sees the key.
         weights: ``(texts, heads, offset bins)``, summed over the pairs of query and key.
         scores: the same of scores.
         pairs: ``(texts, offset bins)``, how many pairs these are.
@@ -41,7 +40,8 @@ class CallNumbers(NamedTuple):
 
     values: Tensor
     places: Tensor
-    sinks: Tensor
+    received: Tensor
+    seen: Tensor
     weights: Tensor
     scores: Tensor
     pairs: Tensor
@@ -49,15 +49,10 @@ class CallNumbers(NamedTuple):
     rows: Tensor
 
 
-def measured_names(own: Sequence[str]) -> tuple[str, ...]:
-    """The names of what is measured, in the order of ``CallNumbers.values``; the user's own classes among them."""
-    return (*OF_ROWS, *BY_PLACE, *BY_RELATION, *BY_KEY, *own, *OF_COLUMNS)
-
-
 def measure_call(
-    call: AttentionCall, heads: Sequence[int], held: HeldCells
+    call: AttentionCall, heads: Sequence[int], held: HeldGrids
 ) -> list[tuple[tuple[int, ...], CallNumbers]]:
-    """The numbers of these heads of a self-attention call over a batch, whose visible cells are held.
+    """The numbers of these heads of a self-attention call over a batch, whose grids are held.
 
     All heads are measured together, or each alone where they see different cells.
     """
@@ -129,15 +124,11 @@ class _Band(NamedTuple):
 
 def _numbers(band: _Band) -> CallNumbers:
     """What all rows of some texts give."""
-    values = (band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan)
-    received = band.received / band.chosen[:, None, None]
-    sink, stripe = received.amax(-1), received.topk(min(STRIPES, received.shape[-1]), dim=-1).values.sum(-1)
-    stripe = stripe.masked_fill((band.seen.sum(-1) <= STRIPES)[:, None], math.nan)
-    columns = torch.stack([sink, stripe], dim=-1).masked_fill((band.chosen == 0)[:, None, None], math.nan)
     return CallNumbers(
-        values=torch.cat([values, columns], dim=-1),
-        places=torch.cat([band.places, torch.full_like(columns, -1, dtype=band.places.dtype)], dim=-1),
-        sinks=received.argmax(-1),
+        values=(band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan),
+        places=band.places,
+        received=band.received / band.chosen[:, None, None],
+        seen=band.seen,
         weights=band.weights,
         scores=band.scores,
         pairs=band.pairs,
@@ -146,76 +137,78 @@ def _numbers(band: _Band) -> CallNumbers:
     )
 
 
-def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldCells, block: _Block) -> _Band | None:
+def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldGrids, block: _Block) -> _Band | None:
     """The numbers of a block, of a call of its texts alone; ``None`` where heads see different cells."""
     if isinstance(call, FactoredCall):
-        weighed = weigh(call, heads, held, block.texts, block.rows)
-        return None if weighed is None else _measure_band(*weighed)
+        rows = weigh(call, heads, held, block.texts, block.rows)
+        return None if rows is None else _measure_band(rows)
     maps = call.maps(heads, block.rows)
     if maps.visible.shape[1] > 1:
         return None
-    visible = held.of(maps.visible[:, 0], block.texts, block.rows, False)
-    return _measure_band(taken(maps, visible), visible)
+    return _measure_band(captured_rows(maps, held.of(maps.visible[:, 0], block.texts, block.rows, False)))
 
 
-def _measure_band(rows: WeighedRows, visible: VisibleCells) -> _Band:
+def _measure_band(rows: TextsRows) -> _Band:
     """What the rows of some texts add."""
-    of_rows = _row_numbers(rows, visible)
-    best = of_rows.amax(0)
-    room = None if visible.binned is not None else diagonal_room(rows.weights)
+    grid, weights = rows.grid, rows.weighed.weights
+    numbers, known = _row_numbers(rows)
+    best, order = numbers.amax(0), grid.sums.order
+    room = None if grid.binned is not None else diagonal_room(weights)
 
     def by_offset(cells: Tensor) -> Tensor:
-        if visible.binned is not None:
-            return (cells.flatten(2).flatten(0, 1) @ visible.binned).view(*cells.shape[:2], -1)
-        return diagonal_sums(cells, room) @ visible.offset_bins
+        if grid.binned is not None:
+            return (cells.flatten(2).flatten(0, 1) @ grid.binned).view(*cells.shape[:2], -1)
+        return diagonal_sums(cells, room) @ grid.offset_bins
 
     return _Band(
-        sums=of_rows.sum(0).permute(1, 2, 0),
-        counts=visible.counts,
-        best=best.permute(1, 2, 0).masked_fill((visible.counts == 0)[:, None], UNSEEN),
-        places=_places(of_rows, best, visible),
-        received=_received(rows.weights, visible),
-        seen=visible.seen,
-        chosen=visible.has_choice.sum(1),
-        weights=by_offset(rows.weights),
-        scores=by_offset(rows.scores),
-        pairs=visible.pairs,
-        entropies=torch.einsum("qth,qb->thb", of_rows[:, 0], visible.position_bins),
-        rows=visible.has_choice @ visible.position_bins,
+        sums=numbers.sum(0)[order].permute(1, 2, 0),
+        counts=known.counts[:, order],
+        best=best.permute(1, 2, 0).masked_fill((known.counts == 0)[:, None], UNSEEN)[..., order],
+        places=_places(numbers, best, known, grid.rows.start)[order].permute(1, 2, 0),
+        received=_received(weights, grid),
+        seen=grid.seen,
+        chosen=grid.has_choice.sum(1),
+        weights=by_offset(weights),
+        scores=by_offset(rows.weighed.scores),
+        pairs=grid.pairs,
+        entropies=torch.einsum("qth,qb->thb", _measured(rows.entropy.permute(2, 0, 1), grid), grid.position_bins),
+        rows=grid.has_choice @ grid.position_bins,
     )
 
 
-def _received(weights: Tensor, visible: VisibleCells) -> Tensor:
+def _measured(numbers: Tensor, grid: TextsGrid) -> Tensor:
+    """The numbers of queries that see two keys or more, ``(queries, ..., texts, heads)``, and 0 for others."""
+    return numbers * grid.has_choice.T.view(-1, *([1] * (numbers.ndim - 3)), len(grid.visible), 1)
+
+
+def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
     """What each key receives from queries that see two keys or more, ``(texts, heads, keys)``."""
-    if visible.has_lone:
-        return (visible.has_choice[:, None, None] @ weights)[:, :, 0]
+    if grid.has_lone:
+        return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
     return weights.sum(2)
 
 
-def _places(numbers: Tensor, best: Tensor, visible: VisibleCells) -> Tensor:
-    """The first query where each number is largest, ``(texts, heads, metrics)``."""
+def _places(numbers: Tensor, best: Tensor, known: KnownNumbers, start: int) -> Tensor:
+    """The first query where each number is largest, ``(metrics, texts, heads)``."""
     count = len(numbers)
     left = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
     first = (numbers - best).sign_().mul_(count).add_(left[:, None, None, None]).amax(0)
-    places = count - first.long() + visible.rows.start
-    return torch.where(best > 0, places, visible.first_rows.T[..., None]).permute(1, 2, 0)
+    places = count - first.long() + start
+    return torch.where(best > 0, places, known.first_rows.T[..., None])
 
 
-def _row_numbers(rows: WeighedRows, visible: VisibleCells) -> Tensor:
-    """The number of each row, ``(queries, metrics, texts, heads)``; 0 where a query does not have it."""
-    weights, classes = rows.weights, visible.key_classes
-    count, heads, height, width = weights.shape
-    exact = weights.to(wide_of(weights.device)).view(count * heads, height, width).transpose(0, 1)
-    by_place = torch.bmm(exact, visible.by_place).view(height, count, heads, -1).permute(0, 3, 1, 2)
-    distance, spread = by_place[:, 0], (by_place[:, 1] - by_place[:, 0] ** 2).clamp_(min=0).sqrt_()
-    by_key = (weights.view(count, heads * height, width) @ classes).view(count, heads, height, -1)
-    related = len(OF_ROWS) + len(BY_PLACE)
-    by_class = related + len(BY_RELATION)
-    out = weights.new_empty(height, by_class + classes.shape[-1], count, heads)
-    for place, numbers in enumerate((rows.entropy, rows.entropy / visible.most_bits, rows.peak, rows.hidden)):
-        out[:, place] = numbers.permute(2, 0, 1)
-    out[:, len(OF_ROWS) - 2], out[:, len(OF_ROWS) - 1] = spread, distance
-    out[:, len(OF_ROWS) : related] = by_place[:, 2:]
-    visible.relations.write_sums(weights, out[:, related:by_class])
-    out[:, by_class:] = by_key.permute(2, 3, 0, 1)
-    return out.mul_(visible.has_choice.T[:, None, :, None])
+def _row_numbers(rows: TextsRows) -> tuple[Tensor, KnownNumbers]:
+    """The number of each row, ``(queries, metrics, texts, heads)``, 0 where a query does not have it; and who has it.
+
+    Metrics come in the order in which they are computed.
+    """
+    grid, sums = rows.grid, rows.grid.sums
+    texts, heads, height = rows.entropy.shape
+    out, first = rows.entropy.new_empty(height, len(grid.metrics), texts, heads), len(sums.of_rows)
+    for column, number in enumerate(sums.of_rows):
+        out[:, column] = grid.metrics[number].of(rows).permute(2, 0, 1)
+    known = grid.known(out[:, :first])
+    for column in known.partly:
+        out[:, column].nan_to_num_()
+    sums.write(rows.weighed.weights, rows.placed, out[:, first:])
+    return out.mul_(grid.has_choice.T[:, None, :, None]), known

@@ -35,7 +35,7 @@ class RelatedCells:
         """Of the cells of each relation, ``(relations, texts, queries, keys)``."""
         _, texts, _, keys = related.shape
         most = MAX_PICKED if texts > 1 else MAX_PICKED_OF_ONE
-        is_few = related.sum((1, 2, 3)) <= most * related[0].numel()
+        is_few = related.sum((1, 2, 3)) <= most * related.shape[1:].numel()
         few, many = is_few.nonzero()[:, 0].tolist(), (~is_few).nonzero()[:, 0].tolist()
         relation, text, query, key = related[few].nonzero(as_tuple=True)
         return cls(

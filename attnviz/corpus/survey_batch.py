@@ -1,6 +1,7 @@
 """A batch of texts to what it adds to a survey: the model runs once, and every call is measured as it is made."""
 
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +16,14 @@ from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
 from attnviz.corpus.batches import Batch, SurveyOptions
 from attnviz.corpus.examples import Examples
-from attnviz.corpus.measure import CallNumbers, measure_call, measured_names
+from attnviz.corpus.measure import CallNumbers, measure_call
 from attnviz.corpus.survey import Survey, SurveyedHead
 from attnviz.corpus.tallies import Tallies, TextNumbers
 from attnviz.corpus.text_batch import TextBatch
 from attnviz.corpus.text_models import TextModel
-from attnviz.corpus.visible_cells import HeldCells
+from attnviz.corpus.visible_cells import HeldGrids
+from attnviz.metrics.metrics import Metric
+from attnviz.metrics.row_blocks import Columns
 from attnviz.text.selection import Selection, refuse_missing
 from attnviz.version import __version__
 
@@ -39,8 +42,10 @@ def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Mea
     Raises:
         AttnvizError: if the model has no such layer or head, or attends over something else than these texts.
     """
-    texts = TextBatch([window.tokens for window in batch.windows], batch.masks, model.device)
-    cells = HeldCells(texts)
+    metrics = options.metrics
+    own = {name: [masks[number] for masks in batch.masks] for number, name in enumerate(options.own)}
+    texts = TextBatch([window.tokens for window in batch.windows], model.device, own)
+    grids = HeldGrids(texts, [metric for metric in metrics if metric.columns is None])
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
@@ -52,7 +57,7 @@ def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Mea
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
                 "a survey takes models that attend over whole texts"
             )
-        for alike, numbers in measure_call(call, [head - first for head in heads], cells):
+        for alike, numbers in measure_call(call, [head - first for head in heads], grids):
             calls.append((site, tuple(first + head for head in alike), numbers))
 
     listening = Listening(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
@@ -64,7 +69,7 @@ def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Mea
     _refuse_absent(listening, options.selection)
     calls.sort(key=lambda call: (call[0].layer, call[1]))
     heads = tuple(SurveyedHead(site.layer, head, site.module) for site, chosen, _ in calls for head in chosen)
-    numbers = _joined([(len(chosen), found) for _, chosen, found in calls], texts, options)
+    numbers = _joined([(len(chosen), found) for _, chosen, found in calls], texts, metrics)
     wanted = set(np.unique(numbers.sinks).tolist())
     labels = {number_of(label): label for tokens in texts.texts for label in tokens.labels}
     return Measured(heads, numbers, {number: label for number, label in labels.items() if number in wanted})
@@ -80,10 +85,8 @@ def _refuse_absent(listening: Listening, selection: Selection) -> None:
         refuse_missing(selection.heads_of(layer), tuple(range(counts[layer])), f"head in layer {layer}:")
 
 
-def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, options: SurveyOptions) -> TextNumbers:
-    """The numbers of all calls, metrics in the order of a survey."""
-    names = measured_names(tuple(options.own))
-    order = [names.index(metric.name) for metric in options.metrics]
+def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
+    """The numbers of all calls."""
     labels = np.zeros((len(texts.texts), texts.width), dtype=np.int64)
     for row, tokens in zip(labels, texts.texts, strict=True):
         row[: len(tokens)] = [number_of(label) for label in tokens.labels]
@@ -97,10 +100,18 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, options: Sur
         return np.concatenate([np.tile(each, (heads, 1)) for each, (heads, _) in zip(counts, calls, strict=True)])
 
     found = [numbers for _, numbers in calls]
-    sinks = along_heads([each.sinks for each in found])
+    sinks = along_heads([each.received.argmax(-1) for each in found])
+    measured = [number for number, metric in enumerate(metrics) if metric.columns is None]
+    values = np.full((*sinks.shape, len(metrics)), np.nan)
+    values[..., measured] = along_heads([each.values for each in found])
+    places = np.full(values.shape, -1, dtype=np.int64)
+    places[..., measured] = along_heads([each.places for each in found])
+    for number, metric in enumerate(metrics):
+        if metric.columns is not None:
+            values[..., number] = np.concatenate([_of_columns(metric, each) for each in found], axis=1)
     return TextNumbers(
-        values=along_heads([each.values for each in found])[..., order].astype(np.float64),
-        places=along_heads([each.places for each in found])[..., order],
+        values=values,
+        places=places,
         sinks=np.take_along_axis(labels, sinks, axis=1),
         weights=along_heads([each.weights for each in found]),
         scores=along_heads([each.scores for each in found]),
@@ -108,6 +119,14 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, options: Sur
         entropies=along_heads([each.entropies for each in found]),
         rows=once([each.rows for each in found]),
     )
+
+
+def _of_columns(metric: Metric, numbers: CallNumbers) -> Any:
+    """A metric of columns of each text and head, ``(texts, heads)``; NaN where no query has a choice."""
+    assert metric.columns is not None
+    received = numbers.received.double().cpu().numpy()
+    values = metric.columns(Columns(received, numbers.seen.cpu().numpy()))
+    return np.where(np.isnan(received).any(axis=-1), np.nan, values)
 
 
 def number_of(label: str) -> int:

@@ -1,7 +1,7 @@
-"""TextBatch: the tokens of texts that run together, as tensors, and which of their cells count for what."""
+"""TextBatch: the tokens of texts that run together, as tensors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,13 +12,9 @@ from torch import Tensor
 
 from attnviz.base.arrays import BoolArray
 from attnviz.corpus.bins import offset_bin, position_bin
-from attnviz.corpus.token_classes import CLASSES, class_masks
-from attnviz.metrics.query_grid import NEAR, sentences_of
+from attnviz.corpus.token_classes import SURVEYED_NUMBERS, class_numbers
+from attnviz.metrics.token_numbers import is_sequence
 from attnviz.text.tokens import Tokens
-
-BY_KEY = ("first", "special", *(metric.name for metric in CLASSES))  # and the user's own classes after them
-BY_PLACE = ("self", "previous", "next", "locality")  # the same cells in all texts
-BY_RELATION = ("duplicate", "induction", "block", "same-token", "same-word")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,77 +23,50 @@ class TextBatch:
 
     Attributes:
         texts: their tokens.
-        own: of each text which tokens are of the user's own classes, ``(classes, tokens)``.
         device: where the model is.
+        own: by the name of each of the user's own classes, which tokens of each text are of it, ``(tokens,)``.
     """
 
     texts: Sequence[Tokens]
-    own: Sequence[BoolArray]
     device: torch.device
+    own: Mapping[str, Sequence[BoolArray]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The tokens of the longest text."""
         return max(map(len, self.texts))
 
     @cached_property
+    def places(self) -> Tensor:
+        """The number of each token, ``(tokens,)``."""
+        return torch.arange(self.width, device=self.device)
+
+    @cached_property
     def real(self) -> Tensor:
-        """Which tokens are not padding, ``(texts, tokens)``."""
-        return self._padded([np.ones(len(tokens), dtype=bool) for tokens in self.texts], False)
+        """True for tokens that are not padding, ``(texts, tokens)``."""
+        return self._padded([np.ones(len(tokens), dtype=bool) for tokens in self.texts])
 
     @cached_property
     def is_padded(self) -> bool:
-        """Whether the texts differ in length."""
+        """True if the texts differ in length."""
         return len({len(tokens) for tokens in self.texts}) > 1
 
     @cached_property
-    def ids(self) -> Tensor:
-        """The number of each token, ``(texts, tokens)``; negative where it has none."""
-        return self._padded([tokens.ids for tokens in self.texts], -1)
+    def in_sequence(self) -> bool:
+        """True if the tokens of each text follow one another."""
+        return all(map(is_sequence, self.texts))
 
     @cached_property
-    def words(self) -> Tensor:
-        """The word of each token, ``(texts, tokens)``; -1 for none."""
-        return self._padded([tokens.words for tokens in self.texts], -1)
+    def _found(self) -> dict[str, Tensor]:
+        return {}
 
-    @cached_property
-    def sentences(self) -> Tensor:
-        """The sentence of each token, ``(texts, tokens)``; -1 for none, and in a text of one sentence."""
-        numbers = [sentences_of(tokens) for tokens in self.texts]
-        return self._padded([each if each.max(initial=0) > 0 else np.full_like(each, -1) for each in numbers], -1)
-
-    @cached_property
-    def key_classes(self) -> Tensor:
-        """Which keys are of each class of `BY_KEY` and of the user's own, 1 or 0, ``(texts, keys, classes)``."""
-        classes = [np.stack([_first(tokens), tokens.special, *class_masks(tokens).values()]) for tokens in self.texts]
-        masks = [np.concatenate([each, own]).T for each, own in zip(classes, self.own, strict=True)]
-        return self._padded(masks, 0).float()
-
-    def related(self, texts: slice, rows: slice) -> Tensor:
-        """Which cells are of each of `BY_RELATION`, ``(these, texts, queries, keys)``."""
-        places = torch.arange(self.width, device=self.device)
-        offsets = (places - places[rows, None])[None]
-        same, sentence, word = (self._same(each, texts, rows) for each in (self.ids, self.sentences, self.words))
-        copies, elsewhere = same & (offsets < 0), offsets != 0
-        after = torch.zeros_like(copies)
-        after[..., 1:] = copies[..., :-1]
-        return torch.stack([copies, after & elsewhere, sentence, same & elsewhere, word & elsewhere])
-
-    def _same(self, numbers: Tensor, texts: slice, rows: slice) -> Tensor:
-        """Which keys have the number of the query, ``(texts, queries, keys)``."""
-        numbers = numbers[texts]
-        return (numbers[:, rows, None] == numbers[:, None]) & (numbers >= 0)[:, None]
-
-    def by_place(self, rows: slice) -> Tensor:
-        """The distance of each cell, its square, and 1 or 0 for each of `BY_PLACE`, ``(queries, keys, these)``.
-
-        In float64: of a variance float32 leaves little where a head looks at one far token.
-        """
-        places = torch.arange(self.width, device=self.device)
-        offsets = places - places[rows, None]
-        distances = offsets.abs()
-        cells = (distances, distances**2, offsets == 0, offsets == -1, offsets == 1, distances <= NEAR)
-        return torch.stack([each.to(wide_of(self.device)) for each in cells], dim=-1)
+    def of(self, name: str) -> Tensor:
+        """Numbers of the tokens by their name, ``(texts, tokens)``; of padding -1, or False."""
+        if name not in self._found:
+            own = {class_numbers(each): masks for each, masks in self.own.items()}
+            numbers = own[name] if name in own else [SURVEYED_NUMBERS[name](tokens) for tokens in self.texts]
+            self._found[name] = self._padded(numbers)
+        return self._found[name]
 
     @cached_property
     def offset_bins(self) -> Tensor:
@@ -110,8 +79,7 @@ class TextBatch:
     @cached_property
     def binned(self) -> Tensor:
         """Which bin of offsets each cell is in, 1 or 0, ``(queries x keys, bins)``."""
-        places = torch.arange(self.width, device=self.device)
-        return self.offset_bins[(places - places[:, None] + self.width - 1).flatten()]
+        return self.offset_bins[(self.places - self.places[:, None] + self.width - 1).flatten()]
 
     @cached_property
     def position_bins(self) -> Tensor:
@@ -121,9 +89,10 @@ class TextBatch:
     def _one_hot(self, places: NDArray[Any]) -> Tensor:
         return torch.nn.functional.one_hot(torch.from_numpy(places - places[0])).float().to(self.device)
 
-    def _padded(self, arrays: Sequence[NDArray[Any]], filling: int | bool) -> Tensor:
-        """The arrays of all texts in one, filled up at their ends."""
-        out = np.full((len(arrays), self.width, *arrays[0].shape[1:]), filling, dtype=arrays[0].dtype)
+    def _padded(self, arrays: Sequence[NDArray[Any]]) -> Tensor:
+        """The arrays of all texts in one, with -1 or False after their ends."""
+        kind = arrays[0].dtype
+        out = np.full((len(arrays), self.width), False if kind == np.bool_ else -1, dtype=kind)
         for row, array in zip(out, arrays, strict=True):
             row[: len(array)] = array
         return torch.from_numpy(out).to(self.device)
@@ -132,8 +101,3 @@ class TextBatch:
 def wide_of(device: torch.device) -> torch.dtype:
     """The widest number type of a device."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _first(tokens: Tokens) -> BoolArray:
-    """The first token alone."""
-    return np.asarray(np.arange(len(tokens)) == 0)

@@ -1,27 +1,100 @@
 """Classes of tokens whose share of the weight a survey counts, beside the metrics of every head."""
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray
+from attnviz.base.arrays import BoolArray, IntArray
+from attnviz.metrics.grid import Cells, Grid
 from attnviz.metrics.metrics import METRICS, Metric
-from attnviz.metrics.query_grid import sentences_of
+from attnviz.metrics.needs import Need
+from attnviz.metrics.token_numbers import TOKEN_NUMBERS, sentences_of
 from attnviz.text.tokens import Tokens
 
 LEFT_OUT = ("pair",)  # metrics that no text of a corpus has: its texts are single ones
-NEEDS = "texts with such a token"
+KINDS = ("punctuation", "digits", "whitespace")
+
+
+def class_numbers(name: str) -> str:
+    """The name of the truths of a user's own class, among other numbers of tokens."""
+    return f"class {name}"
+
+
+def kinds_of(tokens: Tokens) -> IntArray:
+    """The place in `KINDS` of each token's class by its characters, ``(tokens,)``; -1 for none."""
+    kinds = (kind_of(tokens.text[start:stop]) for start, stop in tokens.offsets.tolist())
+    return np.fromiter(kinds, dtype=np.int64, count=len(tokens))
+
+
+def sentence_starts(tokens: Tokens) -> BoolArray:
+    """True for the first token of each sentence, ``(tokens,)``."""
+    sentences = sentences_of(tokens)
+    return np.asarray((sentences >= 0) & (np.diff(sentences, prepend=-1) != 0))
+
+
+@cache
+def kind_of(piece: str) -> int:
+    """The place in `KINDS` of a token of these characters; -1 for none."""
+    stripped = piece.strip()
+    if not stripped:
+        return KINDS.index("whitespace") if piece else -1
+    if all(unicodedata.category(character).startswith("P") for character in stripped):
+        return KINDS.index("punctuation")
+    return KINDS.index("digits") if all(unicodedata.category(character) == "Nd" for character in stripped) else -1
+
+
+SURVEYED_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
+    **TOKEN_NUMBERS,
+    "kinds": kinds_of,
+    "sentence starts": sentence_starts,
+}
+
+
+def punctuation(grid: Grid) -> Cells:
+    """Tokens of punctuation alone."""
+    return grid.cells(grid.key("kinds") == KINDS.index("punctuation"))
+
+
+def digits(grid: Grid) -> Cells:
+    """Tokens of decimal digits alone."""
+    return grid.cells(grid.key("kinds") == KINDS.index("digits"))
+
+
+def whitespace(grid: Grid) -> Cells:
+    """Tokens of white space alone."""
+    return grid.cells(grid.key("kinds") == KINDS.index("whitespace"))
+
+
+def sentence_start(grid: Grid) -> Cells:
+    """The first token of each sentence."""
+    return grid.cells(grid.key("sentence starts"))
+
+
+def same_token(grid: Grid) -> Cells:
+    """Other copies of the query's token."""
+    return grid.cells(grid.same("ids") & grid.elsewhere)
+
+
+def same_word(grid: Grid) -> Cells:
+    """Other tokens of the query's word."""
+    return grid.cells(grid.same("words") & grid.elsewhere)
+
+
+SUCH_TOKEN = frozenset({Need.SUCH_TOKEN})
+LONG_WORDS = frozenset({Need.LONG_WORDS})
 CLASSES = (  # by what a key is
-    Metric("punctuation", "punct.", "share", "on punctuation", needs=NEEDS),
-    Metric("digits", "digits", "share", "on digits", needs=NEEDS),
-    Metric("whitespace", "space", "share", "on white space", needs=NEEDS),
-    Metric("sentence-start", "sent.start", "share", "on the first token of a sentence", needs=NEEDS),
+    Metric("punctuation", "punct.", "share", "on punctuation", SUCH_TOKEN, punctuation),
+    Metric("digits", "digits", "share", "on digits", SUCH_TOKEN, digits),
+    Metric("whitespace", "space", "share", "on white space", SUCH_TOKEN, whitespace),
+    Metric("sentence-start", "sent.start", "share", "on the first token of a sentence", SUCH_TOKEN, sentence_start),
 )
 RELATIONS = (  # by what a key is to the query
-    Metric("same-token", "same tok.", "share", "on other copies of the query's token", needs=NEEDS),
-    Metric("same-word", "same word", "share", "on other tokens of the query's word", needs="words of several tokens"),
+    Metric("same-token", "same tok.", "share", "on other copies of the query's token", SUCH_TOKEN, same_token),
+    Metric("same-word", "same word", "share", "on other tokens of the query's word", LONG_WORDS, same_word),
 )
 
 
@@ -32,29 +105,13 @@ def surveyed_metrics(own: Mapping[str, str]) -> tuple[Metric, ...]:
         own: the expression of each of the user's own classes, by its name.
     """
     metrics = tuple(metric for name, metric in METRICS.items() if name not in LEFT_OUT)
-    named = (
-        Metric(name, name[:9], "share", f"on what {pattern!r} matches", needs=NEEDS) for name, pattern in own.items()
-    )
-    return (*metrics, *CLASSES, *RELATIONS, *named)
+    return (*metrics, *CLASSES, *RELATIONS, *(own_class(name, pattern) for name, pattern in own.items()))
 
 
-def class_masks(tokens: Tokens) -> dict[str, BoolArray]:
-    """Which tokens are of each class of `CLASSES`, ``(tokens,)`` by name."""
-    kinds = [kind_of(tokens.text[start:stop]) for start, stop in tokens.offsets.tolist()]
-    sentences = sentences_of(tokens)
-    starts = (sentences >= 0) & (np.diff(sentences, prepend=-1) != 0)
-    return {name: np.array([kind == name for kind in kinds], dtype=bool) for name in KINDS} | {"sentence-start": starts}
+def own_class(name: str, pattern: str) -> Metric:
+    """The metric of one of the user's own classes."""
 
+    def matched(grid: Grid) -> Cells:
+        return grid.cells(grid.key(class_numbers(name)))
 
-KINDS = ("punctuation", "digits", "whitespace")
-
-
-@cache
-def kind_of(piece: str) -> str:
-    """Of which class a token is by its characters; "" for none."""
-    stripped = piece.strip()
-    if not stripped:
-        return "whitespace" if piece else ""
-    if all(unicodedata.category(character).startswith("P") for character in stripped):
-        return "punctuation"
-    return "digits" if all(unicodedata.category(character) == "Nd" for character in stripped) else ""
+    return Metric(name, name[:9], "share", f"on what {pattern!r} matches", SUCH_TOKEN, matched)

@@ -1,27 +1,44 @@
-"""VisibleCells: which cells of a block of texts an attention call lets be seen, and all that follows from that alone.
+"""TextsGrid: which cells of a block of texts an attention call lets be seen, and all that follows from that alone.
 
 It is the same for the heads that are measured together, and for most models in all layers: a batch holds it from one
 layer to the next.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from attnviz.corpus.related_cells import RelatedCells
-from attnviz.corpus.text_batch import TextBatch
+from attnviz.corpus.cell_sums import CellSums, TextsCells
+from attnviz.corpus.text_batch import TextBatch, wide_of
+from attnviz.metrics.grid import Grid
+from attnviz.metrics.metrics import Metric
 
 MAX_HELD_CELLS = 2**21  # of a batch whose visible cells are held for the next layer
 MAX_BINNED = 2**12  # queries x keys up to which their bins of offsets are multiplied
 HIDDEN = -1e30  # a score so low that nothing is left of its weight
-OF_ROWS = ("entropy", "relative-entropy", "peak", "hidden", "spread", "distance")
 
 
-@dataclass(frozen=True, eq=False)
-class VisibleCells:
-    """The visible cells of some queries of some texts of a batch.
+class KnownNumbers(NamedTuple):
+    """Which queries have which number, metrics in the order in which they are computed.
+
+    Attributes:
+        counts: ``(texts, metrics)``, how many queries have each.
+        first_rows: ``(texts, metrics)``, the first query that has each; -1 for none.
+        partly: the metrics of rows that not all queries have.
+    """
+
+    counts: Tensor
+    first_rows: Tensor
+    partly: list[int]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TextsGrid(Grid):
+    """Some queries of some texts of a batch with all keys, of a self-attention call.
 
     Attributes:
         batch: the texts.
@@ -29,6 +46,11 @@ class VisibleCells:
         rows: which queries.
         given: what the call lets be seen, padding or not, ``(texts, queries, keys)``.
         all_scores: whether scores of hidden cells are known.
+        metrics: what is measured, but for metrics of columns.
+        visible: which cells are visible, of real queries and keys, ``(texts, queries, keys)``.
+        keys: the number of each key, ``(keys,)``.
+        positions: the number of each query, ``(queries,)``.
+        in_sequence: whether tokens follow one another.
     """
 
     batch: TextBatch
@@ -36,114 +58,158 @@ class VisibleCells:
     rows: slice
     given: Tensor
     all_scores: bool
+    metrics: Sequence[Metric]
+    visible: Tensor
+    keys: Tensor
+    positions: Tensor
+    in_sequence: bool
+    cross: bool = False
+
+    @classmethod
+    def of(
+        cls, batch: TextBatch, texts: slice, rows: slice, given: Tensor, all_scores: bool, metrics: Sequence[Metric]
+    ) -> Self:
+        """The grid of a call: see the attributes."""
+        visible = given
+        if batch.is_padded:
+            real = batch.real[texts]
+            visible = given & real[:, rows, None] & real[:, None]
+        return cls(
+            batch=batch,
+            texts=texts,
+            rows=rows,
+            given=given,
+            all_scores=all_scores,
+            metrics=metrics,
+            visible=visible,
+            keys=batch.places,
+            positions=batch.places[rows],
+            in_sequence=batch.in_sequence,
+        )
 
     def is_of(self, given: Tensor, all_scores: bool) -> bool:
         """Whether another call lets the same be seen."""
         return self.all_scores == all_scores and torch.equal(self.given, given)
 
+    def query(self, name: str) -> Tensor:
+        """The numbers of each query's token, ``(texts, queries, 1)``."""
+        return self.batch.of(name)[self.texts, self.rows, None]
+
+    def key(self, name: str) -> Tensor:
+        """The numbers of each key's token, ``(texts, 1, keys)``."""
+        return self.batch.of(name)[self.texts, None]
+
+    def cells(self, counted: Tensor) -> TextsCells:
+        """The cells as they are summed: alike for all queries, alike in all texts, or any."""
+        if counted.ndim == 3 and counted.shape[1] == 1:
+            return TextsCells("by key", counted[:, 0].expand(len(self.visible), -1))
+        return TextsCells("by place" if counted.ndim == 2 else "by text", counted)
+
+    def at_keys(self, keys: Tensor) -> TextsCells:
+        """One key of each query, ``(texts, queries)`` or ``(queries,)``."""
+        return self.cells(keys[..., None] == self.keys)
+
+    def at_offsets(self, first: int, last: int) -> TextsCells:
+        """The keys whose position less that of the query is from ``first`` to ``last``."""
+        return self.cells((self.offsets >= first) & (self.offsets <= last))
+
     @cached_property
-    def shown(self) -> Tensor:
-        """Which cells are visible, of real queries and keys, ``(texts, queries, keys)``."""
-        if not self.batch.is_padded:
-            return self.given
-        real = self.batch.real[self.texts]
-        return self.given & real[:, self.rows, None] & real[:, None]
+    def offsets(self) -> Tensor:
+        """The position of each key less that of the query, ``(queries, keys)``."""
+        return self.keys - self.positions[:, None]
+
+    @cached_property
+    def distances(self) -> Tensor:
+        """How many tokens lie between query and key, ``(queries, keys)``."""
+        return self.offsets.abs()
+
+    @cached_property
+    def first_key(self) -> Tensor:
+        """True for the first key, ``(1, 1, keys)``: padding is at the ends."""
+        return (self.keys == 0)[None, None]
 
     @cached_property
     def barrier(self) -> Tensor:
         """What is added to scores so that hidden cells have no weight, ``(texts, 1, queries, keys)``."""
-        return torch.where(self.shown, 0.0, HIDDEN)[:, None]
+        return torch.where(self.visible, 0.0, HIDDEN)[:, None]
 
     @cached_property
-    def cells(self) -> Tensor:
-        """The same, 1 or 0."""
-        return self.shown.float()
+    def ones(self) -> Tensor:
+        """1 for visible cells, 0 for others, ``(texts, queries, keys)``."""
+        return self.visible.float()
 
     @cached_property
     def hides(self) -> bool:
-        """Whether any cell is not visible."""
-        return not bool(self.shown.all())
+        """True if any cell is not visible."""
+        return not bool(self.visible.all())
 
     @cached_property
     def seen(self) -> Tensor:
         """Which keys any query sees, ``(texts, keys)``."""
-        return self.shown.any(1)
+        return self.visible.any(1)
 
     @cached_property
     def choices(self) -> Tensor:
-        """How many keys each query sees, ``(texts, queries)``."""
-        return self.cells.sum(-1)
+        """How many keys each query sees, ``(texts, 1, queries)``."""
+        return self.ones.sum(-1)[:, None]
 
     @cached_property
     def has_choice(self) -> Tensor:
         """Which queries see two keys or more, 1 or 0, ``(texts, queries)``: only these are measured."""
-        return (self.choices > 1).float()
+        return (self.choices[:, 0] > 1).float()
 
     @cached_property
     def has_lone(self) -> bool:
-        """Whether a query sees one key alone."""
+        """True if a query sees one key alone."""
         return bool((self.choices == 1).any())
 
     @cached_property
     def most_bits(self) -> Tensor:
-        """The largest entropy that each query can have, ``(texts, 1, queries)``."""
-        return self.choices.clamp(min=2).log2()[:, None]
+        """The largest entropy that each query can have, of at least two keys, ``(texts, 1, queries)``."""
+        return self.choices.clamp(min=2).log2()
 
     @cached_property
     def later(self) -> Tensor:
         """Which later keys are hidden, ``(texts, queries, keys)``."""
-        places = torch.arange(self.batch.width, device=self.given.device)
-        return (places > places[self.rows, None]) & ~self.shown & self.batch.real[self.texts][:, None]
+        return (self.offsets > 0) & ~self.visible & self.batch.real[self.texts][:, None]
 
     @cached_property
-    def sees_later(self) -> Tensor:
-        """Which queries have a later key hidden from them, and see others, ``(texts, queries)``."""
-        return self.later.any(-1) & (self.choices > 0)
+    def has_later(self) -> Tensor:
+        """Which queries see some keys and have later ones hidden whose scores are known, ``(texts, 1, queries)``."""
+        if not self.all_scores:
+            return torch.zeros_like(self.choices, dtype=torch.bool)
+        return self.later.any(-1)[:, None] & (self.choices > 0)
 
     @cached_property
-    def has_later(self) -> bool:
-        """Whether scores of hidden later keys are known."""
-        return self.all_scores and bool(self.sees_later.any())
+    def hides_scores(self) -> bool:
+        """True if scores of hidden later keys are known."""
+        return bool(self.has_later.any())
 
     @cached_property
-    def key_classes(self) -> Tensor:
-        """Which keys are of each class, 1 or 0, ``(texts, keys, classes)``."""
-        return self.batch.key_classes[self.texts]
+    def sums(self) -> CellSums:
+        """How weights are summed over the cells of all metrics of cells."""
+        cells = [(number, self.counted_by(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
+        fitting = [(number, each) for number, each in cells if self.metrics[number].fits(self)]
+        return CellSums.of(len(self.metrics), fitting, self.visible, self.distances, wide_of(self.batch.device))
 
     @cached_property
-    def related(self) -> Tensor:
-        """Which visible cells are of each of `BY_RELATION`, ``(these, texts, queries, keys)``."""
-        return self.batch.related(self.texts, self.rows) & self.shown
+    def _known(self) -> list[KnownNumbers]:
+        return []
 
-    @cached_property
-    def known(self) -> Tensor:
-        """Which numbers a query has, 1 or 0, ``(texts, queries, metrics)``."""
-        always = (self.choices > 0)[..., None].repeat(1, 1, len(OF_ROWS))
-        always[..., OF_ROWS.index("hidden")] = self.sees_later if self.has_later else False
-        by_place = torch.einsum("tqk,qkc->tqc", self.cells, self.by_place[..., 2:].float()) > 0
-        by_relation = self.related.any(-1).permute(1, 2, 0)
-        known = torch.cat([always, by_place, by_relation, self.cells @ self.key_classes > 0], dim=-1)
-        return known.float() * self.has_choice[..., None]
+    def known(self, of_rows: Tensor) -> KnownNumbers:
+        """Which queries have which number, told once: heads and layers have the same.
 
-    @cached_property
-    def relations(self) -> RelatedCells:
-        """The same, as weights are summed over them."""
-        return RelatedCells.of(self.related)
-
-    @cached_property
-    def counts(self) -> Tensor:
-        """How many queries have each number, ``(texts, metrics)``."""
-        return self.known.sum(1)
-
-    @cached_property
-    def first_rows(self) -> Tensor:
-        """The first query that has each number, ``(texts, metrics)``; -1 for none."""
-        return torch.where(self.counts > 0, self.known.argmax(1) + self.rows.start, -1)
-
-    @cached_property
-    def by_place(self) -> Tensor:
-        """The distance of each cell, its square, and 1 or 0 for each of `BY_PLACE`, ``(queries, keys, these)``."""
-        return self.batch.by_place(self.rows)
+        Args:
+            of_rows: the numbers of metrics of rows, ``(queries, metrics, texts, heads)``, NaN where there is none.
+        """
+        if not self._known:
+            there = ~of_rows[..., 0].isnan().permute(2, 0, 1)
+            known = torch.cat([there, self.sums.present(self.ones)], dim=-1).float() * self.has_choice[..., None]
+            counts = known.sum(1)
+            first_rows = torch.where(counts > 0, known.argmax(1) + self.rows.start, -1)
+            partly = (~there.all(1).all(0)).nonzero()[:, 0].tolist()
+            self._known.append(KnownNumbers(counts, first_rows, partly))
+        return self._known[0]
 
     @cached_property
     def offset_bins(self) -> Tensor:
@@ -165,25 +231,26 @@ class VisibleCells:
     @cached_property
     def pairs(self) -> Tensor:
         """How many visible pairs are in each bin of offsets, ``(texts, bins)``."""
-        return diagonal_sums(self.cells) @ self.offset_bins
+        return diagonal_sums(self.ones) @ self.offset_bins
 
 
-class HeldCells:
-    """The visible cells of a batch, held from one layer to the next.
+class HeldGrids:
+    """The grids of a batch, held from one layer to the next.
 
     Args:
         batch: the texts.
+        metrics: what is measured, but for metrics of columns.
     """
 
-    def __init__(self, batch: TextBatch) -> None:
-        self.batch = batch
-        self.found: dict[tuple[int, int], VisibleCells] = {}
+    def __init__(self, batch: TextBatch, metrics: Sequence[Metric]) -> None:
+        self.batch, self.metrics = batch, metrics
+        self.found: dict[tuple[int, int], TextsGrid] = {}
 
-    def of(self, given: Tensor, texts: slice, rows: slice, all_scores: bool) -> VisibleCells:
-        """The visible cells of a call: those of the layer before, where they are the same."""
+    def of(self, given: Tensor, texts: slice, rows: slice, all_scores: bool) -> TextsGrid:
+        """The grid of a call: that of the layer before, where the same is visible."""
         found = self.found.get((texts.start, rows.start))
         if found is None or not found.is_of(given, all_scores):
-            found = VisibleCells(self.batch, texts, rows, given, all_scores)
+            found = TextsGrid.of(self.batch, texts, rows, given, all_scores, self.metrics)
             if len(self.batch.texts) * self.batch.width**2 <= MAX_HELD_CELLS:
                 self.found[texts.start, rows.start] = found
         return found

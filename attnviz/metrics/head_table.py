@@ -226,7 +226,7 @@ def take_first(
         name = sort.removeprefix("-")
         keys = np.array([one[name] for one in values])
         if np.isnan(keys).all():
-            raise AttnvizError(f"no head has the metric {name!r} here: it needs {metrics[name].needs}")
+            raise AttnvizError(f"no head has the metric {name!r} here: it needs {metrics[name].reason}")
         order = np.argsort(keys if sort.startswith("-") else -keys, kind="stable")
         items = [items[place] for place in order.tolist()]
     return items[:top]

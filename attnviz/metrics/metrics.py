@@ -1,14 +1,18 @@
 """Attention weights to one number a query and one a head: the table of metrics, each a function and a line.
 
-A metric of rows is a function of `Rows` and gives ``(heads, queries)``, NaN where it has no meaning for a query. A
-head's number is the mean over its queries that have a choice: those that see at least two keys. A metric of columns
-is a function of `Columns`, what every key received from those same queries, and gives ``(heads,)``. Rows come in
-blocks of queries with all keys, so that maps of any length are measured in bounded memory.
+A metric of cells is a function of `Grid`: it says which visible keys count for each query, and its number is the weight
+on them, absent for a query without one. A metric of rows is a function of `Rows` and gives ``(heads, queries)``. A
+head's number is the mean over its queries that have a choice: those that see at least two keys. A metric of columns is
+a function of `Columns`, what every key received from those same queries, and gives ``(heads,)``.
+
+Three engines compute them: numpy over maps that are held, torch over long ones, tile by tile, and torch over the texts
+of a survey, whose axis comes before the others. Whether a query has a number depends on its grid alone, so that all
+heads have it or none.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,8 +21,9 @@ from attnviz.base.errors import AttnvizError, known_names, nearest
 from attnviz.maps.heads import measured_of, tokens_of
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
-from attnviz.metrics.query_grid import NEAR
-from attnviz.metrics.row_blocks import Columns, Rows, blocks_of_rows, where
+from attnviz.metrics.grid import NEAR, Array, Cells, Grid
+from attnviz.metrics.needs import ONE_AXIS, Need, Needs, sentence_of
+from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
 
 STRIPES = 3  # keys whose columns count as vertical stripes
 
@@ -32,18 +37,40 @@ class Metric:
         header: at most nine characters over its column.
         unit: ``bits``, ``tokens`` or ``share`` (of a query's weight, 0 to 1).
         meaning: what the number is, in one phrase.
+        needs: what maps must have, where not all do.
+        cells: gives the cells whose weight it is; or
         rows: gives it for each query, ``(heads, queries)``; or
         columns: gives it for each head, ``(heads,)``.
-        needs: what maps must have, where not all do.
     """
 
     name: str
     header: str
     unit: str
     meaning: str
-    rows: Callable[[Rows], Float64Array] | None = None
-    columns: Callable[[Columns], Float64Array] | None = None
-    needs: str = "queries that see two keys or more"
+    needs: Needs = frozenset()
+    cells: Callable[[Grid], Cells] | None = field(default=None, compare=False)
+    rows: Callable[[Rows], Array] | None = field(default=None, compare=False)
+    columns: Callable[[Columns], Array] | None = field(default=None, compare=False)
+
+    @property
+    def reason(self) -> str:
+        """What maps must have, as the end of a sentence."""
+        return sentence_of(self.needs)
+
+    def fits(self, grid: Grid) -> bool:
+        """False where the axes of a grid are not those that the metric compares."""
+        if grid.cross and self.needs & ONE_AXIS:
+            return False
+        return grid.in_sequence or Need.SEQUENCE not in self.needs
+
+    def of(self, rows: Rows) -> Array:
+        """The number of each query, ``(heads, queries)``; NaN where it has no meaning. Not of a metric of columns."""
+        if not self.fits(rows.grid):
+            return rows.absent()
+        if self.cells is not None:
+            return rows.mass(rows.grid.counted_by(self.cells))
+        assert self.rows is not None
+        return rows.where(rows.grid.choices > 0, self.rows(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,168 +100,153 @@ class HeadNumbers:
     sink_label: str
 
 
-def entropy(rows: Rows) -> Float64Array:
+def entropy(rows: Rows) -> Array:
     """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
-    return where(rows.grid.choices > 0, rows.entropy)
+    return rows.entropy
 
 
-def relative_entropy(rows: Rows) -> Float64Array:
+def relative_entropy(rows: Rows) -> Array:
     """Entropy over log2 of the visible keys, 0 (one key) to 1 (uniform); absent where one key is visible."""
-    most = np.log2(np.maximum(rows.grid.choices, 2))
-    return where(rows.grid.choices > 1, rows.entropy / most)
+    return rows.where(rows.grid.choices > 1, rows.entropy / rows.grid.most_bits)
 
 
-def peak(rows: Rows) -> Float64Array:
+def peak(rows: Rows) -> Array:
     """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019)."""
-    return where(rows.grid.choices > 0, rows.peak)
+    return rows.peak
 
 
-def first(rows: Rows) -> Float64Array:
-    """Weight on the first token that is not padding, a share (the attention sink of Xiao et al. 2023)."""
-    return rows.weight_at(np.full(len(rows.grid.queries), np.argmax(rows.grid.seen)))
+def first(grid: Grid) -> Cells:
+    """The first token that is not padding (the attention sink of Xiao et al. 2023)."""
+    return grid.cells(grid.first_key)
 
 
-def special(rows: Rows) -> Float64Array:
-    """Weight on tokens that the tokenizer added, such as [SEP], a share (Clark et al. 2019)."""
-    return rows.mass(rows.grid.special)
+def special(grid: Grid) -> Cells:
+    """Tokens that the tokenizer added, such as [SEP] (Clark et al. 2019)."""
+    return grid.cells(grid.key("special"))
 
 
-def itself(rows: Rows) -> Float64Array:
-    """Weight on the query's own token, a share; absent between two texts."""
-    return rows.absent() if rows.grid.cross else rows.weight_at(rows.grid.positions)
+def itself(grid: Grid) -> Cells:
+    """The query's own token."""
+    return grid.at_offsets(0, 0)
 
 
-def previous(rows: Rows) -> Float64Array:
-    """Weight on the token before the query, a share; absent for the first token, and between two texts."""
-    return rows.absent() if rows.grid.cross else rows.weight_at(rows.grid.positions - 1)
+def previous(grid: Grid) -> Cells:
+    """The token before the query; absent for the first token."""
+    return grid.at_offsets(-1, -1)
 
 
-def following(rows: Rows) -> Float64Array:
-    """Weight on the token after the query, a share; absent where a causal mask hides it, and between two texts."""
-    return rows.absent() if rows.grid.cross else rows.weight_at(rows.grid.positions + 1)
+def following(grid: Grid) -> Cells:
+    """The token after the query; absent where a causal mask hides it."""
+    return grid.at_offsets(1, 1)
 
 
-def duplicate(rows: Rows) -> Float64Array:
-    """Weight on earlier copies of the query's token, a share (Wang et al. 2022); absent without one."""
-    return rows.absent() if rows.grid.cross else rows.mass(rows.grid.copies)
+def duplicate(grid: Grid) -> Cells:
+    """Earlier copies of the query's token (Wang et al. 2022)."""
+    return grid.cells(grid.earlier_copies)
 
 
-def induction(rows: Rows) -> Float64Array:
-    """Weight on the tokens after earlier copies of the query's token, a share (Olsson et al. 2022, "prefix matching").
+def induction(grid: Grid) -> Cells:
+    """The tokens after earlier copies of the query's token (Olsson et al. 2022, "prefix matching").
 
-    A token counts only before the query itself; absent for a query without such a token, and between two texts.
+    A token counts only before the query itself.
     """
-    return rows.absent() if rows.grid.cross else rows.mass(rows.grid.after_copies)
+    after = grid.earlier_copies & False
+    after[..., 1:] = grid.earlier_copies[..., :-1]
+    return grid.cells(after & grid.earlier)
 
 
-def distance(rows: Rows) -> Float64Array:
-    """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019); not between texts."""
-    return rows.absent() if rows.grid.cross else where(rows.grid.choices > 0, rows.distance)
+def distance(rows: Rows) -> Array:
+    """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019)."""
+    return rows.distance
 
 
-def distance_spread(rows: Rows) -> Float64Array:
+def distance_spread(rows: Rows) -> Array:
     """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
-    if rows.grid.cross:
-        return rows.absent()
-    variance = rows.squared_distance - rows.distance**2
-    return where(rows.grid.choices > 0, np.sqrt(np.maximum(variance, 0)))
+    return (rows.squared_distance - rows.distance**2).clip(0) ** 0.5
 
 
-def locality(rows: Rows) -> Float64Array:
-    """Weight within `NEAR` tokens to either side and on the query itself, a share; absent between two texts."""
-    return rows.absent() if rows.grid.cross else rows.mass(rows.grid.near)
+def locality(grid: Grid) -> Cells:
+    """Tokens up to `NEAR` to either side, and the query itself."""
+    return grid.at_offsets(-NEAR, NEAR)
 
 
-def block(rows: Rows) -> Float64Array:
-    """Weight within the query's own sentence, a share (the blocks of Kovaleva et al. 2019, figure 1).
+def block(grid: Grid) -> Cells:
+    """The query's own sentence (the blocks of Kovaleva et al. 2019, figure 1).
 
-    Special tokens belong to no sentence; absent for them, for a text of one sentence, and between two texts.
+    Special tokens belong to no sentence; absent for them, and for a text of one sentence.
     """
-    if rows.grid.cross or rows.grid.key_sentences.max(initial=0) < 1:
-        return rows.absent()
-    return where(rows.grid.query_sentences[rows.grid.queries] >= 0, rows.mass(rows.grid.own_sentence))
+    several = (grid.key("sentences") > 0).any(axis=-1, keepdims=True)
+    return grid.cells(grid.same("sentences") & several)
 
 
-def pair(rows: Rows) -> Float64Array:
-    """Weight on the other text of a pair, special tokens left out, a share; absent without a pair."""
-    if rows.grid.cross or rows.grid.key_tokens.segments.max(initial=0) < 1:
-        return rows.absent()
-    return where(~rows.grid.query_tokens.special[rows.grid.queries], rows.mass(rows.grid.other_text))
+def pair(grid: Grid) -> Cells:
+    """The other text of a pair, special tokens left out."""
+    other = grid.key("segments") != grid.query("segments")
+    return grid.cells(other & ~grid.key("special") & ~grid.query("special"))
 
 
-def hidden(rows: Rows) -> Float64Array:
+def hidden(rows: Rows) -> Array:
     """The share of the softmax that a causal mask hid: Σ exp(score) over hidden later keys / Σ over all.
 
-    Absent for a query with no later key hidden, between two texts, and where scores of hidden keys were not kept.
+    Absent for a query with no later key hidden, and where scores of hidden keys were not kept.
     """
-    if rows.grid.cross or not rows.grid.has_later.any():
-        return rows.absent()
-    return where(rows.grid.has_later & (rows.grid.choices > 0), 1 - 1 / (1 + rows.beyond))
+    return rows.where(rows.grid.has_later, rows.hidden)
 
 
-def sink(columns: Columns) -> Float64Array:
+def sink(columns: Columns) -> Array:
     """Weight on the one key that receives most, whichever it is, a share: maxₖ mean over queries of w."""
-    return np.asarray(columns.received.max(axis=-1))
+    return columns.received.max(axis=-1)
 
 
-def stripe(columns: Columns) -> Float64Array:
+def stripe(columns: Columns) -> Array:
     """Weight on the `STRIPES` keys that receive most, a share: vertical stripes (Kovaleva et al. 2019, figure 1).
 
     Absent where no more keys than these are seen.
     """
-    most = np.sort(columns.received, axis=-1)[:, -STRIPES:].sum(axis=-1)
-    return np.where(columns.seen.sum() > STRIPES, most, np.nan)
+    most = np.sort(columns.received, axis=-1)[..., -STRIPES:].sum(axis=-1)
+    return np.where(columns.keys > STRIPES, most, np.nan)
 
 
-SELF = "self-attention"
+ONE_TEXT = frozenset({Need.SELF_ATTENTION, Need.TWO_TOKENS})
+IN_SEQUENCE = ONE_TEXT | {Need.SEQUENCE}
+COPIES = frozenset({Need.SELF_ATTENTION, Need.TOKEN_IDS, Need.REPEAT})
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("entropy", "entropy", "bits", "entropy of a row", entropy),
-        Metric("relative-entropy", "rel. ent.", "share", "entropy over that of a uniform row", relative_entropy),
-        Metric("peak", "peak", "share", "largest weight of a row", peak),
+        Metric("entropy", "entropy", "bits", "entropy of a row", rows=entropy),
+        Metric("relative-entropy", "rel. ent.", "share", "entropy over that of a uniform row", rows=relative_entropy),
+        Metric("peak", "peak", "share", "largest weight of a row", rows=peak),
         Metric("sink", "sink", "share", "on the key that receives most", columns=sink),
         Metric("stripe", "stripe", "share", f"on the {STRIPES} keys that receive most", columns=stripe),
-        Metric("first", "first", "share", "on the first token", first),
-        Metric("special", "special", "share", "on special tokens", special, needs="special tokens such as [CLS]"),
-        Metric("self", "self", "share", "on the query itself", itself, needs=f"{SELF} over two tokens or more"),
+        Metric("first", "first", "share", "on the first token", cells=first),
+        Metric("special", "special", "share", "on special tokens", frozenset({Need.SPECIAL}), special),
+        Metric("self", "self", "share", "on the query itself", ONE_TEXT, itself),
+        Metric("previous", "previous", "share", "on the token before", IN_SEQUENCE, previous),
         Metric(
-            "previous", "previous", "share", "on the token before", previous, needs=f"{SELF} over two tokens or more"
-        ),
-        Metric("next", "next", "share", "on the token after", following, needs=f"{SELF} that is not causal"),
-        Metric(
-            "duplicate", "duplicate", "share", "on earlier copies", duplicate, needs=f"{SELF}, token ids and a repeat"
-        ),
-        Metric(
-            "induction",
-            "induction",
+            "next",
+            "next",
             "share",
-            "on tokens after earlier copies",
-            induction,
-            needs=f"{SELF}, token ids and a repeat",
+            "on the token after",
+            frozenset({Need.SELF_ATTENTION, Need.NOT_CAUSAL, Need.SEQUENCE}),
+            following,
         ),
+        Metric("duplicate", "duplicate", "share", "on earlier copies", COPIES, duplicate),
         Metric(
-            "distance",
-            "distance",
-            "tokens",
-            "mean distance to the key",
-            distance,
-            needs=f"{SELF} over two tokens or more",
+            "induction", "induction", "share", "on tokens after earlier copies", COPIES | {Need.SEQUENCE}, induction
         ),
+        Metric("distance", "distance", "tokens", "mean distance to the key", IN_SEQUENCE, rows=distance),
+        Metric("spread", "spread", "tokens", "spread of the distance within a row", IN_SEQUENCE, rows=distance_spread),
+        Metric("locality", "locality", "share", f"within {NEAR} tokens", IN_SEQUENCE, locality),
         Metric(
-            "spread",
-            "spread",
-            "tokens",
-            "spread of the distance within a row",
-            distance_spread,
-            needs=f"{SELF} over two tokens or more",
+            "block",
+            "block",
+            "share",
+            "within the own sentence",
+            frozenset({Need.SELF_ATTENTION, Need.SENTENCES}),
+            block,
         ),
-        Metric(
-            "locality", "locality", "share", f"within {NEAR} tokens", locality, needs=f"{SELF} over two tokens or more"
-        ),
-        Metric("block", "block", "share", "within the own sentence", block, needs=f"{SELF} and two sentences"),
-        Metric("pair", "pair", "share", "on the other text of a pair", pair, needs="a pair of texts"),
-        Metric("hidden", "hidden", "share", "what the causal mask hid", hidden, needs="a causal mask and all scores"),
+        Metric("pair", "pair", "share", "on the other text of a pair", frozenset({Need.PAIR}), pair),
+        Metric("hidden", "hidden", "share", "what the causal mask hid", frozenset({Need.CAUSAL_SCORES}), rows=hidden),
     )
 }
 
@@ -362,18 +374,18 @@ def measure_queries(
     The heads must see the same cells: `LayerMaps.head_groups` gives such.
     """
     maps = with_shares(maps)
-    functions = {name: function for name in names if (function := METRICS[name].rows)}
+    of_queries = {name: metric for name in names if (metric := METRICS[name]).columns is None}
     shape = len(heads), len(maps.query_tokens)
-    numbers = {name: np.full(shape, np.nan) for name in functions}
+    numbers = {name: np.full(shape, np.nan) for name in of_queries}
     received = np.zeros((len(heads), len(maps.key_tokens)))
     chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     lock = threading.Lock()
 
-    def add(rows: Rows) -> None:
+    def add(rows: GridRows) -> None:
         """Adds what some rows hold; in one of several threads at once."""
         grid = rows.grid
-        for name, function in functions.items():
-            numbers[name][rows.places, grid.queries] = function(rows)
+        for name, metric in of_queries.items():
+            numbers[name][rows.places, grid.queries] = metric.of(rows)
         found = rows.received
         with lock:
             received[rows.places, : found.shape[-1]] += found
@@ -383,7 +395,7 @@ def measure_queries(
     return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
 
 
-def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[Rows], None], every: int) -> None:
+def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], every: int) -> None:
     """Calls a function with the rows of these heads: by torch, in several threads, where long maps name its device."""
     factors = maps.cell_factors() if every == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):

@@ -1,21 +1,22 @@
-"""Some queries of one layer's maps with the keys they see: what the metrics of every head have in common."""
+"""The numpy engine's grid: some queries of one layer's maps with the keys they see."""
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnviz.base.arrays import BoolArray, FloatArray, IntArray
-from attnviz.text.named_groups import SENTENCES, named_groups
-from attnviz.text.tokens import Tokens
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.metrics.grid import Grid
+from attnviz.metrics.token_numbers import NumberedTokens
 
-NEAR = 3  # tokens to either side that count as local
 MAX_PICKED = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them
 
 
 @dataclass(frozen=True, eq=False)
 class CountedCells:
-    """The visible cells of a grid that count for a metric.
+    """Visible cells of a grid that count for a metric.
 
     Attributes:
         counted: ``(queries, keys)``.
@@ -47,8 +48,46 @@ class CountedCells:
         return np.asarray(self.counted.any(axis=-1))
 
 
+@dataclass(frozen=True, eq=False)
+class PickedCells:
+    """The same of few cells, whose places are known.
+
+    Attributes:
+        picked: the query and the key of each, in order of the queries.
+        shape: how many queries and keys the grid has.
+    """
+
+    picked: tuple[IntArray, IntArray]
+    shape: tuple[int, int]
+
+    @cached_property
+    def counted(self) -> BoolArray:
+        """The cells, ``(queries, keys)``."""
+        counted = np.zeros(self.shape, dtype=bool)
+        counted[self.picked] = True
+        return counted
+
+    @cached_property
+    def numbers(self) -> FloatArray:
+        """The same as numbers, 1 or 0."""
+        return self.counted.astype(np.float32)
+
+    @cached_property
+    def flat(self) -> IntArray:
+        """Where each cell stands in the grid's cells, one row after another."""
+        queries, keys = self.picked
+        return queries * self.shape[1] + keys
+
+    @cached_property
+    def present(self) -> BoolArray:
+        """Whether there is one, ``(queries,)``."""
+        present = np.zeros(self.shape[0], dtype=bool)
+        present[self.picked[0]] = True
+        return present
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class QueryGrid:
+class QueryGrid(Grid):
     """Some queries of one layer's maps with their keys.
 
     Attributes:
@@ -57,19 +96,17 @@ class QueryGrid:
         start: the number of the first query.
         query_tokens: the tokens of all queries of the maps.
         key_tokens: the tokens of all keys.
-        query_sentences: ``(all queries,)``, which sentence each belongs to.
-        key_sentences: ``(all keys,)``, the same of the keys.
         cross: whether the keys come from another text, so that positions cannot be compared.
+        in_sequence: whether the keys follow one another.
     """
 
     visible: BoolArray
     seen: BoolArray
     start: int
-    query_tokens: Tokens
-    key_tokens: Tokens
-    query_sentences: IntArray
-    key_sentences: IntArray
+    query_tokens: NumberedTokens
+    key_tokens: NumberedTokens
     cross: bool
+    in_sequence: bool = True
 
     @cached_property
     def keys(self) -> IntArray:
@@ -139,12 +176,6 @@ class QueryGrid:
         places = (self.keys[keys] - origin).astype(np.float32)
         return np.stack([np.ones_like(places), places, places**2], axis=1)
 
-    def places_of(self, keys: IntArray) -> tuple[BoolArray, IntArray, IntArray]:
-        """For one key of each query: whether it is visible, the key or 0 where there is none, and the query's row."""
-        there = (keys >= 0) & (keys < self.visible.shape[1])
-        within, places = np.where(there, keys, 0), np.arange(len(keys))
-        return there & self.visible[places, within], within, places
-
     @cached_property
     def choices(self) -> IntArray:
         """How many keys each query sees, ``(queries,)``."""
@@ -167,56 +198,52 @@ class QueryGrid:
         return self.distances**2
 
     @cached_property
-    def special(self) -> CountedCells:
-        """Keys that the tokenizer added."""
-        return CountedCells(self.visible & self.key_tokens.special[self.keys])
+    def most_bits(self) -> Float64Array:
+        """The largest entropy that each query can have, of at least two keys, ``(queries,)``."""
+        return np.asarray(np.log2(np.maximum(self.choices, 2)))
 
     @cached_property
-    def near(self) -> CountedCells:
-        """Keys within `NEAR` tokens of the query."""
-        near, first = np.zeros_like(self.visible), int(self.positions[0])
-        around = slice(max(0, first - NEAR), max(0, first + len(self.visible) + NEAR))
-        near[:, around] = np.abs(self.positions[:, None] - self.keys[around]) <= NEAR
-        return CountedCells(self.visible & near)
+    def first_key(self) -> BoolArray:
+        """True for the first key that any query sees, ``(1, keys)``."""
+        return np.asarray(self.keys == np.argmax(self.seen))[None]
 
-    @cached_property
-    def copies(self) -> CountedCells:
-        """Earlier copies of the query's own token."""
-        return CountedCells(self.visible & self._earlier_copies)
+    def query(self, name: str) -> NDArray[Any]:
+        """The numbers of each query's token, ``(queries, 1)``."""
+        return self.query_tokens.of(name)[self.queries, None]
 
-    @cached_property
-    def after_copies(self) -> CountedCells:
-        """Tokens after earlier copies of the query's own, the query itself left out."""
-        after = np.zeros_like(self.visible)
-        after[:, 1:] = self._earlier_copies[:, :-1]
-        within = self.positions < len(self.keys)
-        after[np.flatnonzero(within), self.positions[within]] = False
-        return CountedCells(self.visible & after)
+    def key(self, name: str) -> NDArray[Any]:
+        """The numbers of each key's token, ``(1, keys)``."""
+        return self.key_tokens.of(name)[None, self.keys]
 
-    @cached_property
-    def own_sentence(self) -> CountedCells:
-        """Keys of the query's own sentence."""
-        return CountedCells(self.visible & (self.key_sentences[self.keys] == self.query_sentences[self.queries, None]))
+    def cells(self, counted: NDArray[Any]) -> CountedCells | PickedCells:
+        """The visible ones of some cells, ``(queries, keys)``, or of some keys for all queries, ``(1, keys)``."""
+        if len(counted) == len(self.visible):
+            return CountedCells(self.visible & counted)
+        keys = np.flatnonzero(counted)
+        queries, places = np.nonzero(self.visible[:, keys])
+        if len(queries) > MAX_PICKED * self.visible.size:
+            return CountedCells(self.visible & counted)
+        return PickedCells((queries, keys[places]), self._size)
 
-    @cached_property
-    def other_text(self) -> CountedCells:
-        """Keys of the other text of a pair, special tokens left out."""
-        other = self.key_tokens.segments[self.keys] != self.query_tokens.segments[self.queries, None]
-        return CountedCells(self.visible & other & ~self.key_tokens.special[self.keys])
+    def at_keys(self, keys: IntArray) -> PickedCells:
+        """One key of each query, ``(queries,)``, if it is visible; none for a number that no key has."""
+        return self._picked(np.asarray(keys)[:, None])
 
-    @cached_property
-    def _earlier_copies(self) -> BoolArray:
-        """Whether the key is an earlier copy of the query's own token, ``(queries, keys)``."""
-        own = self.query_tokens.ids[self.queries, None]
-        copies = self.key_tokens.ids[self.keys] == np.where(own >= 0, own, NO_ID)
-        copies &= self.keys < self.positions[:, None]
-        return np.asarray(copies)
+    def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
+        """The visible keys whose position less that of the query is from ``first`` to ``last``."""
+        found = self._picked(self.positions[:, None] + np.arange(first, last + 1))
+        if first == last or len(found.flat) <= MAX_PICKED * self.visible.size:
+            return found
+        return CountedCells(found.counted)
 
+    @property
+    def _size(self) -> tuple[int, int]:
+        count, width = self.visible.shape
+        return count, width
 
-NO_ID = -2  # equal to no token's id
-
-
-def sentences_of(tokens: Tokens) -> IntArray:
-    """Which sentence each token belongs to, ``(tokens,)``, from 0; -1 for special tokens."""
-    found = named_groups(tokens, SENTENCES)
-    return np.where(tokens.special, -1, 0) if found is None else found.numbers
+    def _picked(self, keys: IntArray) -> PickedCells:
+        """The visible ones of some keys of each query, ``(queries, those)``, in their order."""
+        there = (keys >= 0) & (keys < self.visible.shape[1])
+        rows = np.arange(len(keys))[:, None]
+        queries, places = np.nonzero(there & self.visible[rows, np.where(there, keys, 0)])
+        return PickedCells((queries, keys[queries, places]), self._size)

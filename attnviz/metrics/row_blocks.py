@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.progress import track
 from attnviz.maps.layer_maps import CellMaps, is_long
-from attnviz.metrics.query_grid import CountedCells, QueryGrid, sentences_of
+from attnviz.metrics.grid import Array, Cells, Grid
+from attnviz.metrics.query_grid import CountedCells, PickedCells, QueryGrid
+from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
 
 BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
 LONG_CELLS = 2**20  # the same of long maps, whose products pay only with more rows
@@ -21,7 +23,56 @@ TINY = np.finfo(np.float32).tiny
 
 
 class Rows(ABC):
-    """Some heads' rows of a grid, and the sums over keys that metrics are made of, by one engine or the other.
+    """Some heads' rows of a grid, and the sums over keys that metrics are made of, by one of the engines.
+
+    Numbers are ``(heads, queries)``, of several texts ``(texts, heads, queries)``.
+
+    Attributes:
+        grid: the queries and keys.
+    """
+
+    grid: Grid
+
+    @property
+    @abstractmethod
+    def entropy(self) -> Array:
+        """The entropy of each row in bits."""
+
+    @property
+    @abstractmethod
+    def peak(self) -> Array:
+        """The largest weight."""
+
+    @property
+    @abstractmethod
+    def distance(self) -> Array:
+        """The mean distance to the key."""
+
+    @property
+    @abstractmethod
+    def squared_distance(self) -> Array:
+        """The mean squared distance to the key."""
+
+    @property
+    @abstractmethod
+    def hidden(self) -> Array:
+        """Σ exp(score) over hidden later keys to that over these and visible ones; NaN without scores."""
+
+    @abstractmethod
+    def mass(self, cells: Cells) -> Array:
+        """The weight on cells of the grid; NaN where a query has none of them."""
+
+    @abstractmethod
+    def where(self, defined: Array, numbers: Array) -> Array:
+        """The numbers of queries for which that is true, ``(queries,)``, else NaN."""
+
+    @abstractmethod
+    def absent(self) -> Array:
+        """NaN for every query: a metric has no meaning here."""
+
+
+class GridRows(Rows):
+    """Rows of one text, whose numbers are numpy's.
 
     Attributes:
         grid: the queries and keys.
@@ -29,54 +80,37 @@ class Rows(ABC):
         shape: how many heads and queries there are.
     """
 
+    grid: QueryGrid
+
     def __init__(self, grid: QueryGrid, places: slice) -> None:
         self.grid, self.places = grid, places
         self.shape = places.stop - places.start, len(grid.visible)
 
     @property
     @abstractmethod
-    def entropy(self) -> Float64Array:
-        """The entropy of each row in bits, ``(heads, queries)``."""
-
-    @property
-    @abstractmethod
-    def peak(self) -> Float64Array:
-        """The largest weight, ``(heads, queries)``."""
-
-    @property
-    @abstractmethod
-    def distance(self) -> Float64Array:
-        """The mean distance to the key, ``(heads, queries)``."""
-
-    @property
-    @abstractmethod
-    def squared_distance(self) -> Float64Array:
-        """The mean squared distance to the key, ``(heads, queries)``."""
-
-    @property
-    @abstractmethod
     def beyond(self) -> Float64Array:
         """Σ exp(score) over hidden later keys to that over visible ones, ``(heads, queries)``; NaN without scores."""
-
-    @abstractmethod
-    def mass(self, cells: CountedCells) -> Float64Array:
-        """The weight on the cells that count, ``(heads, queries)``; NaN where a query has none."""
-
-    @abstractmethod
-    def weight_at(self, keys: IntArray) -> Float64Array:
-        """The weight on one key for each query, ``(queries,)`` to ``(heads, queries)``; NaN where it is not visible."""
 
     @property
     @abstractmethod
     def received(self) -> Float64Array:
         """The weight that each key receives from the queries that have a choice, ``(heads, keys)``."""
 
+    @property
+    def hidden(self) -> Float64Array:
+        """The share of the softmax on hidden later keys."""
+        return np.asarray(1 - 1 / (1 + self.beyond)) if self.grid.has_later.any() else self.absent()
+
+    def where(self, defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
+        """The numbers of queries for which that is true, else NaN."""
+        return where(defined, numbers)
+
     def absent(self) -> Float64Array:
-        """NaN for every query, ``(heads, queries)``: the metric has no meaning here."""
+        """NaN for every query, ``(heads, queries)``."""
         return np.full(self.shape, np.nan)
 
 
-class NumpyRows(Rows):
+class NumpyRows(GridRows):
     """Rows of weights that are held whole.
 
     Attributes:
@@ -140,7 +174,7 @@ class NumpyRows(Rows):
             sums = sums + _powers(hidden, self.total, grid.later[:, width:])
         return sums
 
-    def mass(self, cells: CountedCells) -> Float64Array:
+    def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """The weight on the cells that count; NaN where a query has none."""
         if cells.picked is None:
             return where(cells.present, self._weighted(cells.counted))
@@ -150,11 +184,6 @@ class NumpyRows(Rows):
             starts = np.flatnonzero(np.diff(queries, prepend=-1))
             sums[:, queries[starts]] = np.add.reduceat(self.weights[:, queries, keys], starts, axis=1, dtype=np.float64)
         return sums
-
-    def weight_at(self, keys: IntArray) -> Float64Array:
-        """The weight on one key for each query; NaN where it is not visible."""
-        there, within, places = self.grid.places_of(keys)
-        return where(there, self.weights[:, places, within])
 
     @property
     def received(self) -> Float64Array:
@@ -172,12 +201,17 @@ class Columns:
     """What the keys of one layer's maps received.
 
     Attributes:
-        received: ``(heads, keys)``, the weight on each key, as a mean over the queries that have a choice.
-        seen: ``(keys,)``, whether any query sees the key.
+        received: ``(..., heads, keys)``, the weight on each key, as a mean over the queries that have a choice.
+        seen: ``(..., keys)``, whether any query sees the key; what none sees receives nothing.
     """
 
     received: Float64Array
     seen: BoolArray
+
+    @property
+    def keys(self) -> IntArray:
+        """How many keys are seen, ``(..., 1)``."""
+        return np.asarray(self.seen.sum(axis=-1, keepdims=True))
 
 
 def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> Iterator[NumpyRows]:
@@ -209,7 +243,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
     """The grid of each run of queries of a head, as far as its last visible key."""
     factors, count = maps.cell_factors(), len(maps.key_tokens)
     seen = _seen(maps, head, spans)
-    query_sentences, key_sentences = sentences_of(maps.query_tokens), sentences_of(maps.key_tokens)
+    query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         reach = count if factors is None else max(1, factors.mask.reach(span, count).stop)
         visible = maps.visibility(head, span, slice(0, reach))
@@ -218,11 +252,10 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
             visible=visible[:, :width],
             seen=seen,
             start=span.start,
-            query_tokens=maps.query_tokens,
-            key_tokens=maps.key_tokens,
-            query_sentences=query_sentences,
-            key_sentences=key_sentences,
+            query_tokens=query_tokens,
+            key_tokens=key_tokens,
             cross=maps.kind == "cross",
+            in_sequence=is_sequence(maps.key_tokens),
         )
 
 

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.arrays import Float64Array
 from attnviz.base.machine import device_with_room
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.query_grid import CountedCells, QueryGrid
-from attnviz.metrics.row_blocks import Rows, grids, where
+from attnviz.metrics.query_grid import CountedCells, PickedCells, QueryGrid
+from attnviz.metrics.row_blocks import GridRows, grids, where
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.plan import HIDDEN, LOG2_E
 from attnviz.streaming.torch_pass import tensor_of
@@ -53,7 +53,7 @@ class LoadedRows(NamedTuple):
     span: slice
 
 
-class TorchRows(Rows):
+class TorchRows(GridRows):
     """One head's rows of a grid, tile by tile of their keys, each summed up while it is in the processor's cache.
 
     A weight is ``2 ** exponent``, the exponent ``log2 e · (score − logsumexp)``.
@@ -134,7 +134,7 @@ class TorchRows(Rows):
             sums += exponents.exp2_().sum(1)
         return self._numbers(sums)
 
-    def mass(self, cells: CountedCells) -> Float64Array:
+    def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """The weight on the cells that count; NaN where a query has none."""
         if cells.picked is None:
             sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
@@ -143,11 +143,6 @@ class TorchRows(Rows):
             sums = torch.zeros(self.shape[1], dtype=picked.dtype, device=picked.device)
             sums.index_add_(0, self.bands.tensor(cells.picked[0]), picked)
         return where(cells.present, self._numbers(sums))
-
-    def weight_at(self, keys: IntArray) -> Float64Array:
-        """The weight on one key for each query; NaN where it is not visible."""
-        there, within, places = self.grid.places_of(keys)
-        return where(there, self._numbers(self.weights[self.bands.tensor(places), self.bands.tensor(within)]))
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
@@ -230,7 +225,7 @@ class TorchBands:
         return out
 
 
-def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[Rows], None]) -> None:
+def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[GridRows], None]) -> None:
     """Calls a function with the rows of each head over each band of queries, in several threads at once on the CPU."""
     count, keys, held = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
     bands, height = TorchBands(factors, held), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, option
 from attnviz.metrics.head_table import AddedNumber
 from attnviz.metrics.metrics import Metric
+from attnviz.metrics.needs import Need
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
 MOVED = Metric("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
-EFFECT = Metric("effect", "effect", "change", "change without the head", needs="the effect of some head")
+EFFECT = Metric("effect", "effect", "change", "change without the head", frozenset({Need.EFFECT}))
 
 
 def added_effect(effects: "Effects") -> AddedNumber:

@@ -284,7 +284,7 @@ def _table_remarks(table: HeadTable) -> tuple[str, ...]:
     numbers = f"Numbers are means over the queries that see two keys or more{several}."
     reasons: dict[str, list[str]] = {}
     for metric in table.absent:
-        reasons.setdefault(metric.needs, []).append(metric.name)
+        reasons.setdefault(metric.reason, []).append(metric.name)
     absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
     return (numbers, f"Without meaning here: {absent}.") if absent else (numbers,)
 

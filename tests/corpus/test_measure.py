@@ -15,8 +15,11 @@ from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey_batch import Measured, measure_batch
 from attnviz.corpus.visible_cells import diagonal_sums
 from attnviz.maps.layer_maps import CellMaps, cell_maps
-from attnviz.metrics.metrics import METRICS, HeadNumbers
+from attnviz.metrics.grid import Array, Cells, Grid
+from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric
 from attnviz.metrics.metrics import measure as measure_maps
+from attnviz.metrics.needs import Need
+from attnviz.metrics.row_blocks import Columns, Rows
 from tests import room
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 
@@ -68,6 +71,59 @@ def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, mea
 def lost_of_spread(numbers: HeadNumbers) -> float:
     """What float32 leaves uncertain: √(d² - d²) of weights at one distance d, whose sum misses 1 by eps, is d √eps."""
     return 1e-5 + math.sqrt(room.EPS) * numbers.values["distance"]
+
+
+def last(grid: Grid) -> Cells:
+    """The last key that the query sees."""
+    return grid.at_keys((grid.visible * grid.keys).argmax(axis=-1))
+
+
+def elsewhere(rows: Rows) -> Array:
+    """The largest weight less that on the query itself."""
+    return rows.peak - rows.mass(rows.grid.at_offsets(0, 0))
+
+
+def all_keys(columns: Columns) -> Array:
+    """The weight on a key, over all that are seen."""
+    return columns.received.sum(axis=-1) / columns.keys
+
+
+TOYS = (
+    Metric("last", "last", "share", "on the last key", cells=last),
+    Metric("elsewhere", "elsewhere", "share", "peak less self", frozenset({Need.SEQUENCE}), rows=elsewhere),
+    Metric("all-keys", "all keys", "share", "on a key", columns=all_keys),
+)
+
+
+@pytest.mark.parametrize("cells", [measure.BLOCK_CELLS, 1], ids=["whole", "bands"])
+def test_a_metric_of_one_function_and_a_line_is_measured_in_surveys_and_heads(
+    model: RandomTexts, monkeypatch: pytest.MonkeyPatch, cells: int
+) -> None:
+    for metric in TOYS:
+        monkeypatch.setitem(METRICS, metric.name, metric)
+    monkeypatch.setattr(measure, "BLOCK_CELLS", cells)
+    monkeypatch.setattr(measure, "MIN_ROWS", 9)
+    found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
+    names = [metric.name for metric in SurveyOptions().metrics]
+    for item in range(len(TEXTS)):
+        expected = [numbers for maps in alone(model.module, item) for numbers in measure_maps(maps, tuple(METRICS))]
+        for head, numbers in enumerate(expected):
+            for toy in TOYS:
+                value = found.values[item, head, names.index(toy.name)]
+                assert value == pytest.approx(numbers.values[toy.name], abs=1e-5, nan_ok=True), (toy.name, item, head)
+    assert not np.isnan(found.values[0, 1, [names.index(toy.name) for toy in TOYS]]).any()
+
+
+def test_a_metric_that_compares_places_is_absent_on_an_axis_in_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, needing = RandomTexts(MODELS["bert"]), ("previous", "next", "induction", "distance", "spread", "locality")
+    for module in ("attnviz.corpus.text_batch", "attnviz.metrics.row_blocks"):
+        monkeypatch.setattr(f"{module}.is_sequence", lambda tokens: False)
+    found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
+    for number, metric in enumerate(SurveyOptions().metrics):
+        assert (metric.name in needing) == (Need.SEQUENCE in metric.needs)
+        value = measure_maps(alone(model.module, 0)[0])[0].values.get(metric.name, 0)
+        assert np.isnan(value) == (metric.name in (*needing, "special", "hidden"))
+        assert np.isnan(found.values[0, 0, number]) == (metric.name in (*needing, "special", "hidden", "whitespace"))
 
 
 def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: Measured) -> None:

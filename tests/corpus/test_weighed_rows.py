@@ -7,7 +7,7 @@ import torch
 
 from attnviz.capture.calls.attention_call import FactoredCall
 from attnviz.corpus.text_batch import TextBatch
-from attnviz.corpus.visible_cells import HeldCells
+from attnviz.corpus.visible_cells import HeldGrids
 from attnviz.corpus.weighed_rows import WeighedRows, weigh
 from attnviz.text.tokens import tokenize
 
@@ -16,11 +16,13 @@ HEADS = [0, 1, 2]
 
 
 def weighed(call: FactoredCall) -> WeighedRows:
-    batch = TextBatch([tokenize(TEXT, among=TEXT)] * 2, [torch.zeros(0, 7).bool().numpy()] * 2, torch.device("cpu"))
-    alone = [weigh(call, [head], HeldCells(batch), slice(0, 2), slice(0, 7)) for head in HEADS]
-    together = weigh(call, HEADS, HeldCells(batch), slice(0, 2), slice(0, 7))
+    batch = TextBatch([tokenize(TEXT, among=TEXT)] * 2, torch.device("cpu"))
+    alone = [weigh(call, [head], HeldGrids(batch, ()), slice(0, 2), slice(0, 7)) for head in HEADS]
+    together = weigh(call, HEADS, HeldGrids(batch, ()), slice(0, 2), slice(0, 7))
     found = alone if together is None else [together]
-    return WeighedRows(*(torch.cat(each, dim=1) for each in zip(*(rows[0] for rows in found if rows), strict=True)))
+    return WeighedRows(
+        *(torch.cat(each, dim=1) for each in zip(*(rows.weighed for rows in found if rows), strict=True))
+    )
 
 
 def calls() -> dict[str, FactoredCall]:

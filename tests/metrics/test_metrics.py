@@ -20,9 +20,9 @@ from attnviz.maps.layer_maps import Window, cell_maps
 from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows
 from attnviz.metrics import torch_rows
-from attnviz.metrics.metrics import METRICS, entropy, find_metric, induction, measure, measure_heads, measure_queries
-from attnviz.metrics.query_grid import sentences_of
+from attnviz.metrics.metrics import METRICS, find_metric, measure, measure_heads, measure_queries
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
+from attnviz.metrics.token_numbers import sentences_of
 from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_source
 from attnviz.text.groups import Groups
@@ -133,7 +133,7 @@ def test_row_that_sees_nothing_is_absent_from_every_metric() -> None:
     visible[1], visible[:, 1] = False, False
     maps = maps_of(np.where(visible, weights, 0), tokenize("a a a"), visible)
     for name in METRICS:
-        if METRICS[name].rows:
+        if METRICS[name].columns is None:
             assert np.isnan(of_queries(maps, name)[1]), name
 
 
@@ -252,8 +252,9 @@ def test_blocks_do_not_grow_with_the_tokens() -> None:
 
 def test_rows_sum_up_in_float64() -> None:
     block = next(blocks_of_rows(dense_maps(), (0, 1, 2)))
-    assert entropy(block).dtype == induction(block).dtype == np.float64
-    assert entropy(block).shape == (HEADS, QUERIES)
+    for name in ("entropy", "first", "hidden", "induction"):
+        assert METRICS[name].of(block).dtype == np.float64
+        assert METRICS[name].of(block).shape == (HEADS, QUERIES)
 
 
 def test_permuted_heads_permute_the_numbers() -> None:
@@ -282,8 +283,7 @@ def test_unknown_metric_lists_the_known() -> None:
 
 def test_every_metric_is_one_function_with_a_docstring_and_a_header_that_fits() -> None:
     for metric in METRICS.values():
-        function = metric.rows or metric.columns
-        assert function is not None
+        [function] = filter(None, (metric.cells, metric.rows, metric.columns))
         assert function.__doc__
         assert len(metric.header) <= 9
 

@@ -1,0 +1,51 @@
+"""What a metric needs of the maps it is measured on, and the words for it."""
+
+from collections.abc import Iterable
+from enum import Enum
+
+NOTHING_ELSE = "queries that see two keys or more"
+
+
+class Need(Enum):
+    """One condition of a metric, with the phrase that names it; the order is that of a sentence."""
+
+    SELF_ATTENTION = "self-attention"
+    TWO_TOKENS = "over two tokens or more"
+    NOT_CAUSAL = "that is not causal"
+    SEQUENCE = "tokens in a sequence"
+    TOKEN_IDS = "token ids"
+    REPEAT = "a repeat"
+    SENTENCES = "two sentences"
+    PAIR = "a pair of texts"
+    SPECIAL = "special tokens such as [CLS]"
+    CAUSAL_SCORES = "a causal mask and all scores"
+    SUCH_TOKEN = "texts with such a token"
+    LONG_WORDS = "words of several tokens"
+    EFFECT = "the effect of some head"
+
+
+Needs = frozenset[Need]
+QUALIFIERS = (Need.TWO_TOKENS, Need.NOT_CAUSAL)  # they go on with the phrase before them
+ONE_AXIS = frozenset({Need.SELF_ATTENTION, Need.PAIR, Need.CAUSAL_SCORES})  # queries and keys are the same tokens
+
+
+def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
+    """The conditions as the end of a sentence, such as ``self-attention, token ids and a repeat``.
+
+    Args:
+        needs: the conditions.
+        in_sequence: whether the tokens are in a sequence, as those of a text always are: then that is not said.
+    """
+    wanted = set(needs)
+    phrases: list[str] = []
+    for need in Need:
+        if need not in wanted or (need is Need.SEQUENCE and in_sequence):
+            continue
+        if need in QUALIFIERS and phrases:
+            phrases[-1] += f" {need.value}"
+        else:
+            phrases.append(need.value)
+    if not phrases:
+        return NOTHING_ELSE
+    *others, last = phrases
+    return f"{', '.join(others)} and {last}" if others else last

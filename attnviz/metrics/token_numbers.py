@@ -1,0 +1,53 @@
+"""Numbers of single tokens by name: ids, words, sentences, which text of a pair; what metrics compare tokens by."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.base.arrays import IntArray
+from attnviz.text.named_groups import SENTENCES, named_groups
+from attnviz.text.tokens import Tokens
+
+
+def sentences_of(tokens: Tokens) -> IntArray:
+    """Returns which sentence each token belongs to, ``(tokens,)``, from 0; -1 for special tokens."""
+    found = named_groups(tokens, SENTENCES)
+    return np.where(tokens.special, -1, 0 if found is None else found.numbers).astype(np.int64)
+
+
+def is_sequence(tokens: Tokens) -> bool:
+    """True if the tokens follow one another, so that what is before, after and near a token has a meaning."""
+    return tokens.order == "sequence"
+
+
+# Each gives ``(tokens,)``: whole numbers, negative where a token has none; or truths.
+TOKEN_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
+    "ids": lambda tokens: tokens.ids,
+    "words": lambda tokens: tokens.words,
+    "segments": lambda tokens: tokens.segments,
+    "special": lambda tokens: tokens.special,
+    "sentences": sentences_of,
+}
+
+
+class NumberedTokens:
+    """Tokens with their numbers by name, each computed once.
+
+    Args:
+        tokens: the tokens.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self._found: dict[str, NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def of(self, name: str) -> NDArray[Any]:
+        """The numbers of that name of `TOKEN_NUMBERS`, ``(tokens,)``."""
+        if name not in self._found:
+            self._found[name] = TOKEN_NUMBERS[name](self.tokens)
+        return self._found[name]
