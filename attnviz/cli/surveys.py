@@ -116,6 +116,8 @@ def write_survey(
         checkpoint.unlink(missing_ok=True)
     if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
         remark(f"left out of the corpus: {skipped}")
+    if survey.left_out:
+        remark(f"metrics that the checkpoint and this attnviz do not share: {', '.join(survey.left_out)}")
     return True
 
 

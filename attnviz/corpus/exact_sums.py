@@ -3,6 +3,7 @@
 A number is rounded once to a multiple of a power of two; from then on whole numbers are added, which never round.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -52,6 +53,11 @@ class ExactSums:
 
     def __add__(self, other: "ExactSums") -> "ExactSums":
         return ExactSums(*_carried(self.high + other.high, self.low + other.low), self.bits)
+
+    def at(self, places: Sequence[int]) -> "ExactSums":
+        """The sums at some places of the last axis."""
+        bits = self.bits if isinstance(self.bits, int) else self.bits[places]
+        return ExactSums(self.high[..., places], self.low[..., places], bits)
 
     def padded(self, before: int, after: int) -> "ExactSums":
         """The same with sums of nothing before and after them on the last axis."""

@@ -72,11 +72,18 @@ def _refuse_other_model(survey: Survey, model: TextModel) -> None:
     windows = [TextWindow(number, CorpusText("", 0, ""), 0, each) for number, each in zip(numbers, tokens, strict=True)]
     if not windows:
         return
-    measured = measure_batch(model, Batch(windows, own_masks(tokens, survey.own)), SurveyOptions(own=survey.own))
+    options = SurveyOptions(own=survey.own)
+    measured = measure_batch(model, Batch(windows, own_masks(tokens, survey.own)), options)
     at = {(head.layer, head.head): place for place, head in enumerate(measured.heads)}
     known = [at.get((head.layer, head.head), -1) for head in survey.heads]
+    names = [metric.name for metric in options.metrics]
+    columns = [names.index(metric.name) for metric in survey.metrics]
     if -1 in known or not np.allclose(
-        measured.numbers.values[:, known], examples.sample[places], rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
+        measured.numbers.values[:, known][..., columns],
+        examples.sample[places],
+        rtol=TOLERANCE,
+        atol=TOLERANCE,
+        equal_nan=True,
     ):
         raise AttnvizError(f"the model {survey.model!r} gives other numbers than when it was surveyed")
 

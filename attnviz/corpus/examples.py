@@ -1,7 +1,7 @@
 """Examples: the texts that show best what a head does, and a sample of all of them; mergeable, whatever the order."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -13,6 +13,7 @@ from attnviz.text.tokens import Tokens
 TOP = 10  # texts kept for each head and metric
 SAMPLED = 256  # texts of the sample, the same for all heads
 NO_TEXT = -1
+CORPUS_BITS = 40  # of a text's number: its place in its corpus; which of several surveys it is from stands above them
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,7 +46,8 @@ class Examples:
 
     Attributes:
         values: ``(heads, metrics, TOP)``, the largest first; -inf where there are fewer.
-        ids: ``(heads, metrics, TOP)``, the number of the text of each in the corpus; ``NO_TEXT`` where there are fewer.
+        ids: ``(heads, metrics, TOP)``, the number of the text of each: its place in the corpus, with a multiple of
+            ``2**CORPUS_BITS`` added where surveys were added up; ``NO_TEXT`` where there are fewer.
         places: ``(heads, metrics, TOP)``, the query where it is largest; -1 for none.
         sampled: ``(texts,)``, the numbers of the sampled texts.
         sample: ``(texts, heads, metrics)``, their values.
@@ -98,7 +100,7 @@ class Examples:
             texts={},
         )
         at = {int(number): place for place, number in enumerate(ids)}
-        return cls(**vars(whole) | {"texts": {number: text_of(at[number]) for number in whole.used}})
+        return replace(whole, texts={number: text_of(at[number]) for number in whole.used})
 
     @property
     def used(self) -> list[int]:
@@ -121,13 +123,37 @@ class Examples:
             sample=np.concatenate([self.sample, other.sample])[chosen],
             texts={},
         )
-        texts = {**self.texts, **other.texts}
-        return Examples(**vars(both) | {"texts": {number: texts[number] for number in both.used}})
+        return both.with_texts({**self.texts, **other.texts})
+
+    def with_texts(self, texts: Mapping[int, ExampleText]) -> "Examples":
+        """The same, with those of these texts that are used."""
+        return replace(self, texts={number: texts[number] for number in self.used})
+
+    def of_metrics(self, places: Sequence[int]) -> "Examples":
+        """The same of some metrics, in the order of their places."""
+        chosen = {name: getattr(self, name)[:, places] for name in ("values", "ids", "places")}
+        return replace(self, **chosen, sample=self.sample[..., places]).with_texts(self.texts)
+
+    def numbered_after(self, other: "Examples") -> "Examples":
+        """The same with other numbers, where one of them is that of a text of the other as well."""
+        if not self.texts.keys() & other.texts.keys():
+            return self
+        step = (1 + (max(other.texts) >> CORPUS_BITS)) << CORPUS_BITS
+        return replace(
+            self,
+            ids=np.where(self.ids == NO_TEXT, NO_TEXT, self.ids + step),
+            sampled=self.sampled + step,
+            texts={number + step: text for number, text in self.texts.items()},
+        )
 
 
 def drawn(ids: IntArray) -> IntArray:
-    """A number for each text that looks random and is the same in every run: the smallest are sampled (splitmix64)."""
-    mixed = ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    """A number for each text that looks random and is the same in every run: the smallest are sampled (splitmix64).
+
+    It is that of the place in the corpus alone, so that of surveys that were added up each text is as likely.
+    """
+    places = ids & ((1 << CORPUS_BITS) - 1)
+    mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1), dtype=np.int64)

@@ -1,6 +1,7 @@
 """Surveys as safetensors files, and the checkpoints of those that are not finished."""
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from attnviz.corpus.examples import TOP, Examples, ExampleText
 from attnviz.corpus.survey import Survey, SurveyedHead
 from attnviz.corpus.tallies import ENTROPY_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
 from attnviz.corpus.token_classes import surveyed_metrics
+from attnviz.metrics.metrics import Metric
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -121,22 +123,30 @@ def from_tensors(file: "Tensors") -> Survey:
         )
     entry = file.header.entry("survey")
     own = {name: entry.entry("classes").line(name) for name in entry.take("classes", dict)}
-    metrics, heads = surveyed_metrics(own), _heads(entry)
-    if entry.lines("metrics") != tuple(metric.name for metric in metrics):
-        raise AttnvizError(f"{file.what!r} has other metrics than this attnviz knows; survey anew with it")
-    return Survey(
+    heads, names = _heads(entry), entry.lines("metrics")
+    known = {metric.name: metric for metric in surveyed_metrics(own)}
+    metrics = tuple(known[name] for name in names if name in known)
+    if not metrics or len(set(names)) < len(names):
+        raise AttnvizError(f"{file.what!r} has no metric that this attnviz knows, or one twice; survey anew with it")
+    read = [known.get(name, metrics[0]) for name in names]  # of an unknown one nothing but its place is asked
+    survey = Survey(
         heads=heads,
         metrics=metrics,
-        tallies=_tallies(file, len(heads), metrics),
-        examples=_examples(file, len(heads), len(metrics)),
+        tallies=_tallies(file, len(heads), read),
+        examples=_examples(file, len(heads), len(names)),
         model=entry.line("model"),
         settings=entry.take("settings", dict),
         corpus=entry.lines("corpus"),
-        own=own,
+        own={name: pattern for name, pattern in own.items() if name in names},
         skipped={reason: entry.entry("skipped").count(reason) for reason in entry.take("skipped", dict)},
         sink_labels={int(number): entry.entry("sink_labels").line(number) for number in _numbers(entry)},
         version=entry.line("version"),
+        left_out=tuple(name for name in names if name not in known),
     )
+    if not survey.left_out:
+        return survey
+    places = [place for place, name in enumerate(names) if name in known]
+    return replace(survey, tallies=survey.tallies.of_metrics(places), examples=survey.examples.of_metrics(places))
 
 
 def _numbers(entry: "Entry") -> list[str]:
@@ -156,7 +166,7 @@ def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
     return tuple(heads)
 
 
-def _tallies(file: "Tensors", heads: int, metrics: tuple[Any, ...]) -> Tallies:
+def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
     by_metric, by_offset, by_position = (heads, len(metrics)), (heads, offset_bins()), (heads, position_bins())
     shapes: dict[str, tuple[int, ...]] = {
         "texts": (1,),

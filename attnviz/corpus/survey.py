@@ -1,6 +1,6 @@
 """Survey: what every head of a model does over a corpus."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +58,7 @@ class Survey:
         skipped: how many texts were left out, by the reason.
         sink_labels: the labels of the tokens that receive most, by their numbers.
         version: the version of attnviz that made it.
+        left_out: the names of metrics that are in its file, or in a part of it, and not here.
     """
 
     heads: tuple[SurveyedHead, ...]
@@ -71,6 +72,7 @@ class Survey:
     skipped: Mapping[str, int] = field(default_factory=dict)
     sink_labels: Mapping[int, str] = field(default_factory=dict)
     version: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def model_settings(self) -> ModelSettings:
@@ -95,19 +97,47 @@ class Survey:
         return int(self.tallies.tokens)
 
     def __add__(self, other: "Survey") -> "Survey":
-        """The survey of the texts of both, the same whatever the order.
+        """The survey of the texts of both, the same whatever the order, with the metrics that both have.
 
         Raises:
-            AttnvizError: if they are of different heads.
+            AttnvizError: if they are of different heads, or have no metric in common.
         """
-        if self.heads != other.heads or self.metrics != other.metrics:
+        if self.heads != other.heads:
             raise AttnvizError("two parts of a survey have different layers or heads; parts of one model work")
+        if self.metrics != other.metrics:
+            common = [metric for metric in self.metrics if metric in other.metrics]
+            return self.of_metrics(common) + other.of_metrics(common)
         tallies = self.tallies + other.tallies
         used = {int(number) for number in tallies.sinks if number > VARIOUS_SINKS}
         labels = [
             (number, label) for each in (self, other) for number, label in each.sink_labels.items() if number in used
         ]
-        return replace(self, tallies=tallies, examples=self.examples + other.examples, sink_labels=dict(labels))
+        return replace(
+            self,
+            tallies=tallies,
+            examples=self.examples + other.examples.numbered_after(self.examples),
+            sink_labels=dict(labels),
+            left_out=tuple(dict.fromkeys((*self.left_out, *other.left_out))),
+        )
+
+    def of_metrics(self, metrics: Sequence[Metric]) -> "Survey":
+        """The same with some of its metrics alone.
+
+        Raises:
+            AttnvizError: if there is none.
+        """
+        if not metrics:
+            raise AttnvizError("two parts of a survey have no metric in common; parts of one version of attnviz work")
+        places = [self.metrics.index(metric) for metric in metrics]
+        gone = tuple(metric.name for metric in self.metrics if metric not in metrics)
+        return replace(
+            self,
+            metrics=tuple(metrics),
+            tallies=self.tallies.of_metrics(places),
+            examples=self.examples.of_metrics(places),
+            own={name: pattern for name, pattern in self.own.items() if name not in gone},
+            left_out=(*self.left_out, *gone),
+        )
 
     @cached_property
     def means(self) -> Float64Array:

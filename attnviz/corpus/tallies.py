@@ -1,6 +1,7 @@
 """Tallies: what is counted and summed up over texts for every head, the same whatever the order and the parts."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -111,12 +112,18 @@ class Tallies:
             sinks=np.where((numbers.sinks == numbers.sinks[0]).all(axis=0), numbers.sinks[0], VARIOUS_SINKS),
         )
 
+    def of_metrics(self, places: Sequence[int]) -> "Tallies":
+        """The same of some metrics, in the order of their places."""
+        chosen = {name: getattr(self, name)[:, places] for name in ("count", "histogram")}
+        sums = {name: getattr(self, name).at(places) for name in ("sums", "squares")}
+        return replace(self, **chosen, **sums)
+
     def __add__(self, other: "Tallies") -> "Tallies":
         added = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
         return Tallies(**added | {"sinks": _shared(self.sinks, other.sinks)})
 
 
-def unit_bits(metrics: tuple[Metric, ...]) -> tuple[IntArray, IntArray]:
+def unit_bits(metrics: Sequence[Metric]) -> tuple[IntArray, IntArray]:
     """How many bits after the point sums and sums of squares of each metric have, ``(metrics,)`` each."""
     units = [metric.unit for metric in metrics]
     return np.array([SUM_BITS[unit] for unit in units]), np.array([SQUARE_BITS[unit] for unit in units])

@@ -18,7 +18,7 @@ from attnviz.report.panels import Axis, Panel, Quantity
 from attnviz.report.report import HeadCards, Heatmaps, Section, Summary, SurveyedHeads
 from attnviz.report.scales import share_scales
 from attnviz.report.survey_heads import head_row, ranked_places, refuse_of_texts, survey_remarks, title_of
-from attnviz.report.surveyed_heads import CLASS_NAMES, surveyed_heads_report
+from attnviz.report.surveyed_heads import classes_of, surveyed_heads_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import start_of
 
@@ -27,7 +27,7 @@ MIN_CHARACTERS = 20  # of an example
 MAX_ROWS = 16  # heads of a heatmap, so that each has its name
 NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # of a heatmap, and all that stand for several
 MAX_CARDS = 4  # heads that are shown where none were chosen
-ALWAYS = ("entropy", "peak", "sink", "self", "previous", "next", "induction", "duplicate", "distance")
+NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
 
 
@@ -86,14 +86,14 @@ def telling_metric(survey: Survey, place: int) -> str:
     """The metric whose examples tell most: the largest of those that patterns are named by."""
     names = [metric.name for metric in survey.metrics]
     sharp = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
-    return max(sharp, key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0))
+    return max(sharp or names[:1], key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0))
 
 
 def _numbers(survey: Survey, place: int) -> Summary:
     """A row a metric: the mean with its interval, the spread, three deciles, and how many texts."""
     rows, bars = [], []
     for number, metric in enumerate(survey.metrics):
-        if metric.name not in (*ALWAYS, *CLASS_NAMES, *survey.own) or not survey.tallies.count[place, number]:
+        if metric.name in NOT_IN_CARDS or not survey.tallies.count[place, number]:
             continue
         write, deciles = METRIC_QUANTITIES[metric.unit].cell, survey.deciles(place, number)
         mean, margin = float(survey.means[place, number]), float(survey.margins[place, number])
@@ -170,7 +170,7 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
     with np.errstate(invalid="ignore", divide="ignore"):
         weights = (tallies.weights.total[list(places)] / pairs)[:, seen]
     spans = [offset_spans()[number] for number in seen]
-    classes = [name for name in (*CLASS_NAMES, *survey.own) if tallies.count[:, names.index(name)].any()]
+    classes = classes_of(survey)
     shares = survey.means[list(places)][:, [names.index(name) for name in classes]]
     offsets = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
     panels = (

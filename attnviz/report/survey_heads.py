@@ -172,7 +172,13 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
     """What a reader must know: where the texts are from, what was left out, and how sure the means are."""
     layers = number_ranges({head.layer for head in survey.heads})
     skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
+    left_out = survey.left_out
     return (
         f"A survey of layer {layers} over {', '.join(survey.corpus)}.",
         *([f"Left out of the corpus: {skipped}."] if skipped else []),
+        *(
+            [f"Metrics that not all parts have, or this attnviz does not know: {', '.join(left_out)}."]
+            if left_out
+            else []
+        ),
     )

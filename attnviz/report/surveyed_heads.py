@@ -87,7 +87,7 @@ def surveyed_heads_report(
         layers=tuple(row.layer for row in rows),
         patterns=tuple(row.pattern for row in rows),
         metrics=survey.metrics,
-        classes=tuple(name for name in (*CLASS_NAMES, *survey.own) if tallies.count[:, names.index(name)].any()),
+        classes=classes_of(survey),
         means=survey.means[held],
         margins=survey.margins[held],
         spreads=survey.spreads[held],
@@ -104,6 +104,13 @@ def surveyed_heads_report(
         axes=axes,
         cards=cards,
     )
+
+
+def classes_of(survey: Survey) -> tuple[str, ...]:
+    """The names of the classes of tokens that some text has."""
+    names = [metric.name for metric in survey.metrics]
+    known = (name for name in (*CLASS_NAMES, *survey.own) if name in names)
+    return tuple(name for name in known if survey.tallies.count[:, names.index(name)].any())
 
 
 def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
