@@ -111,6 +111,21 @@ def available_memory() -> int | None:
     return max(min(known), 0) if known else None
 
 
+def refuse_without_room(needed: int, what: str, works: str) -> None:
+    """Raises AttnvizError where something would take more memory than is free.
+
+    Args:
+        needed: bytes that it would take.
+        what: the subject of the sentence, as ``a text of 9 tokens``.
+        works: what would fit, as ``a shorter text works``.
+    """
+    free = available_memory()
+    if free is not None and needed > free:
+        raise AttnvizError(
+            f"{what} would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; {works}"
+        )
+
+
 def _machine_memory() -> int | None:
     import os
 

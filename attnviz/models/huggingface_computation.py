@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import available_memory
+from attnviz.base.machine import refuse_without_room
 from attnviz.maps.seen_cells import shared_or_each
 from attnviz.models.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
@@ -222,12 +222,8 @@ def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int
 
 def _refuse_size(call: "AttentionCall") -> None:
     _, heads, queries, keys = call.shape
-    needed, free = ARRAYS_AT_ONCE * heads * queries * keys * 4, available_memory()
-    if free is not None and needed > free:
-        raise AttnvizError(
-            f"a text of {queries} tokens would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
-            f"a shorter text works, or attnviz show with {option('heads', '2.8')}"
-        )
+    works = f"a shorter text works, or attnviz show with {option('heads', '2.8')}"
+    refuse_without_room(ARRAYS_AT_ONCE * heads * queries * keys * 4, f"a text of {queries} tokens", works)
 
 
 def array_of(values: "torch.Tensor") -> "FloatArray":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import available_memory, find_device, lacks_memory
+from attnviz.base.machine import find_device, lacks_memory, refuse_without_room
 from attnviz.models.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -98,12 +98,11 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
             f"config.json of {settings.model!r} describes a model of {needed / 1e9:.1f} GB, and its weights are "
             f"{held / 1e9:.3f} GB: they do not belong together"
         )
-    free = available_memory()
-    if settings.device_map is None and free is not None and needed > free:
-        raise AttnvizError(
-            f"{settings.model!r} would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
+    if settings.device_map is None:
+        works = (
             f"{option('dtype', 'bfloat16')} takes half, {option('device_map', 'auto')} leaves on disk what does not fit"
         )
+        refuse_without_room(needed, repr(settings.model), works)
 
 
 @contextmanager

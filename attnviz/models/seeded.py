@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast, final
 
 from attnviz.base.errors import AttnvizError, option, overflow
-from attnviz.base.machine import available_memory, find_device
+from attnviz.base.machine import find_device, refuse_without_room
 from attnviz.models.seeded_model import PaddedBatch, build_model, pad_texts, padding_remarks, share_weights
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
@@ -236,12 +236,8 @@ class SeededSource(AbstractSource):
     def _refuse_weights(self) -> None:
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4  # two projections of each width
-        free = available_memory()
-        if free is not None and needed > free:
-            raise AttnvizError(
-                f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)} would take "
-                f"{needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; fewer or narrower layers work"
-            )
+        what = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
+        refuse_without_room(needed, what, "fewer or narrower layers work")
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
         """Raises AttnvizError where maps, or the mask that comes before them, would take more memory than there is."""
@@ -250,24 +246,17 @@ class SeededSource(AbstractSource):
         kept = 3 if self.settings.dropout else 2  # of a layer: scores, weights and those after dropout
         maps = (MAPS_AT_ONCE + kept * layers) * self.settings.num_heads * 4
         needed = (maps + MASK_BYTES) * len(queries) * rows * columns
-        free = available_memory()
-        if free is not None and needed > free:
-            many = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
-            raise AttnvizError(
-                f"{self.settings.num_heads} heads x {many} tokens would take {needed / 1e9:.1f} GB of memory "
-                f"and {free / 1e9:.1f} GB is free; fewer heads, layers or tokens work"
-            )
+        many = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
+        what = f"{self.settings.num_heads} heads x {many} tokens"
+        refuse_without_room(needed, what, "fewer heads, layers or tokens work")
 
     def _refuse_length(self, tokens: int) -> None:
         """Raises AttnvizError where what maps are computed from would take more memory than there is."""
         of_heads = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + of_heads) * tokens * 4
-        free = available_memory()
-        if free is not None and needed > free:
-            raise AttnvizError(
-                f"queries and keys of {tokens} tokens would take {needed / 1e9:.1f} GB of memory and "
-                f"{free / 1e9:.1f} GB is free; a shorter text, or fewer or narrower layers work"
-            )
+        refuse_without_room(
+            needed, f"queries and keys of {tokens} tokens", "a shorter text, or fewer or narrower layers work"
+        )
 
     def _maps(
         self, layer: int, call: "Attended", batch: PaddedBatch, item: int, selection: Selection, values: bool

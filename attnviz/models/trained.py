@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import available_memory, find_device
+from attnviz.base.machine import find_device, refuse_without_room
 from attnviz.models.settings import ModelSettings
 from attnviz.models.source import AbstractSource
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
@@ -356,12 +356,7 @@ def maps_of_call(
 def refuse_memory(count: int) -> None:
     """Raises AttnvizError where the maps of so many tokens would not fit."""
     needed = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
-    free = available_memory()
-    if free is not None and needed > free:
-        raise AttnvizError(
-            f"a text of {count} tokens would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; "
-            "a shorter text works"
-        )
+    refuse_without_room(needed, f"a text of {count} tokens", "a shorter text works")
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.base.machine import _group_memory, available_memory
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import _group_memory, available_memory, refuse_without_room
 
 
 def write(path: Path, text: object) -> None:
@@ -45,3 +46,16 @@ def test_limits_of_the_process_count() -> None:
     assert free is not None
     assert 2**29 < int(run.stdout) <= min(2**31, free + 2**30)
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+
+
+def test_what_takes_more_than_is_free_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1_500_000_000)
+    refuse_without_room(1_500_000_000, "a text of 9 tokens", "a shorter text works")
+    message = "a text of 9 tokens would take 2.5 GB of memory and 1.5 GB is free; a shorter text works"
+    with pytest.raises(AttnvizError, match=f"^{message}$"):
+        refuse_without_room(2_500_000_000, "a text of 9 tokens", "a shorter text works")
+
+
+def test_nothing_is_refused_where_the_system_does_not_say_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: None)
+    refuse_without_room(10**30, "a text of 9 tokens", "a shorter text works")

@@ -204,7 +204,7 @@ def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch:
 
 def test_room_for_one_head_at_a_time_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     one = 2 * 2 * 60 * 60 * 4  # bytes of scores and weights of a head of two texts
-    monkeypatch.setattr("attnviz.capture.assembly.captured_call.available_memory", lambda: one)
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: one)
     monkeypatch.setattr("attnviz.capture.assembly.captured_call.MIN_CHECKED_BYTES", 0)
     assert isinstance(recorded(monkeypatch).maps[0], PooledMaps)
     with pytest.raises(AttnvizError, match="GB of memory"):

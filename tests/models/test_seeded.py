@@ -156,7 +156,7 @@ def test_refuses_what_is_not_there(chosen: Selection, message: str) -> None:
 
 
 def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.models.seeded.available_memory", lambda: 4650)  # the model takes 4608, the maps 4704
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 4650)  # the model takes 4608, the maps 4704
     with pytest.raises(AttnvizError, match=r"3 heads x 7 tokens would take 0\.0 GB of memory and 0\.0 GB is free"):
         record()
 

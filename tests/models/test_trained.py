@@ -148,7 +148,7 @@ def test_refuses_a_layer_it_has_not() -> None:
 
 
 def test_text_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.models.trained.available_memory", lambda: 1000)
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1000)
     with pytest.raises(AttnvizError, match=r"a text of 5 tokens would take .* a shorter text works"):
         record("one two three four")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import available_memory
+from attnviz.base.machine import refuse_without_room
 from attnviz.capture.assembly.key_marks import KeyMarks, key_marks
 from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.recovered_factors import factors_of
@@ -314,12 +314,9 @@ def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site
         cells = (queries + keys) * call.queries.shape[-1]
     heads = 1 if held_as is PooledMaps else heads
     needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
-    free = available_memory() if needed > MIN_CHECKED_BYTES else None
-    if free is not None and needed > free:
-        raise AttnvizError(
-            f"{heads} heads of layer {site.layer} over {queries} tokens would take {needed / 1e9:.1f} GB of memory and "
-            f"{free / 1e9:.1f} GB is free; fewer layers, heads or tokens work"
-        )
+    if needed > MIN_CHECKED_BYTES:
+        what = f"{heads} heads of layer {site.layer} over {queries} tokens"
+        refuse_without_room(needed, what, "fewer layers, heads or tokens work")
 
 
 def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:

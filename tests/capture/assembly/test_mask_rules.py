@@ -256,7 +256,7 @@ def test_softmax_is_kept_as_factors_only_where_they_give_its_weights(right: bool
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_refuses_maps_that_do_not_fit_into_memory(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.capture.assembly.captured_call.available_memory", lambda: 1000)
+    monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1000)
     monkeypatch.setattr("attnviz.capture.assembly.captured_call.MIN_CHECKED_BYTES", 0)
     call = FactoredCall(queries=torch.randn(1, 2, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=1)
     with pytest.raises(AttnvizError, match=r"2 heads of layer 0 over 30 tokens would take .* fewer layers"):
