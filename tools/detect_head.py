@@ -26,7 +26,9 @@ def random_gpt2() -> ProbedModel:
     config.bos_token_id = config.eos_token_id = None
     nothing = np.zeros(0, dtype=np.int64)
     model: Any = GPT2LMHeadModel(config)
-    return ProbedModel(model.eval(), "random", None, np.arange(99), nothing, nothing, 64, True)
+    return ProbedModel(
+        model.eval(), "random", None, np.arange(99), nothing, nothing, 64, lambda ids: {"input_ids": ids}
+    )
 
 
 def texts() -> list[np.ndarray]:

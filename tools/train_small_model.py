@@ -17,8 +17,10 @@ from torch.nn.functional import cross_entropy
 
 from attnviz.base.files import atomic_file
 from attnviz.metrics.metrics import measure
-from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, maps_of_call, run_model
-from attnviz.models.trained_module import HELD_OUT_TEXTS, HELD_OUT_TOKENS, held_out_repeats
+from attnviz.models.attention_stack import AttentionStack
+from attnviz.models.stack_maps import dense_maps
+from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, seen_before
+from attnviz.models.trained_repeats import HELD_OUT_TEXTS, HELD_OUT_TOKENS, held_out_repeats
 from attnviz.text.tokens import Tokens
 
 SEED = 4
@@ -56,7 +58,7 @@ class Figures:
         return f"accuracy {self.accuracy:.4f}, {', '.join(heads)}"
 
 
-def train(seed: int = SEED, steps: int = STEPS) -> torch.nn.ModuleDict:
+def train(seed: int = SEED, steps: int = STEPS) -> AttentionStack:
     """The model after so many steps, with a progress bar on standard error where that is a terminal."""
     from rich.console import Console
     from rich.progress import track
@@ -70,7 +72,7 @@ def train(seed: int = SEED, steps: int = STEPS) -> torch.nn.ModuleDict:
         tokens = TRAINED_TOKENS // 2 if step < SHORT_SHARE * steps else TRAINED_TOKENS
         ids, known = draw_repeats(random, BATCH * TRAINED_TOKENS // tokens // 2, tokens)
         first = int(torch.randint(0, MAX_FIRST_POSITION, (1,), generator=random))
-        logits, _ = run_model(model, ids, first)
+        logits = model(ids, first)
         losses = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         optimizer.zero_grad()
         loss: torch.Tensor = (losses * known.flatten()).sum() / known.sum()
@@ -102,18 +104,16 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
     return torch.cat([torch.full((batch, 1), START_TOKEN), repeated], dim=1), known.float()
 
 
-def check(model: torch.nn.ModuleDict, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
+def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
     """The model's figures on held-out segments of distinct bytes, each said twice."""
     ids, known = held_out_repeats(START_TOKEN, texts, segment)
     with torch.no_grad():
-        logits, calls = run_model(model, ids)
+        logits, runs = model.outputs(ids)
     right = logits[:, known].argmax(-1) == ids[:, segment + 2 :]
+    names, visible, tokens = ("previous", "induction"), seen_before(ids.shape[1]), [numbered(each) for each in ids]
     numbers = [
-        [
-            measure(maps_of_call(layer, call, text, numbered(ids[text])), ("previous", "induction"))
-            for text in range(texts)
-        ]
-        for layer, call in enumerate(calls)
+        [measure(dense_maps(run, each, each, visible, item=text), names) for text, each in enumerate(tokens)]
+        for run in runs
     ]
     previous, induction = (
         np.array([[[head.values[name] for head in heads] for heads in layer] for layer in numbers])

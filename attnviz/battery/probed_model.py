@@ -14,14 +14,15 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
+from attnviz.models.example import Example
+from attnviz.models.reader import FRAME_TEXT, Reader
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import BUILT_IN, refuse_unused
+from attnviz.models.sources import kind_of, open_reader
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
 HeadName = tuple[int, int]  # layer, head
 BATCH_TEXTS = 16
-FRAME_TEXT = "a"  # whose special tokens are those around every text
 MIN_WORDS = 512  # ordinary tokens of a vocabulary that a language can be written in
 
 
@@ -50,7 +51,7 @@ class ProbedModel:
         before: the special tokens before a text.
         after: those after it.
         limit: the most tokens that it reads; ``None`` for any number.
-        named: whether the model takes its tokens by a name.
+        inputs_of: what the module is called with for tokens of these numbers, ``(texts, tokens)``.
     """
 
     module: nn.Module
@@ -60,7 +61,7 @@ class ProbedModel:
     before: IntArray
     after: IntArray
     limit: int | None
-    named: bool
+    inputs_of: Callable[[Tensor], dict[str, Any]]
 
     def framed(self, ids: IntArray) -> IntArray:
         """The tokens between the special ones."""
@@ -82,7 +83,7 @@ class ProbedModel:
         listening = Listening(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
         numbers = torch.from_numpy(np.stack(ids)).to(self.device)
         with listening, torch.inference_mode():
-            given = self.module(input_ids=numbers) if self.named else self.module(numbers)
+            given = self.module(**self.inputs_of(numbers))
         listening.own.finish()
         return given
 
@@ -132,45 +133,29 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
     Raises:
         AttnvizError: if there is none, it has learned nothing, or it does not read one text.
     """
-    if settings.model == ModelSettings.model:
+    if not kind_of(settings.model).has_learned:
         raise AttnvizError(
             f"the battery is for a model that was trained; {option('model', './my-llama')} or trained works"
         )
-    refuse_unused(settings)
-    return _trained(settings) if settings.model == "trained" else _hugging_face(settings)
+    return probed(open_reader(settings, "predictions"))
 
 
-def _trained(settings: ModelSettings) -> ProbedModel:
-    from attnviz.models.trained import START_TOKEN, TrainedSource
+def probed(reader: Reader) -> ProbedModel:
+    """The model of a reader.
 
-    runnable = TrainedSource(settings, [row.name for row in BUILT_IN]).runnable(None)
-    start, nothing = np.array([START_TOKEN]), np.zeros(0, dtype=np.int64)
-    return ProbedModel(runnable.model, runnable.name, None, np.arange(START_TOKEN), start, nothing, None, False)
-
-
-def _hugging_face(settings: ModelSettings) -> ProbedModel:
-    from attnviz.models.huggingface import HuggingFaceSource
-    from attnviz.models.huggingface_loading import position_limit
-    from attnviz.models.huggingface_tokens import tokenize_text
-
-    source = HuggingFaceSource(settings, [row.name for row in BUILT_IN])
-    runnable = source.runnable(FRAME_TEXT)
-    assert source.loaded is not None
-    tokenizer: Any = source.loaded[1]
-    model: Any = runnable.model
-    if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
-        raise AttnvizError(f"{settings.model} does not read one text; a model that does works")
-    frame = tokenize_text(tokenizer, FRAME_TEXT)
-    inside = np.flatnonzero(~frame.special)
-    count = min(model.get_input_embeddings().num_embeddings, len(tokenizer))
-    words = np.setdiff1d(np.arange(count), tokenizer.all_special_ids)
+    Raises:
+        AttnvizError: if it does not read one text.
+    """
+    if reader.read(Example(FRAME_TEXT)).context is not None:
+        raise AttnvizError(f"{reader.settings.model} does not read one text; a model that does works")
+    known = reader.vocabulary()
     return ProbedModel(
-        module=model,
-        name=runnable.name,
-        read=(lambda text: tokenize_text(tokenizer, text)) if len(words) >= MIN_WORDS else None,
-        words=words,
-        before=frame.ids[: inside[0]].copy(),
-        after=frame.ids[inside[-1] + 1 :].copy(),
-        limit=position_limit(model),
-        named=True,
+        module=reader.module,
+        name=reader.name,
+        read=reader.tokenize if len(known.words) >= MIN_WORDS else None,
+        words=known.words,
+        before=known.before,
+        after=known.after,
+        limit=reader.limit,
+        inputs_of=reader.inputs_of,
     )

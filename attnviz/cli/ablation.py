@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.input import is_piped, read_texts
@@ -11,7 +11,7 @@ from attnviz.text.selection import Selection, resolve_span
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
-    from attnviz.models.runnable import Runnable
+    from attnviz.models.prepared import Prepared
     from attnviz.models.settings import ModelSettings
 
 LOGIT = "logit:"
@@ -34,37 +34,45 @@ def removed_heads(
     Raises:
         AttnvizError: for a saved recording, or what ``ablate`` refuses.
     """
-    from attnviz.models.sources import open_source
+    from attnviz.models.example import Example
+    from attnviz.models.sources import open_reader, refuse_unlearned
 
-    source = open_source(settings)
+    reader = open_reader(settings, "predictions")
     texts = _texts(input, settings, batch)
-    runnables = [source.runnable(text) for text in texts]
-    first = runnables[0]
+    refuse_unlearned(settings.model)
+
+    def prepared(text: str) -> "Prepared":
+        return reader.read(Example.of(text, settings))
+
+    read = [reader.own_example() if text is None else prepared(text) for text in texts]
+    first = read[0]
     from attnviz.effects.ablation import ablate
 
     said = metric
     if metric is not None and metric.startswith(LOGIT):
-        metric = f"{LOGIT}{first.find_token(metric.removeprefix(LOGIT))}"
+        metric = f"{LOGIT}{reader.find_token(metric.removeprefix(LOGIT), first.tokens)}"
     effects = ablate(
-        first.model,
-        [each.inputs for each in runnables],
+        reader.module,
+        [each.inputs for each in read],
         metric,
         heads=None if selection == Selection(queries=selection.queries) else selection,
         sets=None if sets is None else sets.split(","),
         pairs=pairs,
         top=top,
-        by=by if by in ("zero", "mean") else source.runnable(by).inputs,
+        by=by if by in ("zero", "mean") else prepared(by).inputs,
         attention=first.attention,
         positions=_positions(first, selection),
     )
-    title = first.title if len(runnables) == 1 else f"{len(runnables)} texts"
-    return replace(effects, metric=said or effects.metric, model=first.name, title=title, remarks=first.remarks)
+    title = first.title if len(read) == 1 else f"{len(read)} texts"
+    return replace(effects, metric=said or effects.metric, model=reader.name, title=title, remarks=first.remarks)
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[str | None]:
     """The texts that are given; without any, the model's own example where it has one."""
+    from attnviz.models.sources import kind_of
+
     none_given = input.text is None and not input.file and input.sample is None and batch is None
-    if none_given and settings.model == "trained" and not is_piped():
+    if none_given and kind_of(settings.model).has_example and not is_piped():
         return [None]
     texts: list[str | None] = []
     for each in read_texts(input, settings.tokenizer, batch):
@@ -74,14 +82,8 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[
     return texts
 
 
-def _positions(first: "Runnable", selection: Selection) -> slice:
+def _positions(first: "Prepared", selection: Selection) -> slice:
     """The tokens at which the output is measured."""
     if selection.queries == (None, None):
         return first.positions
-    return resolve_span(selection.queries, _count(first.inputs), "queries")
-
-
-def _count(inputs: Any) -> int:
-    """How many tokens a model reads."""
-    ids = inputs.get("decoder_input_ids", inputs.get("input_ids")) if isinstance(inputs, dict) else inputs
-    return 0 if ids is None else int(ids.shape[1])
+    return resolve_span(selection.queries, len(first.tokens), "queries")

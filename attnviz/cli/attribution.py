@@ -23,22 +23,25 @@ def attributed(given: Given, settings: "ModelSettings", selection: Selection, wa
     """
     if isinstance(given, Path):
         raise AttnvizError(f"{option('logits')} runs the model on a text, and a recording holds no model; give a text")
-    from attnviz.models.sources import open_source
+    from attnviz.models.example import Example
+    from attnviz.models.sources import open_reader, refuse_unlearned
 
-    runnable = open_source(settings).runnable(given)
+    reader = open_reader(settings, "predictions")
+    refuse_unlearned(settings.model)
+    read = reader.read(Example.of(given, settings))
     from attnviz.effects.logit_attribution import logit_attribution
 
-    token = runnable.find_token(wanted)
-    at = resolve_span(selection.queries, len(runnable.labels), "queries").stop - 1
-    found = logit_attribution(runnable.model, runnable.inputs, token, at)
+    token = reader.find_token(wanted, read.tokens)
+    at = resolve_span(selection.queries, len(read.tokens), "queries").stop - 1
+    found = logit_attribution(reader.module, read.inputs, token, at)
     return replace(
         found,
         label=wanted,
-        key_labels=runnable.labels,
-        context_labels=runnable.context,
-        model=runnable.name,
-        title=runnable.title,
-        remarks=runnable.remarks,
+        key_labels=read.tokens.labels,
+        context_labels=() if read.context is None else read.context.labels,
+        model=reader.name,
+        title=read.title,
+        remarks=read.remarks,
     )
 
 

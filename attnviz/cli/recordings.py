@@ -35,18 +35,20 @@ def record(
         from attnviz.maps.saved import load
 
         return load(given, whole)
-    from attnviz.models.sources import open_source
+    from attnviz.models.example import Example
+    from attnviz.models.sources import open_reader
 
-    return open_source(settings).record(given, selection, values)
+    return open_reader(settings).record(Example.of(given, settings), selection, values)
 
 
 def record_batch(
     texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
 ) -> "Recording":
     """The recording of several texts, run together."""
-    from attnviz.models.sources import open_source
+    from attnviz.models.example import Example
+    from attnviz.models.sources import open_reader
 
-    return open_source(settings).record_batch(texts, selection, values)
+    return open_reader(settings).record_batch([Example.of(text, settings) for text in texts], selection, values)
 
 
 def parse_head(head: str) -> tuple[int, int]:
@@ -66,9 +68,10 @@ def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation"
     """Every number of one layer of a model over a text."""
     if isinstance(text, Path):
         raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
-    from attnviz.models.sources import open_source
+    from attnviz.models.example import Example
+    from attnviz.models.sources import open_reader
 
-    return open_source(settings).compute(text, layer)
+    return open_reader(settings).compute(Example.of(text, settings), layer)
 
 
 def record_both(
@@ -83,25 +86,28 @@ def record_both(
     if isinstance(text, Path) or isinstance(other, Path):
         return record_each(text, other, settings, selection, whole, values)
     from attnviz.base.machine import refuse_little_memory
+    from attnviz.models.example import Example
     from attnviz.models.settings import ModelSettings
-    from attnviz.models.sources import open_source, refuse_unused
+    from attnviz.models.sources import open_reader, refuse_unused
+
+    read = [Example.of(each, settings) for each in (text, text if other is None else other)]
 
     if settings.model != ModelSettings.model:
         if other is None:
             raise AttnvizError(NOTHING_TO_COMPARE)
-        source = open_source(settings)
-        return source.record(text, selection, values), source.record(other, selection, values), "another text"
+        reader = open_reader(settings)
+        return reader.record(read[0], selection, values), reader.record(read[1], selection, values), "another text"
     refuse_little_memory()
-    from attnviz.models.seeded import SeededSource
+    from attnviz.models.seeded import SeededReader
 
     changed = _changed(settings)
     if not changed and other is None:
         raise AttnvizError(NOTHING_TO_COMPARE)
     refuse_unused(settings)
-    before = SeededSource(replace(settings, **{name: getattr(ModelSettings, name) for name in changed}))
-    after = SeededSource(settings, like=None if "seed" in changed else before)
-    recording_a = before.record(text, selection, values)
-    recording_b = after.record(text if other is None else other, selection, values)
+    before = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed}))
+    after = SeededReader(settings, like=None if "seed" in changed else before)
+    recording_a = before.record(read[0], selection, values)
+    recording_b = after.record(read[1], selection, values)
     words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
 

@@ -102,7 +102,9 @@ def write_survey(
     kept |= {"tokens": limit, "token_class": list(asked.token_class), "layers": None, "heads": None}
     kept |= {name: getattr(settings, name) for name in ("model", "dtype")}
     kept |= {"layers": _said(selection.layers), "heads": _said(selection.heads or selection.pairs)}
-    options = SurveyOptions(selection=selection, own=own, tokens=limit, settings=kept, corpus=asked.paths)
+    options = SurveyOptions(
+        selection=selection, own=own, tokens=limit, window=asked.window, settings=kept, corpus=asked.paths
+    )
     checkpoint = checkpoint_of(path)
     with open_processes() as processes:
         if checkpoint.is_file() and not resume and processes.is_first:

@@ -8,9 +8,9 @@ from attnviz.base.arrays import BoolArray
 from attnviz.corpus.examples import ExampleText
 from attnviz.corpus.own_classes import own_masks
 from attnviz.corpus.read import CorpusText
-from attnviz.corpus.text_models import TextModel
 from attnviz.corpus.token_classes import surveyed_metrics
 from attnviz.metrics.metrics import Metric
+from attnviz.models.reader import Reader
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
@@ -27,6 +27,7 @@ class SurveyOptions:
         selection: which layers and heads.
         own: the expression of each of the user's own classes of tokens, by its name.
         tokens: after how many tokens it ends; ``None`` for the whole corpus.
+        window: of how many tokens a text is at most, longer ones are cut; ``None`` leaves those out that are too long.
         settings: what is kept of how the model was run.
         corpus: the names of the files.
     """
@@ -34,6 +35,7 @@ class SurveyOptions:
     selection: Selection = field(default_factory=Selection)
     own: Mapping[str, str] = field(default_factory=dict)
     tokens: int | None = None
+    window: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     corpus: tuple[str, ...] = ()
 
@@ -74,7 +76,7 @@ class PackedChunk(NamedTuple):
 
 
 def batches_of(
-    chunk: Sequence[CorpusText], model: TextModel, options: SurveyOptions, first: int, room: int | None
+    chunk: Sequence[CorpusText], model: Reader, options: SurveyOptions, first: int, room: int | None
 ) -> PackedChunk:
     """The batches of some texts.
 
@@ -86,7 +88,8 @@ def batches_of(
         room: how many tokens are still to be taken; ``None`` for all.
     """
     windows, tokens, too_long = list[TextWindow](), 0, 0
-    for text, found in zip(chunk, model.read([each.text for each in chunk]), strict=True):
+    read = model.read_windows([text.text for text in chunk], options.window)
+    for text, found in zip(chunk, read, strict=True):
         too_long += not found
         for number, part in enumerate(found):
             if room is not None and tokens >= room:

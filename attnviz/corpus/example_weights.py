@@ -17,7 +17,8 @@ from attnviz.corpus.own_classes import own_masks
 from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_batch import measure_batch
-from attnviz.corpus.text_models import TextModel, open_texts
+from attnviz.corpus.text_models import open_texts
+from attnviz.models.reader import Reader
 from attnviz.text.selection import Selection
 
 CHECKED_TEXTS = 4  # of the sample, whose numbers the model must give again
@@ -58,12 +59,12 @@ def example_weights(survey: Survey, wanted: Sequence[WantedWeights]) -> Mapping[
     return found
 
 
-def _open(survey: Survey) -> TextModel:
+def _open(survey: Survey) -> Reader:
     window = survey.settings.get("window")
     return open_texts(survey.model_settings, Selection(), window if isinstance(window, int) else None)
 
 
-def _refuse_other_model(survey: Survey, model: TextModel) -> None:
+def _refuse_other_model(survey: Survey, model: Reader) -> None:
     """Raises AttnvizError where the numbers of a few texts are not those of the survey."""
     examples = survey.examples
     places = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
@@ -88,14 +89,14 @@ def _refuse_other_model(survey: Survey, model: TextModel) -> None:
         raise AttnvizError(f"the model {survey.model!r} gives other numbers than when it was surveyed")
 
 
-def _packed(survey: Survey, numbers: Sequence[int], model: TextModel) -> Iterator[list[int]]:
+def _packed(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[list[int]]:
     """The texts in batches of similar length."""
     lengths = [len(survey.examples.texts[number].tokens) for number in numbers]
     return ([numbers[place] for place in places] for places in pack(lengths, model.device.type))
 
 
 def _of_batch(
-    survey: Survey, model: TextModel, numbers: Sequence[int], by_text: Mapping[int, Sequence[WantedWeights]]
+    survey: Survey, model: Reader, numbers: Sequence[int], by_text: Mapping[int, Sequence[WantedWeights]]
 ) -> dict[WantedWeights, FloatArray]:
     """What is wanted of the texts of a batch."""
     found: dict[WantedWeights, FloatArray] = {}
@@ -114,7 +115,7 @@ def _of_batch(
 
     listening = Listening(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
     with listening, torch.inference_mode():
-        model.run(tokens)
+        model.module(**model.inputs_of_batch(tokens))
     listening.own.finish()  # hands on the last layer's
     return found
 

@@ -14,13 +14,14 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
+from attnviz.capture.run_model import run_model
 from attnviz.corpus.batches import Batch, SurveyOptions
 from attnviz.corpus.examples import Examples
 from attnviz.corpus.measure import CallNumbers, measure_call
 from attnviz.corpus.survey import Survey, SurveyedHead
 from attnviz.corpus.tallies import Tallies, TextNumbers
 from attnviz.corpus.text_batch import TextBatch
-from attnviz.corpus.text_models import TextModel
+from attnviz.corpus.text_models import BatchModel
 from attnviz.corpus.visible_cells import HeldGrids
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.row_blocks import Columns
@@ -36,7 +37,7 @@ class Measured(NamedTuple):
     sink_labels: dict[int, str]
 
 
-def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Measured:
+def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Measured:
     """What every chosen head does in the texts of a batch.
 
     Raises:
@@ -62,7 +63,7 @@ def measure_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Mea
 
     listening = Listening(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
     with listening, torch.inference_mode():
-        model.run(texts.texts)
+        run_model(model.module, model.inputs_of_batch(texts.texts))
     listening.own.finish()
     if not calls:
         listening.recording()  # says why there is none
@@ -134,7 +135,7 @@ def number_of(label: str) -> int:
     return zlib.crc32(label.encode(errors="surrogatepass"))
 
 
-def survey_of_batch(model: TextModel, batch: Batch, options: SurveyOptions) -> Survey:
+def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Survey:
     """The survey of a batch alone."""
     measured = measure_batch(model, batch, options)
     ids = np.array([window.id for window in batch.windows], dtype=np.int64)

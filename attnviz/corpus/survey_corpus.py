@@ -19,7 +19,7 @@ from attnviz.corpus.processes import Processes
 from attnviz.corpus.read import CorpusReader, CorpusText, GivenTexts
 from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
-from attnviz.corpus.text_models import TextModel
+from attnviz.models.reader import Reader
 
 TOO_LONG = "too long for the model"
 CHECKPOINT_SECONDS = 30.0
@@ -39,7 +39,7 @@ class SurveyRun:
 
     def __init__(
         self,
-        model: TextModel,
+        model: Reader,
         options: SurveyOptions,
         processes: Processes | None = None,
         checkpoint: Path | None = None,

@@ -16,8 +16,10 @@ from attnviz.corpus.read import CorpusText, GivenTexts
 from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.corpus.text_models import HuggingFaceTexts, TextModel, Windows
+from attnviz.corpus.text_models import refuse_long_window
+from attnviz.models.huggingface import HuggingFaceReader
 from attnviz.models.huggingface_tokens import tokens_of_ids
+from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 
@@ -55,15 +57,20 @@ def survey(
         AttnvizError: if there is no text, or the model does not attend as a survey needs.
     """
     selection = Selection(layers=_tuple(layers), heads=_tuple(heads))
-    options = SurveyOptions(selection=selection, own=dict(classes or {}), tokens=tokens, corpus=("texts",))
+    options = SurveyOptions(
+        selection=selection, own=dict(classes or {}), tokens=tokens, window=window, corpus=("texts",)
+    )
     if (texts is None) == (batches is None) or (texts is not None and tokenizer is None):
         raise AttnvizError("a survey takes a tokenizer and texts, or batches; survey(model, tokenizer, texts) works")
     with _evaluating(model):
         if batches is not None:
             return _of_batches(model, tokenizer, batches, options)
         assert texts is not None
-        reads = HuggingFaceTexts(model, tokenizer, type(model).__name__, window)
-        found = SurveyRun(reads, options).run(GivenTexts(texts))
+        settings = ModelSettings(model=type(model).__name__)
+        loaded: Any = model, tokenizer
+        reader = HuggingFaceReader(settings, use="texts", loaded=loaded)
+        refuse_long_window(reader, window)
+        found = SurveyRun(reader, options).run(GivenTexts(texts))
     assert found is not None
     return found
 
@@ -103,7 +110,7 @@ def _of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], optio
 
 
 @final
-class GivenBatch(TextModel):
+class GivenBatch:
     """A module and the one batch that it is called with.
 
     Args:
@@ -117,6 +124,7 @@ class GivenBatch(TextModel):
 
     def __init__(self, module: nn.Module, given: Any, tokenizer: Any) -> None:
         self.module, self.name, self.given = module, type(module).__name__, given
+        self.device = next(module.parameters()).device
         named = given if isinstance(given, Mapping) else {}
         ids = named.get(IDS, next(filter(_holds_ids, named.values() if named else _listed(given)), None))
         if not isinstance(ids, Tensor) or not _holds_ids(ids):
@@ -131,17 +139,11 @@ class GivenBatch(TextModel):
             _tokens(row[:length], tokenizer) for row, length in zip(ids.cpu().numpy(), lengths.tolist(), strict=True)
         ]
 
-    def read(self, texts: Sequence[str]) -> list[Windows]:
-        """Not asked for: the batch is read already."""
-        raise NotImplementedError
-
-    def run(self, batch: Sequence[Tokens]) -> None:
-        """Calls the module with what was given."""
-        device = self.device
+    def inputs_of_batch(self, texts: Sequence[Tokens]) -> Any:
+        """What was given, where the module is."""
         if isinstance(self.given, Mapping):
-            self.module(**{name: _moved(value, device) for name, value in self.given.items()})
-        else:
-            self.module(*(_moved(value, device) for value in _listed(self.given)))
+            return {name: _moved(value, self.device) for name, value in self.given.items()}
+        return tuple(_moved(value, self.device) for value in _listed(self.given))
 
 
 def _listed(given: Any) -> Sequence[Any]:

@@ -1,1 +1,1 @@
-"""Sources of recordings: the seeded, the trained and Hugging Face models."""
+"""Readers, the one way to open a model: seeded, trained, and Hugging Face ones."""

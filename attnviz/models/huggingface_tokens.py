@@ -1,11 +1,13 @@
 """The tokens that a Hugging Face model reads: of a text, a pair, a chat, or a text with what the model generated."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
+from attnviz.models.windows import part_of
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:
@@ -46,6 +48,27 @@ def tokenize_text(
         return tokens_of_encoding(text, encoded.encodings[0], pair)
     whole = text if pair is None else f"{text}\n{pair}"
     return tokens_of_ids(tokenizer, whole, encoded["input_ids"])
+
+
+def tokenize_windows(
+    tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], window: int | None, limit: int | None
+) -> list[list[Tokens]]:
+    """The tokens of many texts, in windows; none where a text has no token, or more than the model reads.
+
+    Args:
+        tokenizer: a fast one.
+        texts: each is read for itself.
+        window: how many tokens a part has at most, special ones included; ``None`` for one part.
+        limit: the most that the model reads; ``None`` for any number.
+    """
+    cut: dict[str, Any] = {} if window is None else {"max_length": window, "return_overflowing_tokens": True}
+    encoded = tokenizer(list(texts), truncation=window is not None, padding=False, **cut)
+    windows: list[list[Tokens]] = [[] for _ in texts]
+    owners = encoded["overflow_to_sample_mapping"] if cut else range(len(texts))
+    for owner, encoding in zip(owners, encoded.encodings or (), strict=True):
+        if encoding.ids and (limit is None or len(encoding.ids) <= limit):
+            windows[owner].append(tokens_of_encoding(texts[owner], encoding))
+    return [list(map(part_of, each)) if len(each) > 1 else each for each in windows]
 
 
 def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None) -> list[int] | None:

@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     import torch
 
     from attnviz.base.arrays import BoolArray
+    from attnviz.models.attention_stack import AttentionStack
     from attnviz.text.tokens import Tokens
 
 
-def build_model(settings: ModelSettings, vocabulary: int) -> "torch.nn.ModuleDict":
+def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
     """The embedding and the layers, drawn in this order from torch's present random state."""
     from torch import nn
 
     from attnviz.attention.modules import MultiHeadAttention
+    from attnviz.models.attention_stack import AttentionStack
 
     embedding = nn.Embedding(vocabulary, settings.embed_dim)
     layers = [
@@ -33,7 +35,7 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "torch.nn.ModuleDic
         )
         for _ in range(settings.num_layers)
     ]
-    return nn.ModuleDict({"embedding": embedding, "layers": nn.ModuleList(layers)})
+    return AttentionStack(embedding, layers)
 
 
 def share_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
@@ -57,6 +59,16 @@ class PaddedBatch:
     queries: "tuple[Tokens, ...]"
     keys: "tuple[Tokens, ...]"
     visible: "BoolArray"
+
+    @property
+    def is_cross(self) -> bool:
+        """Whether a context is attended to."""
+        return self.keys is not self.queries
+
+    @property
+    def vocabulary(self) -> int:
+        """How many different tokens there are."""
+        return int(max(tokens.ids.max() for tokens in (*self.queries, *self.keys))) + 1
 
 
 def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The table of sources: the name of each model, the class that records it, and the settings that it uses."""
+"""The table of sources: the name of each model, the class that reads it, and the settings that it uses."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -6,8 +6,8 @@ from typing import cast
 
 from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.base.machine import refuse_little_memory
+from attnviz.models.reader import Reader, Use
 from attnviz.models.settings import ModelSettings
-from attnviz.models.source import AbstractSource
 
 COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
 SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
@@ -32,37 +32,55 @@ class SourceRow:
         """The model as a sentence calls it."""
         return self.name if self is PRETRAINED else f"the {self.name} model"
 
-    def load(self) -> type[AbstractSource]:
+    def load(self) -> type[Reader]:
         """The class."""
         module, _, name = self.address.partition(":")
-        return cast("type[AbstractSource]", getattr(import_module(module), name))
+        return cast("type[Reader]", getattr(import_module(module), name))
 
 
 BUILT_IN = (
     SourceRow(
         "seeded",
-        "attnviz.models.seeded:SeededSource",
+        "attnviz.models.seeded:SeededReader",
         (*SHAPE, "temperature", "init", "seed", "tokenizer", "context", "dense"),
     ),
-    SourceRow("trained", "attnviz.models.trained:TrainedSource", ("tokenizer", "causal")),
+    SourceRow("trained", "attnviz.models.trained:TrainedReader", ("tokenizer", "causal")),
 )
 PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
     "a Hugging Face model",
-    "attnviz.models.huggingface:HuggingFaceSource",
+    "attnviz.models.huggingface:HuggingFaceReader",
     ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
 )
 SOURCES = (*BUILT_IN, PRETRAINED)
 
 
-def open_source(settings: ModelSettings) -> AbstractSource:
-    """The source that ``settings.model`` names: a built-in one, or a Hugging Face model by folder or name.
+def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
+    """The reader of the model that ``settings.model`` names: a built-in one, or a Hugging Face model by folder or name.
+
+    Args:
+        settings: how it is built or loaded.
+        use: what it is opened for.
 
     Raises:
         AttnvizError: if a setting was given that it does not use.
     """
     refuse_unused(settings)
     refuse_little_memory()
-    return row_of(settings.model).load()(settings, [row.name for row in BUILT_IN])
+    return row_of(settings.model).load()(settings, [row.name for row in BUILT_IN], use)
+
+
+def kind_of(model: str) -> type[Reader]:
+    """The class that reads the model of this name, which says what can be asked of it before it is opened."""
+    return row_of(model).load()
+
+
+def refuse_unlearned(model: str) -> None:
+    """Raises AttnvizError where the model has learned nothing that its heads could be needed for."""
+    if not kind_of(model).has_learned:
+        raise AttnvizError(
+            f"the {model} model has learned nothing that heads could be needed for; {option('model', 'trained')} or a "
+            "Hugging Face model works"
+        )
 
 
 def row_of(model: str) -> SourceRow:

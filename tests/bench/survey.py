@@ -25,7 +25,8 @@ from attnviz.corpus.read import CorpusReader, CorpusText, GivenTexts
 from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.corpus.text_models import TextModel, open_texts
+from attnviz.corpus.text_models import open_texts
+from attnviz.models.reader import Reader
 from attnviz.models.settings import ModelSettings
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
@@ -58,7 +59,7 @@ def main() -> None:
         compare_with_eager(Path(given))
 
 
-def compare(what: str, model: TextModel, texts: list[CorpusText], limit: float) -> None:
+def compare(what: str, model: Reader, texts: list[CorpusText], limit: float) -> None:
     """Prints the ratio of a survey to the forward pass: reading of tokens and batches is in both."""
     options = SurveyOptions()
 
@@ -68,7 +69,7 @@ def compare(what: str, model: TextModel, texts: list[CorpusText], limit: float) 
     def forward() -> None:
         with torch.inference_mode():
             for batch in packed():
-                model.run([window.tokens for window in batch.windows])
+                model.module(**model.inputs_of_batch([window.tokens for window in batch.windows]))
 
     def survey() -> None:
         total: Survey | None = None

@@ -1,13 +1,13 @@
 """Random models that read words, and texts for them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, MistralConfig, MistralModel
 
-from attnviz.corpus.text_models import TextModel, Windows
+from attnviz.models.reader import Reader
+from attnviz.models.settings import ModelSettings
 from attnviz.text.tokens import Tokens, tokenize
 
 TEXTS = (
@@ -19,23 +19,24 @@ TEXTS = (
 )
 
 
-class RandomTexts(TextModel):
+class RandomTexts(Reader):
     """A random model that reads words."""
 
     name = "random"
 
     def __init__(self, module: nn.Module, among: str = " ".join((*TEXTS, "three four. Five"))) -> None:
-        self.module, self.among = module.eval(), among
+        super().__init__(ModelSettings(model="random"))
+        self.given, self.among = module.eval(), among
 
-    def read(self, texts: Sequence[str]) -> list[Windows]:
-        return [[tokenize(text, among=self.among)] for text in texts]
+    @property
+    def module(self) -> nn.Module:
+        return self.given
 
-    def run(self, batch: Sequence[Tokens]) -> None:
-        width = max(map(len, batch))
-        ids, mask = torch.zeros(len(batch), width, dtype=torch.int64), torch.zeros(len(batch), width, dtype=torch.int64)
-        for row, tokens in enumerate(batch):
-            ids[row, : len(tokens)], mask[row, : len(tokens)] = torch.from_numpy(tokens.ids.copy()), 1
-        self.module(input_ids=ids, attention_mask=mask)
+    def tokenize(self, text: str) -> Tokens:
+        return tokenize(text, among=self.among)
+
+    def inputs_of(self, ids: Tensor, real: Tensor | None = None) -> dict[str, Any]:
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids) if real is None else real}
 
 
 class OwnMasks(nn.Module):

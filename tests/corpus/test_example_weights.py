@@ -13,8 +13,9 @@ from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
 from attnviz.corpus.text_models import open_texts
 from attnviz.maps.layer_maps import cell_maps
+from attnviz.models.example import Example
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import open_source
+from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
 from tests import room
 from tests.corpus.examples import MODELS, RandomTexts
@@ -37,7 +38,7 @@ def survey() -> Survey:
 def test_weights_of_examples_are_those_of_a_recording_in_every_layer(survey: Survey) -> None:
     expected, largest = dict[WantedWeights, np.ndarray](), 0.0
     for text, words in enumerate(TEXTS):
-        maps = {one.layer: one for one in open_source(SETTINGS).record(words, Selection()).maps}
+        maps = {one.layer: one for one in open_reader(SETTINGS).record(Example(words), Selection()).maps}
         count = len(survey.examples.texts[text].tokens)
         for place, head in enumerate(survey.heads):
             window = cell_maps(maps[head.layer]).window((head.head,), slice(0, count), slice(0, count))

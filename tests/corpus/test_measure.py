@@ -27,7 +27,7 @@ from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 def batch_of(model: RandomTexts, own: dict[str, str] | None = None) -> Batch:
     windows = [
         TextWindow(number, CorpusText("a test", number + 1, text), 0, tokens)
-        for number, (text, [tokens]) in enumerate(zip(TEXTS, model.read(TEXTS), strict=True))
+        for number, (text, [tokens]) in enumerate(zip(TEXTS, model.read_windows(TEXTS, None), strict=True))
     ]
     return Batch(windows, own_masks([window.tokens for window in windows], own or {}))
 
@@ -48,15 +48,15 @@ def measured(model: RandomTexts, request: pytest.FixtureRequest) -> Iterator[Mea
 @cache
 def alone(module: nn.Module, item: int) -> list[CellMaps]:
     model = RandomTexts(module)
-    [tokens] = model.read(TEXTS)[item]
+    [tokens] = model.read_windows(TEXTS, None)[item]
     with torch.inference_mode(), record(module, tokens=tokens) as recording:
-        model.run([tokens])
+        model.module(**model.inputs_of_batch([tokens]))
     return list(map(cell_maps, recording.maps))
 
 
 def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, measured: Measured) -> None:
     names = [metric.name for metric in SurveyOptions().metrics]
-    for item, [tokens] in enumerate(model.read(TEXTS)):
+    for item, [tokens] in enumerate(model.read_windows(TEXTS, None)):
         expected = [numbers for maps in alone(model.module, item) for numbers in measure_maps(maps)]
         assert len(expected[0].values) == len(METRICS)
         assert expected[0].keys == len(tokens)
@@ -127,7 +127,7 @@ def test_a_metric_that_compares_places_is_absent_on_an_axis_in_no_order(monkeypa
 
 
 def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: Measured) -> None:
-    for item, [tokens] in enumerate(model.read(TEXTS)):
+    for item, [tokens] in enumerate(model.read_windows(TEXTS, None)):
         head, everything = 0, slice(0, len(tokens))
         for maps in alone(model.module, item):
             window = maps.window(maps.heads, everything, everything)
@@ -148,7 +148,7 @@ def test_classes_count_the_weight_on_their_tokens() -> None:
     options = SurveyOptions(own={"cats": "cat|dogs"})
     found = measure_batch(model, batch_of(model, {"cats": "cat|dogs"}), options)
     names = [metric.name for metric in options.metrics]
-    [tokens] = model.read(TEXTS)[0]
+    [tokens] = model.read_windows(TEXTS, None)[0]
     labels = np.array(tokens.labels)
     weights = alone(model.module, 0)[0].window((1,), slice(0, len(labels)), slice(0, len(labels))).weights[0]
     wanted = {

@@ -1,7 +1,9 @@
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import Tensor
 
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus import batches
@@ -48,11 +50,11 @@ class Mortal(RandomTexts):
         super().__init__(MODELS["gpt2"])
         self.left = left
 
-    def run(self, batch: object) -> None:
+    def inputs_of(self, ids: Tensor, real: Tensor | None = None) -> dict[str, Any]:
         if not self.left:
             raise Killed
         self.left -= 1
-        super().run(batch)  # type: ignore[arg-type]
+        return super().inputs_of(ids, real)
 
 
 @pytest.mark.parametrize("batches_done", [0, 1, 7, 13])
@@ -95,7 +97,7 @@ def test_a_limit_of_tokens_ends_the_survey_at_a_text(corpus: Path, model: Random
     options = SurveyOptions(corpus=("texts.txt",), tokens=100)
     survey = SurveyRun(model, options).run(CorpusReader([str(corpus)]))
     assert survey is not None
-    lengths = [len(model.read([text])[0][0]) for text in TEXTS * 8]
+    lengths = [len(model.tokenize(text)) for text in TEXTS * 8]
     taken = next(count for count in range(len(lengths)) if sum(lengths[:count]) >= 100)
     assert (survey.texts, survey.tokens) == (taken, sum(lengths[:taken]))
 

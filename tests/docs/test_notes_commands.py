@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.models.computation import Computation
-from attnviz.models.seeded import SeededSource
+from attnviz.models.example import Example
+from attnviz.models.seeded import SeededReader
 from attnviz.models.settings import ModelSettings
-from attnviz.models.source import AbstractSource
+from attnviz.models.trained import TrainedReader
 from attnviz.report.heatmaps import build_report
 from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
@@ -60,7 +59,7 @@ def numbers(capsysbinary: pytest.CaptureFixture[bytes], *arguments: str) -> tupl
 
 def record(texts: list[str], **settings: Any) -> Recording:
     chosen = replace(ModelSettings(num_heads=3, embed_dim=12, device="cpu"), **settings)
-    return SeededSource(chosen).record_batch(texts, Selection())
+    return SeededReader(chosen).record_batch([Example.of(text, chosen) for text in texts], Selection())
 
 
 def dense(recording: Recording, number: int) -> DenseMaps:
@@ -81,13 +80,12 @@ def test_second_notes_causal_weights_from_the_command_line(capsysbinary: pytest.
 
 def test_parameters_are_drawn_query_key_value_output() -> None:
     """With the embedding first, as the notebooks do; a source that draws in another order prints other numbers."""
-    source = SeededSource(ModelSettings(num_heads=2, embed_dim=6, qk_dim=1, value_dim=2, seed=5, device="cpu"))
-    source.record("one two", Selection())
-    assert source.model is not None
+    source = SeededReader(ModelSettings(num_heads=2, embed_dim=6, qk_dim=1, value_dim=2, seed=5, device="cpu"))
+    source.record(Example("one two"), Selection())
     torch.manual_seed(5)
     embedding = torch.nn.Embedding(2, 6)
     layers = [torch.nn.Linear(*sizes) for sizes in ((6, 2), (6, 2), (6, 4), (4, 6))]
-    state = source.model.state_dict()
+    state = source.module.state_dict()
     assert torch.equal(state["embedding.weight"], embedding.weight)
     for name, layer in zip(("query", "key", "value", "output"), layers, strict=True):
         assert torch.equal(state[f"layers.0.{name}.weight"], layer.weight)
@@ -117,11 +115,9 @@ def test_context_gives_the_keys() -> None:
 
 
 def test_context_equals_the_module_given_both_texts() -> None:
-    source = SeededSource(ModelSettings(num_heads=3, embed_dim=12, context="b c d e", device="cpu"))
-    recording = source.record("a b", Selection())
-    assert source.model is not None
-    embedding, layer = source.model["embedding"], source.model["layers"].get_submodule("0")
-    assert isinstance(layer, MultiHeadAttention)
+    source = SeededReader(ModelSettings(num_heads=3, embed_dim=12, context="b c d e", device="cpu"))
+    recording = source.record(Example("a b", context="b c d e"), Selection())
+    embedding, layer = source.module.embedding, source.module.layer(0)
     with torch.no_grad():
         call = layer(embedding(torch.tensor([[0, 1]])), context=embedding(torch.tensor([[1, 2, 3, 4]])))
     assert np.allclose(dense(recording, 0).weights, call.weights[0].numpy(), atol=1e-6)
@@ -144,13 +140,12 @@ def test_batch_pads_and_hides_padding_rows_and_columns(causal: bool) -> None:
 def test_a_text_attends_in_a_batch_as_it_does_alone() -> None:
     together = record(TEXTS)
     everything = " ".join(TEXTS)
-    alone = SeededSource(ModelSettings(num_heads=3, embed_dim=12, device="cpu"))
-    alone.record(everything, Selection())
-    assert alone.model is not None
+    alone = SeededReader(ModelSettings(num_heads=3, embed_dim=12, device="cpu"))
+    alone.record(Example(everything), Selection())
     tokens = tokenize(TEXTS[1], among="\n".join(TEXTS))
-    features = alone.model["embedding"](torch.from_numpy(tokens.ids.copy())[None])
+    features = alone.module.embed(torch.from_numpy(tokens.ids.copy())[None])
     with torch.no_grad():
-        call = alone.model["layers"].get_submodule("0")(features)
+        call = alone.module.layer(0)(features)
     assert np.allclose(dense(together, 1).weights[:, :4, :4], call.weights[0].numpy(), atol=1e-6)
 
 
@@ -221,17 +216,8 @@ def test_refused_in_one_line(
 
 
 def test_sources_that_take_one_text_refuse_a_batch() -> None:
-    class OneText(AbstractSource):
-        def __init__(self, settings: ModelSettings) -> None: ...
-
-        def record(self, text: str, selection: Selection, values: bool = False) -> Recording:
-            raise NotImplementedError
-
-        def compute(self, text: str, layer: int) -> Computation:
-            raise NotImplementedError
-
     with pytest.raises(AttnvizError, match="batch works with the seeded model; leave model out"):
-        OneText(ModelSettings()).record_batch(TEXTS, Selection())
+        TrainedReader(ModelSettings(model="trained")).record_batch(list(map(Example, TEXTS)), Selection())
 
 
 def test_without_the_scale_wider_heads_are_more_focused_and_with_it_they_are_not(

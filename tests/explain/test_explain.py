@@ -23,9 +23,10 @@ from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_e
 from attnviz.explain.terminal import explanation_lines
 from attnviz.explain.worked_examples import variance_table
 from attnviz.models.computation import Computation
-from attnviz.models.seeded import SeededSource
+from attnviz.models.example import Example
+from attnviz.models.seeded import SeededReader
 from attnviz.models.settings import ModelSettings
-from attnviz.models.trained import TrainedSource
+from attnviz.models.trained import TrainedReader
 from attnviz.report.look import Look
 
 TEXT = "Life is short, eat dessert first"
@@ -37,7 +38,8 @@ LONG = " ".join(f"word{number}" for number in range(40))
 
 
 def compute(text: str = TEXT, layer: int = 0, base: ModelSettings = MODEL, **changed: Any) -> Computation:
-    return SeededSource(replace(base, **changed)).compute(text, layer)
+    settings = replace(base, **changed)
+    return SeededReader(settings).compute(Example.of(text, settings), layer)
 
 
 @pytest.fixture(scope="module")
@@ -382,7 +384,7 @@ REPEATED = "The cat sat on the mat. The cat sat on the"
 
 @pytest.fixture(scope="module")
 def trained() -> Computation:
-    return TrainedSource(ModelSettings(model="trained", device="cpu")).compute(REPEATED, 1)
+    return TrainedReader(ModelSettings(model="trained", device="cpu")).compute(Example(REPEATED), 1)
 
 
 def test_parts_of_the_trained_model_add_up_to_its_keys_and_features_to_its_queries(trained: Computation) -> None:
@@ -425,7 +427,7 @@ def test_a_screen_that_cannot_hold_every_step_holds_a_line_of_each_and_the_way_o
     computation = (
         compute()
         if model == "seeded"
-        else TrainedSource(ModelSettings(model="trained")).compute("the cat sat. the cat", 1)
+        else TrainedReader(ModelSettings(model="trained")).compute(Example("the cat sat. the cat"), 1)
     )
     look = Look(width=width, height=22)
     explanation = explain(computation, 0, None, width - 2, look)
@@ -453,11 +455,13 @@ def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
 def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trained: Computation) -> None:
     from attnviz.api.contributions import contributions
     from attnviz.models.settings import ModelSettings
-    from attnviz.models.sources import open_source
+    from attnviz.models.sources import open_reader
     from attnviz.text.selection import Selection
 
     step = next(each for each in explain(trained, head=1).steps if each.name == "contributions")
-    recording = open_source(ModelSettings(model="trained")).record(trained.tokens.text, Selection(), values=True)
+    recording = open_reader(ModelSettings(model="trained")).record(
+        Example(trained.tokens.text), Selection(), values=True
+    )
     expected = contributions(recording).maps[1].window((1,), slice(0, None), slice(0, None)).weights[0]  # type: ignore[attr-defined]
     assert trained.moved is not None
     np.testing.assert_allclose(trained.weights[1] * trained.moved[1], expected, rtol=1e-4, atol=1e-5)

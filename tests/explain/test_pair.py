@@ -6,12 +6,13 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import explain
-from attnviz.models.seeded import SeededSource
+from attnviz.models.example import Example
+from attnviz.models.seeded import SeededReader
 from attnviz.models.settings import ModelSettings
 
 
 def test_shares_of_the_features_are_sorted_and_sum_to_the_score() -> None:
-    numbers = SeededSource(ModelSettings(embed_dim=64, num_heads=4)).compute("Life is short", 0)
+    numbers = SeededReader(ModelSettings(embed_dim=64, num_heads=4)).compute(Example("Life is short"), 0)
     [step] = explain(numbers, 2, pair=("is", "2")).steps
     [table] = step.tables
     shares = numbers.queries[2, 1] * numbers.keys[2, 2] * numbers.scale
@@ -28,4 +29,4 @@ def test_command_tells_the_pair_and_refuses_another_step_beside_it(capsys: pytes
     assert main(["explain", "Life is short", "--pair", "Life", "short", "--step", "scores"]) == 1
     assert "one of them works" in capsys.readouterr().err
     with pytest.raises(AttnvizError, match="0 to 2 works"):
-        explain(SeededSource(ModelSettings()).compute("Life is short", 0), pair=("Life", "9"))
+        explain(SeededReader(ModelSettings()).compute(Example("Life is short"), 0), pair=("Life", "9"))

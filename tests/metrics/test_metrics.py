@@ -23,8 +23,9 @@ from attnviz.metrics import torch_rows
 from attnviz.metrics.metrics import METRICS, find_metric, measure, measure_heads, measure_queries
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.metrics.token_numbers import sentences_of
+from attnviz.models.example import Example
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import open_source
+from attnviz.models.sources import open_reader
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokenize
@@ -296,7 +297,7 @@ def test_every_metric_is_one_function_with_a_docstring_and_a_header_that_fits() 
 def test_maps_kept_as_factors_have_the_metrics_of_whole_maps(options: dict[str, Any], tmp_path: Path) -> None:
     text = "The cat sat on the mat. The cat sat on the mat again. Was it a cat? It was."
     whole, factored = (
-        open_source(ModelSettings(dense=dense, **options)).record(text, Selection()) for dense in (True, False)
+        open_reader(ModelSettings(dense=dense, **options)).record(Example(text), Selection()) for dense in (True, False)
     )
     drawable(factored).save(tmp_path / "run.safetensors")
     for kept in (factored, load(tmp_path / "run.safetensors")):

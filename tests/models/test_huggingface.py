@@ -22,11 +22,12 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.models.example import Example
 from attnviz.models.huggingface_folder import describe_name
 from attnviz.models.huggingface_loading import refuse_random
 from attnviz.models.huggingface_tokens import tokenize_text
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import open_source
+from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
 
 pytestmark = pytest.mark.slow
@@ -106,7 +107,8 @@ def minilm() -> str:
 
 
 def recorded(text: str, model: str, selection: Selection | None = None, **settings: Any) -> Recording:
-    return open_source(ModelSettings(model=model, **settings)).record(text, selection or Selection())
+    chosen = ModelSettings(model=model, **settings)
+    return open_reader(chosen).record(Example.of(text, chosen), selection or Selection())
 
 
 def labels(maps: LayerMaps) -> list[str]:
@@ -394,10 +396,10 @@ def test_layers_that_wait_on_disk_give_the_same_maps(llama: str, tmp_path: Path)
     model = transformers.AutoModel.from_pretrained(
         llama, device_map=places | {"norm": "cpu", "rotary_emb": "cpu"}, offload_folder=tmp_path
     )
-    source: Any = open_source(ModelSettings(model=llama))
-    whole = source.record("the cat sat", Selection())
+    source: Any = open_reader(ModelSettings(model=llama))
+    whole = source.record(Example("the cat sat"), Selection())
     source.loaded = (model.eval(), source.loaded[1])
-    for maps, expected in zip(source.record("the cat sat", Selection()).maps, whole.maps, strict=True):
+    for maps, expected in zip(source.record(Example("the cat sat"), Selection()).maps, whole.maps, strict=True):
         assert np.array_equal(maps.weights, expected.weights)
 
 

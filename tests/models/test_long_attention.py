@@ -11,8 +11,9 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import is_long
+from attnviz.models.example import Example
 from attnviz.models.long_attention import attend, attention_and_logsumexp
-from attnviz.models.seeded import SeededSource
+from attnviz.models.seeded import SeededReader
 from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 
@@ -52,7 +53,7 @@ def test_logsumexp_where_no_kernel_gives_it_is_computed_in_bands(monkeypatch: py
 )
 def test_seeded_maps_kept_as_factors_equal_the_dense_ones(settings: dict[str, Any]) -> None:
     dense, factored = (
-        SeededSource(ModelSettings(**settings, dense=dense)).record(TEXT, Selection(heads=(3, 1)))
+        SeededReader(ModelSettings(**settings, dense=dense)).record(Example(TEXT), Selection(heads=(3, 1)))
         for dense in (True, False)
     )
     for maps, expected in zip(factored.maps, dense.maps, strict=True):
@@ -71,14 +72,14 @@ def test_seeded_maps_kept_as_factors_equal_the_dense_ones(settings: dict[str, An
 def test_long_texts_are_kept_as_factors_unless_dropout_needs_their_weights() -> None:
     assert not is_long(2048, 2048)
     assert is_long(2049, 2048)
-    record = SeededSource(ModelSettings(num_heads=1, embed_dim=4)).record("a " * 2100, Selection())
+    record = SeededReader(ModelSettings(num_heads=1, embed_dim=4)).record(Example("a " * 2100), Selection())
     assert isinstance(record.maps[0], FactoredMaps)
-    assert isinstance(SeededSource(ModelSettings(dense=True)).record(TEXT, Selection()).maps[0], DenseMaps)
+    assert isinstance(SeededReader(ModelSettings(dense=True)).record(Example(TEXT), Selection()).maps[0], DenseMaps)
     with pytest.raises(AttnvizError, match="dense=False works with one text and dropout=0"):
-        SeededSource(ModelSettings(dense=False, dropout=0.1)).record(TEXT, Selection())
+        SeededReader(ModelSettings(dense=False, dropout=0.1)).record(Example(TEXT), Selection())
 
 
 def test_overflow_is_refused() -> None:
     settings = ModelSettings(dense=False, scale="1e39", dtype="float32")
     with pytest.raises(AttnvizError, match="overflow in float32; a smaller scale works"):
-        SeededSource(settings).record(TEXT, Selection())
+        SeededReader(settings).record(Example(TEXT), Selection())

@@ -7,8 +7,11 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.models.seeded import SeededSource
+from attnviz.models.example import Example
+from attnviz.models.reader import Reader
+from attnviz.models.seeded import SeededReader
 from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 from tests.conftest import dense
@@ -18,7 +21,7 @@ SETTINGS = ModelSettings(num_heads=3, embed_dim=12, num_layers=2, seed=7, device
 
 
 def record(text: str = TEXT, chosen: Selection | None = None, **changed: Any) -> Recording:
-    return SeededSource(replace(SETTINGS, **changed)).record(text, chosen or Selection())
+    return SeededReader(replace(SETTINGS, **changed)).record(Example(text), chosen or Selection())
 
 
 def weights(recording: Recording, layer: int = 0) -> np.ndarray[Any, Any]:
@@ -47,13 +50,12 @@ def test_torchs_own_random_numbers_go_on_as_if_nothing_had_been_drawn() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_second_layer_attends_to_what_the_first_gave(causal: bool) -> None:
-    source = SeededSource(replace(SETTINGS, causal=causal))
-    recording = source.record(TEXT, Selection())
-    assert source.model is not None
+    source = SeededReader(replace(SETTINGS, causal=causal))
+    recording = source.record(Example(TEXT), Selection())
     ids = torch.from_numpy(recording.maps[0].query_tokens.ids.copy())
-    features = source.model["embedding"](ids)[None]
+    features = source.module.embed(ids)[None]
     for layer in range(2):
-        attention = source.model["layers"].get_submodule(str(layer))
+        attention = source.module.layer(layer)
         queries, keys = (
             getattr(attention, name)(features).view(1, 7, 3, 4).transpose(1, 2) for name in ("query", "key")
         )
@@ -90,13 +92,11 @@ def test_it_is_called_untrained() -> None:
 
 
 def test_weights_are_shared_where_shapes_agree_though_the_vocabulary_differs() -> None:
-    before = SeededSource(SETTINGS)
-    before.record("a b c", Selection())
-    after = SeededSource(SETTINGS, like=before)
-    after.record("a a b", Selection())
-    assert before.model is not None
-    assert after.model is not None
-    theirs, ours = before.model.state_dict(), after.model.state_dict()
+    before = SeededReader(SETTINGS)
+    before.record(Example("a b c"), Selection())
+    after = SeededReader(SETTINGS, like=before)
+    after.record(Example("a a b"), Selection())
+    theirs, ours = before.module.state_dict(), after.module.state_dict()
     assert theirs["embedding.weight"].shape != ours["embedding.weight"].shape
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs if name != "embedding.weight")
 
@@ -164,3 +164,17 @@ def test_refuses_more_than_memory_holds_and_says_what_it_would_take(monkeypatch:
 def test_refuses_more_weights_than_memory_holds_before_drawing_any() -> None:
     with pytest.raises(AttnvizError, match=r"1024 layers of embed_dim=65536 would take \d+\.\d GB"):
         record(embed_dim=65_536, num_heads=4, num_layers=1024)
+
+
+@pytest.mark.parametrize("changed", [{}, {"causal": True}, {"context": "a c e"}], ids=str)
+def test_the_capture_gives_the_same_weights_to_the_bit(changed: Any) -> None:
+    settings = replace(SETTINGS, **changed)
+    example, reader = Example.of(TEXT, settings), SeededReader(settings)
+    direct, captured = reader.record(example, Selection()), Reader.record(reader, example, Selection())
+    for maps, other in zip(direct.maps, captured.maps, strict=True):
+        assert isinstance(maps, DenseMaps)
+        assert isinstance(other, DenseMaps)
+        assert np.array_equal(maps.weights, other.weights)
+        seen = np.broadcast_to(maps.visible, maps.scores.shape)
+        assert np.allclose(maps.scores[seen], other.scores[seen], atol=1e-6)
+        assert (maps.module, maps.kind) == (other.module, other.kind)

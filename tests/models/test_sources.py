@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.models.example import Example
+from attnviz.models.reader import Reader
 from attnviz.models.settings import ModelSettings
-from attnviz.models.source import AbstractSource
-from attnviz.models.sources import BUILT_IN, SOURCES, open_source, refuse_unused, row_of
+from attnviz.models.sources import BUILT_IN, SOURCES, open_reader, refuse_unused, row_of
 from attnviz.text.selection import Selection
 
 
 @pytest.mark.parametrize("row", SOURCES, ids=lambda row: row.name)
 def test_row_names_a_source_and_settings_that_there_are(row: Any) -> None:
-    assert issubclass(row.load(), AbstractSource)
+    assert issubclass(row.load(), Reader)
     assert set(row.settings) <= {field.name for field in fields(ModelSettings)}
     assert row_of(row.name) is row
 
@@ -28,13 +29,13 @@ def test_refuses_an_unknown_model_when_it_records_and_lists_the_built_in_ones() 
     names = ", ".join(row.name for row in BUILT_IN)
     message = f"no folder './nope'; {names}, a Hugging Face model's folder or its hub name works"
     with pytest.raises(AttnvizError, match=re.escape(message)):
-        open_source(ModelSettings(model="./nope")).record("text", Selection())
+        open_reader(ModelSettings(model="./nope")).record(Example("text"), Selection())
 
 
 def test_model_that_takes_one_text_at_a_time_is_refused_before_it_is_looked_for() -> None:
-    source = open_source(ModelSettings(model="./nope"))
+    source = open_reader(ModelSettings(model="./nope"))
     with pytest.raises(AttnvizError, match="batch works with the seeded model"):
-        source.record_batch(["text"], Selection())
+        source.record_batch([Example("text")], Selection())
 
 
 @pytest.mark.parametrize(

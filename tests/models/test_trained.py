@@ -13,9 +13,19 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import HeadNumbers, measure
 from attnviz.metrics.patterns import name_pattern
+from attnviz.models.example import Example
+from attnviz.models.reader import Reader
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import open_source
-from attnviz.models.trained import EMBED_DIM, MODEL_FILE, NUM_HEADS, NUM_LAYERS, encode_positions, start_tokens
+from attnviz.models.sources import open_reader
+from attnviz.models.trained import (
+    EMBED_DIM,
+    MODEL_FILE,
+    NUM_HEADS,
+    NUM_LAYERS,
+    TrainedReader,
+    encode_positions,
+    start_tokens,
+)
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
 
@@ -23,7 +33,7 @@ from attnviz.text.selection import Selection
 def record(text: str, selection: Selection | None = None, **settings: Any) -> Recording:
     """The trained model's recording of a text."""
     given = ModelSettings(model="trained", **settings)
-    return open_source(given).record(text, selection or Selection())
+    return open_reader(given).record(Example(text), selection or Selection())
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +169,22 @@ def test_command_line_names_both_heads(in_folder: Path, capsys: pytest.CaptureFi
     assert "previous token 1.00" in printed
     assert "induction 1.00" in printed
     assert "Untrained" not in printed
+
+
+def test_the_capture_gives_the_same_weights_to_the_bit() -> None:
+    reader, example = TrainedReader(ModelSettings(model="trained")), Example("the cat sat. the cat sat")
+    direct = reader.record(example, Selection(), values=True)
+    captured = Reader.record(reader, example, Selection(), values=True)
+    assert captured.remarks == direct.remarks
+    for maps, other in zip(direct.maps, captured.maps, strict=True):
+        assert isinstance(maps, DenseMaps)
+        assert isinstance(other, DenseMaps)
+        assert np.array_equal(maps.weights, other.weights)
+        assert np.allclose(maps.moved, other.moved, atol=1e-5)  # type: ignore[arg-type]
+        assert (maps.module, maps.query_tokens.labels) == (other.module, other.query_tokens.labels)
+
+
+def test_a_token_of_its_own_example_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ablate", "--model", "trained", "--metric", "logit:7", "--heads", "0.0"]) == 0
+    assert main(["ablate", "--model", "trained", "--metric", "logit:cat"]) == 1
+    assert "no token 'cat' in the text" in capsys.readouterr().err

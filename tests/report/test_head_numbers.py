@@ -8,8 +8,9 @@ from attnviz.api.contributions import contributions
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.maps.recording import Recording
+from attnviz.models.example import Example
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import open_source
+from attnviz.models.sources import open_reader
 from attnviz.report.head_atlas import heads_report
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import HeadAtlas, HeadList
@@ -28,7 +29,7 @@ EFFECTS = Effects(
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return open_source(ModelSettings(model="trained")).record("one two one two", Selection(), values=True)
+    return open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection(), values=True)
 
 
 def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadList | HeadAtlas:

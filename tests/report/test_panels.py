@@ -3,8 +3,9 @@
 import re
 
 import attnviz
+from attnviz.models.example import Example
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import open_source
+from attnviz.models.sources import open_reader
 from attnviz.report.panels import CHANGE, PERCENT, SCORE
 from attnviz.text.selection import Selection
 
@@ -28,8 +29,8 @@ def test_small_share_is_written_with_digits_enough_to_be_told_from_none() -> Non
 
 
 def test_contributions_have_two_digits_of_the_largest_in_maps_and_all_of_theirs_in_tables() -> None:
-    source = open_source(ModelSettings(model="trained"))
-    moved = attnviz.contributions(source.record("one two three one two three", Selection(), values=True))
+    source = open_reader(ModelSettings(model="trained"))
+    moved = attnviz.contributions(source.record(Example("one two three one two three"), Selection(), values=True))
     shown = attnviz.draw(moved, ".txt", heads="0.0").decode()
     exact = attnviz.draw(moved, ".txt", heads="0.0", table="weights").decode()
     assert re.search(r" \d+(\.\d)? ", shown.split("\n\n")[1])

@@ -17,8 +17,9 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
+from attnviz.models.example import Example
 from attnviz.models.settings import ModelSettings
-from attnviz.models.sources import open_source
+from attnviz.models.sources import open_reader
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
 from attnviz.report.comparison import comparison_report
@@ -170,7 +171,7 @@ def test_remarks_are_left_out_whole_where_not_all_fit(causal_recording: Recordin
 
 
 def test_a_slide_of_one_head_says_what_is_known_of_it() -> None:
-    recording = open_source(ModelSettings(model="trained")).record("one two one two", Selection())
+    recording = open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection())
     [_, first, *_] = slides(deck(recording))
     assert first.shapes.title.text == "Head 0.0 · previous token 1.00"
 

@@ -1,4 +1,4 @@
-"""Every number of one attention call of a Hugging Face model, as the forward pass itself had them."""
+"""Every number of one attention call of a model that is run under the capture, as the forward pass itself had them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
     from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
     from attnviz.capture.flow.sites import CallSite
-    from attnviz.text.selection import AttentionPart
+    from attnviz.models.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
 ARRAYS_AT_ONCE = 6  # of queries x keys, for each head
@@ -85,64 +85,43 @@ class LayerCalls:
         self.result, self.has_bias = array_of(projection.result), projection.bias is not None
 
 
-def computation_of(
-    model: "nn.Module",
-    inputs: Mapping[str, Any],
-    layer: int,
-    name: str,
-    tokens: "Tokens",
-    context: "Tokens | None" = None,
-    attention: "AttentionPart | None" = None,
-) -> Computation:
-    """Every number of one layer over a text.
+def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: str) -> Computation:
+    """Every number of one layer over an example.
 
     Args:
         model: the model.
-        inputs: what it is called with.
+        prepared: what it is called with, and the axes of its maps.
         layer: which layer.
         name: what the model is called.
-        tokens: of the text; of an encoder-decoder, what its decoder reads.
-        context: what the encoder of an encoder-decoder reads.
-        attention: of an encoder-decoder, which attention.
 
     Raises:
         AttnvizError: if there is no such layer, or its scores are no products of queries and keys.
     """
     import torch
 
+    read, keys = _axes(prepared)
     with torch.inference_mode():
-        layer_calls = LayerCalls(model, layer, attention)
-        site, call = layer_calls.run(inputs)
+        layer_calls = LayerCalls(model, layer, prepared.attention)
+        site, call = layer_calls.run(prepared.inputs)
         _refuse_size(call)
         factors = _factors(site, call)
-        heads = range(call.shape[1])
-        maps = factors.maps(heads)
-        weights = call.maps(heads).weights  # the model's own, also where its softmax was written by hand
-    read = tokens if context is None or attention != "encoder" else context
-    keys = read if context is None or attention != "cross" else context
+        steps = _steps(call, factors)
     _refuse_windows(factors, len(read), len(keys), layer)
-    arrays = {each: array_of(grouped(getattr(factors, each), call.shape[1])[0]) for each in ("queries", "keys")}
     values, mixed = _values_and_mixed(call)
-    embedding = getattr(model, "get_input_embeddings", lambda: None)()
+    nothing = np.zeros((len(read), 0), dtype=np.float32)  # of what comes before queries, keys and values
     return Computation(
         layer=layer,
         tokens=read,
         key_tokens=keys,
-        cross=attention == "cross",
-        vocabulary=0 if embedding is None else len(embedding.weight),
-        features=np.zeros((len(read), 0), dtype=np.float32),
+        cross=prepared.attention == "cross",
+        vocabulary=_vocabulary_size(model),
+        features=nothing,
         context_features=np.zeros((len(keys), 0), dtype=np.float32),
         query_weight=np.zeros((0, 0), dtype=np.float32),
         query_bias=None,
-        queries=arrays["queries"],
-        keys=arrays["keys"],
         values=values,
-        scores=array_of(maps.scores[0]),
-        weights=array_of(weights[0]),
-        dropped=array_of(weights[0]),
         mixed=mixed,
-        output=np.zeros((len(read), 0), dtype=np.float32) if layer_calls.result is None else layer_calls.result,
-        visible=shared_or_each(maps.visible[0].cpu().numpy()),
+        output=nothing if layer_calls.result is None else layer_calls.result,
         scale=factors.scale,
         temperature=1.0,
         dropout=0.0,
@@ -152,7 +131,31 @@ def computation_of(
         added=_added(factors),
         key_heads=int(factors.keys.shape[1]),
         output_bias=layer_calls.has_bias,
+        **steps,
     )
+
+
+def _axes(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
+    """The tokens of queries and of keys."""
+    tokens, context, attention = prepared.tokens, prepared.context, prepared.attention
+    read = tokens if context is None or attention != "encoder" else context
+    return read, read if context is None or attention != "cross" else context
+
+
+def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
+    """Queries and keys of each head, and what its scores and weights are, by the names of a ``Computation``."""
+    count = call.shape[1]
+    maps = factors.maps(range(count))
+    weights = array_of(call.maps(range(count)).weights[0])  # the model's own, also where its softmax was by hand
+    steps: dict[str, Any] = {each: array_of(grouped(getattr(factors, each), count)[0]) for each in ("queries", "keys")}
+    visible = shared_or_each(maps.visible[0].cpu().numpy())
+    return steps | {"scores": array_of(maps.scores[0]), "weights": weights, "dropped": weights, "visible": visible}
+
+
+def _vocabulary_size(model: "nn.Module") -> int:
+    """How many tokens the model looks up; 0 where that is not known."""
+    embedding = getattr(model, "get_input_embeddings", lambda: None)()
+    return 0 if embedding is None else len(embedding.weight)
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":

@@ -1,4 +1,4 @@
-"""The numbers of a head of a Hugging Face model: each follows from those before, and they are the model's own."""
+"""The numbers of a head of a model under the capture: each follows from those before, and they are the model's own."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -13,8 +13,9 @@ from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
 from attnviz.explain.explain import explain
 from attnviz.maps.layer_maps import cell_maps
+from attnviz.models.captured_computation import computation_of
 from attnviz.models.computation import Computation
-from attnviz.models.huggingface_computation import computation_of
+from attnviz.models.prepared import Prepared
 from attnviz.text.tokens import Tokens
 
 WIDTH, HEADS, TOKENS, LAYER = 24, 4, 7, 1
@@ -49,7 +50,7 @@ def model_of(name: str, kernel: str = "sdpa") -> Any:
 
 
 def computed(model: Any, layer: int = LAYER) -> Computation:
-    return computation_of(model, {"input_ids": IDS}, layer, "tiny", READ)
+    return computation_of(model, Prepared({"input_ids": IDS}, READ), layer, "tiny")
 
 
 CASES = [

@@ -1,0 +1,163 @@
+"""The direct way from an `AttentionStack` to maps and numbers: by what its own forward returns, without the capture.
+
+Its weights are those that the capture would give, to the bit, and the scores of hidden cells are known too. Importing
+the capture takes a quarter of the time that importing torch takes, which ``attnviz show TEXT`` is not to wait for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attnviz.base.errors import overflow
+
+if TYPE_CHECKING:
+    from attnviz.attention.modules import MultiHeadAttention
+    from attnviz.base.arrays import BoolArray
+    from attnviz.maps.dense import DenseMaps
+    from attnviz.maps.factored import FactoredMaps
+    from attnviz.models.attention_stack import LayerRun
+    from attnviz.models.computation import Computation
+    from attnviz.models.long_attention import Attention
+    from attnviz.text.tokens import Tokens
+
+
+def dense_maps(
+    run: "LayerRun",
+    queries: "Tokens",
+    keys: "Tokens",
+    visible: "BoolArray",
+    heads: Sequence[int] | None = None,
+    *,
+    item: int = 0,
+    values: bool = False,
+) -> "DenseMaps":
+    """The maps of one text of a batch.
+
+    Args:
+        run: of the layer.
+        queries: the tokens that look.
+        keys: the tokens looked at.
+        visible: ``(queries, keys)``.
+        heads: which heads; ``None`` for all.
+        item: which text of the batch.
+        values: whether to keep what each key moves.
+
+    Raises:
+        AttnvizError: if scores overflow.
+    """
+    import numpy as np
+
+    from attnviz.maps.dense import DenseMaps
+
+    call, chosen = run.attended, heads_of(run.module, heads)
+    scores, weights = (each[item, list(chosen)].detach().float().cpu().numpy() for each in (call.scores, call.weights))
+    if not np.isfinite(scores).all():
+        raise overflow(f"scores of layer {run.layer}", str(call.scores.dtype).removeprefix("torch."))
+    maps = DenseMaps(
+        layer=run.layer,
+        module=f"layers.{run.layer}",
+        heads=chosen,
+        query_tokens=queries,
+        key_tokens=keys,
+        kind="self" if run.context is run.tokens else "cross",
+        item=item,
+        scale=run.module.scale,
+        scores=scores,
+        weights=weights,
+        visible=visible,
+    )
+    if not values:
+        return maps
+    from attnviz.models.moved_values import moved_values
+
+    return replace(maps, **moved_values(run.module, call, chosen, item))
+
+
+def factored_maps(
+    layer: int,
+    module: "MultiHeadAttention",
+    call: "Attention",
+    queries: "Tokens",
+    keys: "Tokens",
+    heads: Sequence[int] | None = None,
+    *,
+    causal: bool = False,
+    cross: bool = False,
+    values: bool = False,
+) -> "FactoredMaps":
+    """The maps of a long text, in memory that grows with its tokens.
+
+    Args:
+        layer: its number.
+        module: the layer itself.
+        call: what it computed.
+        queries: the tokens that look.
+        keys: the tokens looked at.
+        heads: which heads; ``None`` for all.
+        causal: whether a query sees only keys up to its own.
+        cross: whether the keys are those of another text.
+        values: whether to keep what each key moves.
+    """
+    from attnviz.attention.mask import Mask
+    from attnviz.maps.factored import FactoredMaps
+    from attnviz.models.long_attention import array_of
+    from attnviz.models.moved_values import norms_of
+    from attnviz.streaming.factors import Factors
+
+    chosen = heads_of(module, heads)
+    return FactoredMaps(
+        layer=layer,
+        module=f"layers.{layer}",
+        heads=chosen,
+        query_tokens=queries,
+        key_tokens=keys,
+        kind="cross" if cross else "self",
+        moved=norms_of(module, call.values, chosen) if values else None,
+        factors=Factors(
+            queries=array_of(call.queries, chosen),
+            keys=array_of(call.keys, chosen),
+            key_heads=tuple(range(len(chosen))),
+            scale=module.scale,
+            logsumexp=array_of(call.logsumexp, chosen),
+            mask=Mask(causal=causal),
+            device=str(call.queries.device),
+        ),
+    )
+
+
+def computation_of(
+    run: "LayerRun", queries: "Tokens", keys: "Tokens", visible: "BoolArray", **known: Any
+) -> "Computation":
+    """Every number of one layer over one text.
+
+    Args:
+        run: of the layer.
+        queries: the tokens that look.
+        keys: the tokens looked at.
+        visible: ``(queries, keys)``.
+        known: what else is known of the model, by the names of a ``Computation``.
+    """
+    from attnviz.models.attention_stack import array_of
+    from attnviz.models.computation import Computation
+
+    call, bias = run.attended, run.module.query.bias
+    names = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
+    steps: dict[str, Any] = {name: array_of(getattr(call, name)[0]) for name in names}
+    steps |= {
+        "layer": run.layer,
+        "tokens": queries,
+        "key_tokens": keys,
+        "cross": run.context is not run.tokens,
+        "features": array_of(run.tokens[0]),
+        "context_features": array_of(run.context[0]),
+        "query_weight": array_of(run.module.query.weight.T),
+        "query_bias": None if bias is None else array_of(bias),
+        "mixed": array_of(call.context[0]),
+        "visible": visible,
+    }
+    return Computation(**steps | known)
+
+
+def heads_of(module: "MultiHeadAttention", heads: Sequence[int] | None) -> tuple[int, ...]:
+    """The chosen heads of a layer in their order, all where none is chosen."""
+    return tuple(sorted(heads or range(module.num_heads)))
