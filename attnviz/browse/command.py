@@ -45,7 +45,7 @@ def _what_words(screen: Screen, state: State) -> list[str]:
         if state.direction == "from":
             return [chosen, "--style text"]
         return [chosen, f"--query {shlex.quote(written_token(session.units(state.head, view)[0], state.query))}"]
-    added = [each.metric.name for each in session.added]
+    added = [each.names[0] for each in session.added]
     if view.order in added or any(name in view.filter for name in added):  # a figure is not told of them
         of_filter = session.ranking.order(view)
         return [

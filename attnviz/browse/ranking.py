@@ -13,7 +13,7 @@ from attnviz.maps.layer_maps import CellMaps
 
 if TYPE_CHECKING:
     from attnviz.metrics.head_filter import DescribedHead, HeadFilter
-    from attnviz.metrics.head_table import AddedNumber
+    from attnviz.metrics.head_frame import HeadFrame
 
 MAX_UNREQUESTED_CELLS = 4_000_000  # cells of a head that is measured before its numbers are asked for
 
@@ -29,14 +29,14 @@ class Ranking:
         added: numbers that are known beside what is measured.
     """
 
-    def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[AddedNumber]" = ()) -> None:
+    def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[HeadFrame]" = ()) -> None:
         self.heads = list(heads)
         self.added = tuple(added)
         groups: dict[int, list[int]] = {}
         for place, (maps, _) in enumerate(heads):
             groups.setdefault(id(maps), []).append(place)
         self.layers = list(groups.values())
-        self.numbers: dict[str, dict[int, float]] = {each.metric.name: self._of_heads(each) for each in self.added}
+        self.numbers: dict[str, dict[int, float]] = {each.names[0]: self._of_heads(each) for each in self.added}
         self.patterns: dict[int, str] = {}
         self._values: dict[int, dict[str, float]] = {}
 
@@ -45,12 +45,12 @@ class Ranking:
         """What heads can be sorted by."""
         from attnviz.metrics.metrics import METRICS
 
-        return [*(each.metric.name for each in self.added), *METRICS]
+        return [*(each.names[0] for each in self.added), *METRICS]
 
-    def _of_heads(self, added: "AddedNumber") -> dict[int, float]:
+    def _of_heads(self, added: "HeadFrame") -> dict[int, float]:
         """A number that is added, of each head by its place; NaN where there is none."""
         return {
-            place: added.values.get((maps.layer, head), float("nan")) for place, (maps, head) in enumerate(self.heads)
+            place: added.single.get((maps.layer, head), float("nan")) for place, (maps, head) in enumerate(self.heads)
         }
 
     def order(self, view: View) -> list[int]:
@@ -121,7 +121,7 @@ class Ranking:
         from attnviz.metrics.patterns import name_pattern
 
         for place, numbers in zip(group, measure_heads(self.heads[place] for place in group), strict=True):
-            beside = {each.metric.name: self.numbers[each.metric.name][place] for each in self.added}
+            beside = {each.names[0]: self.numbers[each.names[0]][place] for each in self.added}
             self._values[place] = numbers.values | beside
             self.patterns[place] = name_pattern(numbers)
         if len(self._values) == len(self.heads):

@@ -165,7 +165,7 @@ def _effect(screen: Screen, head: int) -> Span:
     """The colour of what is lost without a head, red for more; nothing where no effects were given."""
     if not screen.session.added or head >= screen.session.recorded:
         return Span("")
-    numbers = screen.session.ranking.numbers[screen.session.added[0].metric.name]
+    numbers = screen.session.ranking.numbers[screen.session.added[0].names[0]]
     largest = max((abs(each) for each in numbers.values() if not np.isnan(each)), default=1.0) or 1.0
     known = not np.isnan(numbers[head])
     scale = ColorScale(-largest, largest, colormap=DIVERGING)
@@ -174,7 +174,7 @@ def _effect(screen: Screen, head: int) -> Span:
 
 
 def _number(screen: Screen, state: State, head: int) -> str:
-    order, added = state.view.order or "", [each.metric.name for each in screen.session.added]
+    order, added = state.view.order or "", [each.names[0] for each in screen.session.added]
     numbers = screen.session.ranking.numbers.get(order)
     if numbers is None:
         return ""

@@ -35,7 +35,7 @@ from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
 if TYPE_CHECKING:
-    from attnviz.metrics.head_table import AddedNumber
+    from attnviz.metrics.head_frame import HeadFrame
 
 MAX_JOINED_CELLS = 4_000_000  # of a head whose words are joined
 MAX_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys
@@ -128,7 +128,7 @@ class Session:
     at: str = ""
     theme: Theme = "terminal"
     colormap: str = SEQUENTIAL
-    added: "tuple[AddedNumber, ...]" = ()
+    added: "tuple[HeadFrame, ...]" = ()
 
     def __post_init__(self) -> None:
         others = [] if self.other is None else [self.other]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnviz.browse.session import Session
     from attnviz.browse.survey_app import OpenedText
     from attnviz.browse.survey_state import SurveyView
-    from attnviz.metrics.head_table import AddedNumber
+    from attnviz.metrics.head_frame import HeadFrame
 
 
 def refuse_browse() -> None:
@@ -75,7 +75,7 @@ def browse(
     return _ended(browser.return_code or 0)
 
 
-def _added(look: Look, recording: Recording) -> "tuple[AddedNumber, ...]":
+def _added(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
     """The effects of heads that the look names a file of.
 
     Raises:
@@ -83,13 +83,10 @@ def _added(look: Look, recording: Recording) -> "tuple[AddedNumber, ...]":
     """
     if look.effects is None:
         return ()
-    from attnviz.report.added_numbers import added_effect, read_effects
+    from attnviz.report.added_numbers import read_effects
 
-    return (
-        added_effect(
-            read_effects(look.effects, {(maps.layer, head) for maps in recording.maps for head in maps.heads})
-        ),
-    )
+    heads = {(maps.layer, head) for maps in recording.maps for head in maps.heads}
+    return (read_effects(look.effects, heads).frame,)
 
 
 def browse_survey(

@@ -24,7 +24,7 @@ from attnviz.browse.screen import IN_ASCII
 from attnviz.browse.survey_points import points_lines
 from attnviz.browse.survey_state import SurveyView
 from attnviz.maps.recording import Recording
-from attnviz.metrics.head_table import HeadRow
+from attnviz.metrics.head_frame import HeadRow
 from attnviz.render.terminal.draw import report_lines
 from attnviz.render.terminal.lines import Line, fit
 from attnviz.report.look import Look

@@ -5,19 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.corpus.survey import Survey
-from attnviz.metrics.head_table import HeadRow
+from attnviz.corpus.survey_frame import chosen_places, survey_frame
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.render.formats import FORMATS
-from attnviz.report.head_atlas import METRIC_QUANTITIES
+from attnviz.report.head_columns import METRIC_QUANTITIES
 from attnviz.report.look import Look
 from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import HeadCards, Report
 from attnviz.report.survey_card import survey_card_report, telling_metric
-from attnviz.report.survey_heads import survey_table
 from attnviz.report.surveyed_heads import ChosenExample, chosen_axes, chosen_examples
 from attnviz.text.selection import Selection
 
@@ -45,14 +43,20 @@ class SurveyView:
     asked: str = ""
 
     @cached_property
-    def rows(self) -> tuple[HeadRow, ...]:
-        """The heads in their order.
+    def table(self) -> HeadFrame:
+        """The numbers of the heads in their order.
 
         Raises:
             AttnvizError: for a metric that no head has, or a filter that leaves none.
         """
         order = f"-{self.sort}" if self.sort and self.ascending else self.sort
-        return survey_table(self.survey, self.selection, order, None, self.filter or None).rows
+        frame = survey_frame(self.survey, chosen_places(self.survey, self.selection))
+        return frame.chosen(order, None, self.filter or None)
+
+    @property
+    def rows(self) -> tuple[HeadRow, ...]:
+        """The heads in their order."""
+        return self.table.rows
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
@@ -78,16 +82,13 @@ class SurveyView:
     @cached_property
     def points(self) -> Float64Array:
         """The numbers across and up of the listed heads, ``(heads, 2)``."""
-        return np.array([[row.values[name] for name in self.axes] for row in self.rows])
+        return self.table.select(self.axes).values
 
     def cells(self, row: HeadRow) -> list[str]:
         """What a line of the list says of a head: its name, what it does, and its numbers."""
         units = {metric.name: metric.unit for metric in self.survey.metrics}
-        return [
-            row.name,
-            row.pattern,
-            *(METRIC_QUANTITIES[units[name]].cell(row.values[name]) for name in self.numbers),
-        ]
+        values = self.table.numbers_of(self.rows.index(row))
+        return [row.name, row.pattern, *(METRIC_QUANTITIES[units[name]].cell(values[name]) for name in self.numbers)]
 
     def sorted_by_next(self, step: int) -> "SurveyView":
         """Sorted by the next metric, the order of layers among them."""
@@ -102,7 +103,7 @@ class SurveyView:
         """The texts that show a head: those with its largest number, then those near its deciles."""
         place = self.place(row)
         names = [metric.name for metric in self.survey.metrics]
-        return chosen_examples(self.survey, place, names.index(self.shown_by(row)), few=False)
+        return chosen_examples(self.survey, place, names.index(self.shown_by(row)))
 
     def shown_by(self, row: HeadRow) -> str:
         """The metric that a head's examples are chosen by."""

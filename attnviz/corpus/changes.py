@@ -1,53 +1,14 @@
-"""What changes between two surveys: each head and number with its difference and how sure that is."""
+"""What changes between two surveys: each number of each head, and what else is not the same."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.survey import NORMAL_95, Survey
-from attnviz.metrics.metrics import Metric
-
-
-@dataclass(frozen=True)
-class NumberChange:
-    """One number of one head in both surveys.
-
-    Attributes:
-        layer: the head's layer.
-        head: its number there.
-        metric: what the number is.
-        before: its mean over the texts of the first survey.
-        after: over those of the second.
-        margin: half of the 95 % interval of the difference; NaN for a single text.
-        texts: how many texts each mean is over.
-    """
-
-    layer: int
-    head: int
-    metric: Metric
-    before: float
-    after: float
-    margin: float
-    texts: tuple[int, int]
-
-    @property
-    def difference(self) -> float:
-        """How much larger it is after."""
-        return self.after - self.before
-
-    @property
-    def clearness(self) -> float:
-        """The difference in standard errors; 0 where these are not known."""
-        if math.isnan(self.margin) or self.difference == 0:
-            return 0.0
-        return abs(self.difference) * NORMAL_95 / self.margin if self.margin > 0 else math.inf
-
-    @property
-    def name(self) -> str:
-        """The head as it is written everywhere."""
-        return f"{self.layer}.{self.head}"
+from attnviz.corpus.survey import Survey
+from attnviz.corpus.survey_frame import survey_frame
+from attnviz.metrics.head_changes import NumberChange, number_changes
+from attnviz.metrics.measure import known_number
 
 
 @dataclass(frozen=True)
@@ -66,21 +27,12 @@ class SurveyChanges:
     changes: tuple[NumberChange, ...]
     remarks: tuple[str, ...]
 
-    def as_rows(self) -> list[list[str]]:
+    def as_rows(self) -> list[list[Any]]:
         """A row for each change behind a header, numbers exact."""
         header = ["layer", "head", "metric", "before", "after", "difference", "margin", "standard_errors"]
-        rows = [
-            [
-                each.layer,
-                each.head,
-                each.metric.name,
-                *map(_text, (each.before, each.after, each.difference)),
-                _text(each.margin),
-                _text(each.clearness),
-            ]
-            for each in self.changes
-        ]
-        return [header, *([str(cell) for cell in row] for row in rows)]
+        numbers = ([each.before, each.after, each.difference, each.margin, each.clearness] for each in self.changes)
+        named = ([each.row.layer, each.row.head, each.measure.name] for each in self.changes)
+        return [header, *([*first, *second] for first, second in zip(named, numbers, strict=True))]
 
     def as_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -93,12 +45,12 @@ class SurveyChanges:
             "changes": [
                 {
                     "head": each.name,
-                    "metric": each.metric.name,
+                    "metric": each.measure.name,
                     "before": each.before,
                     "after": each.after,
                     "difference": each.difference,
-                    "margin": _finite(each.margin),
-                    "standard_errors": _finite(each.clearness),
+                    "margin": known_number(each.margin),
+                    "standard_errors": known_number(each.clearness),
                     "texts": list(each.texts),
                 }
                 for each in self.changes
@@ -107,9 +59,7 @@ class SurveyChanges:
 
 
 def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted: str | None = None) -> SurveyChanges:
-    """What changes between two surveys, the clearest change first.
-
-    The texts of both are taken as independent samples: the variance of a difference is the sum of those of the means.
+    """What changes between two surveys, the clearest change first; their texts are taken as independent samples.
 
     Args:
         before: the first.
@@ -120,21 +70,9 @@ def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted:
     Raises:
         AttnvizError: if they have no such head or number in common.
     """
-    places = {(head.layer, head.head): place for place, head in enumerate(after.heads)}
-    numbers = {metric.name: number for number, metric in enumerate(after.metrics)}
-    found = list[NumberChange]()
-    for place in chosen:
-        head = before.heads[place]
-        other = places.get((head.layer, head.head))
-        for number, metric in enumerate(before.metrics):
-            there = numbers.get(metric.name)
-            if other is None or there is None or (wanted is not None and metric.name != wanted):
-                continue
-            counts = int(before.tallies.count[place, number]), int(after.tallies.count[other, there])
-            if min(counts) > 0:
-                margin = math.hypot(float(before.margins[place, number]), float(after.margins[other, there]))
-                means = float(before.means[place, number]), float(after.means[other, there])
-                found.append(NumberChange(head.layer, head.head, metric, *means, margin, counts))
+    frame = survey_frame(before, chosen)
+    frame = frame if wanted is None else frame.select([wanted])
+    found = number_changes(frame, survey_frame(after, range(len(after.heads))))
     if not found:
         raise AttnvizError("the two surveys have no head with a number in common; surveys of one kind of model work")
     found.sort(key=lambda each: -each.clearness)
@@ -160,11 +98,3 @@ def _differences(before: Survey, after: Survey) -> tuple[str, ...]:
     if only:
         said.append(f"{only} heads are in one survey alone and left out.")
     return tuple(said)
-
-
-def _text(number: float) -> str:
-    return repr(number) if math.isfinite(number) else ""
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None

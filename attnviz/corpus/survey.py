@@ -13,10 +13,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.corpus.bins import quantile
 from attnviz.corpus.examples import Examples
 from attnviz.corpus.tallies import VARIOUS_SINKS, Tallies
+from attnviz.metrics.measure import margin_of_means
 from attnviz.metrics.metrics import Metric
 from attnviz.models.settings import ModelSettings
 
-NORMAL_95 = 1.959963984540054  # standard errors to either side of a mean that hold 95 % of a normal distribution
 DECILES = tuple(range(11))  # tenths
 
 
@@ -156,8 +156,7 @@ class Survey:
     @cached_property
     def margins(self) -> Float64Array:
         """How far the 95 % confidence interval of the mean reaches to either side, ``(heads, metrics)``."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(NORMAL_95 * self.spreads / np.sqrt(self.tallies.count))
+        return margin_of_means(self.spreads, self.tallies.count)
 
     def deciles(self, head: int, metric: int) -> tuple[float, ...]:
         """The smallest number, those below which one tenth, two tenths, ... of the texts are, and the largest."""

@@ -10,12 +10,13 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.capture.run_model import arguments_of
-from attnviz.effects.effect_table import Effect, Effects, HeadSet
+from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sets import chosen_sets
 from attnviz.effects.head_sites import clean_run
 from attnviz.effects.measures import MeasuredRun, find_measure, ids_of, usual_metric
 from attnviz.effects.module_calls import untouched
 from attnviz.effects.text_run import TextRun
+from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import AttentionPart, Selection
 
 Metric = str | Callable[[Any], float]

@@ -1,44 +1,12 @@
 """What changes between two tables of effects: each set of heads with its effect in both, and how sure that is."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.effects.effect_table import Effect, Effects, HeadSet
-
-
-@dataclass(frozen=True, eq=False)
-class EffectChange:
-    """A set of heads in both tables.
-
-    Attributes:
-        before: its effect in the first.
-        after: its effect in the second.
-    """
-
-    before: Effect
-    after: Effect
-
-    @property
-    def name(self) -> str:
-        """The heads as they are written everywhere."""
-        return self.before.name
-
-    @property
-    def heads(self) -> HeadSet:
-        """Layer and head of each."""
-        return self.before.heads
-
-    @property
-    def difference(self) -> float:
-        """How much larger the effect is after."""
-        return self.after.mean - self.before.mean
-
-    @property
-    def margin(self) -> float:
-        """Half the 95 % interval of the difference, of independent texts; NaN where one is a single text."""
-        return math.hypot(self.before.margin, self.after.margin)
+from attnviz.effects.effect_table import Effects
+from attnviz.metrics.head_changes import NumberChange, number_changes
+from attnviz.metrics.measure import known_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +22,13 @@ class EffectChanges:
 
     before: Effects
     after: Effects
-    changes: tuple[EffectChange, ...]
+    changes: tuple[NumberChange, ...]
     remarks: tuple[str, ...]
 
-    def as_rows(self) -> list[list[str]]:
+    def as_rows(self) -> list[list[Any]]:
         """A row for each change behind a header, numbers exact."""
-        return [
-            ["heads", "before", "after", "difference", "margin"],
-            *(
-                [
-                    each.name,
-                    *map(repr, (each.before.mean, each.after.mean, each.difference)),
-                    "" if math.isnan(each.margin) else repr(each.margin),
-                ]
-                for each in self.changes
-            ),
-        ]
+        rows = [[each.name, each.before, each.after, each.difference, each.margin] for each in self.changes]
+        return [["heads", "before", "after", "difference", "margin"], *rows]
 
     def as_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -82,11 +41,11 @@ class EffectChanges:
             "remarks": list(self.remarks),
             "changes": [
                 {
-                    "heads": [f"{layer}.{head}" for layer, head in each.heads],
-                    "before": each.before.mean,
-                    "after": each.after.mean,
+                    "heads": each.name.split("+"),
+                    "before": each.before,
+                    "after": each.after,
                     "difference": each.difference,
-                    "margin": None if math.isnan(each.margin) else each.margin,
+                    "margin": known_number(each.margin),
                 }
                 for each in self.changes
             ],
@@ -103,8 +62,7 @@ def effect_changes(before: Effects, after: Effects) -> EffectChanges:
         raise AttnvizError(
             f"the effects are of {before.metric} and of {after.metric}, which do not compare; those of one metric work"
         )
-    later = {row.heads: row for row in after.rows}
-    changes = [EffectChange(row, later[row.heads]) for row in before.rows if row.heads in later]
+    changes = number_changes(before.frame, after.frame)
     if not changes:
         names = " and ".join(effects.rows[0].name for effects in (before, after))
         raise AttnvizError(

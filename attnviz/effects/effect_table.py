@@ -11,10 +11,21 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
+from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
+from attnviz.metrics.measure import Measure, known_number, margin_of_mean
+from attnviz.metrics.needs import Need
 
-HeadSet = tuple[tuple[int, int], ...]  # layer and head of each
 FORMAT, VERSION = "attnviz effects", 1
-NORMAL_QUANTILE = 1.96  # of 95 %
+OUTPUTS = {
+    each.name: each
+    for each in (
+        Measure("loss", "loss", "nats", "how much worse the next token is predicted"),
+        Measure("kl", "kl", "nats", "how far the prediction moves (Kullback-Leibler divergence)"),
+        Measure("accuracy", "accuracy", "share", "how the share of next tokens predicted right changes"),
+        Measure("cosine", "cosine", "", "how far each token's features turn (one minus the cosine)"),
+        Measure("distance", "distance", "", "how far each token's features move"),
+    )
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +53,7 @@ class Effect:
     @property
     def margin(self) -> float:
         """Half the width of the 95 % interval of the mean over texts; NaN for one text."""
-        count = len(self.values)
-        return NORMAL_QUANTILE * float(self.values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+        return margin_of_mean(self.values)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,9 +84,26 @@ class Effects:
     greedy: bool = False
     remarks: tuple[str, ...] = ()
 
+    @property
+    def output(self) -> Measure:
+        """What changes."""
+        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "how this number changes")
+
     def __getitem__(self, name: str) -> Effect:
         """The effect of the heads of this name, as ``0.1`` or ``0.1+1.0``."""
         return next(row for row in self.rows if row.name == name)
+
+    @cached_property
+    def frame(self) -> HeadFrame:
+        """The effects as numbers of sets of heads: how the metric changes without each."""
+        meaning = f"change of {self.metric} without the head"
+        return HeadFrame(
+            rows=tuple(HeadRow(row.heads) for row in self.rows),
+            measures=(Measure("effect", "effect", "change", meaning, frozenset({Need.EFFECT})),),
+            values=np.array([[row.mean] for row in self.rows]).reshape(len(self.rows), 1),
+            margins=np.array([[row.margin] for row in self.rows]).reshape(len(self.rows), 1),
+            texts=self.texts,
+        )
 
     def beyond(self, row: Effect) -> float:
         """How much more a set changes than its heads alone do together; NaN where one of these is not known."""
@@ -110,18 +137,10 @@ class Effects:
                 f"{str(path)!r} holds no effects of heads; what attnviz ablate TEXT -o effects.json writes works"
             ) from error
 
-    def as_rows(self) -> list[list[str]]:
-        """The sets as rows of text behind a header, numbers exact."""
-        return [
-            ["heads", self.metric, "effect", "margin", "beyond"],
-            *(
-                [row.name, *("" if math.isnan(number) else repr(number) for number in self._numbers(row))]
-                for row in self.sorted()
-            ),
-        ]
-
-    def _numbers(self, row: Effect) -> tuple[float, float, float, float]:
-        return self.baseline + row.mean, row.mean, row.margin, self.beyond(row)
+    def as_rows(self) -> list[list[Any]]:
+        """The sets as rows behind a header, numbers exact."""
+        rows = [[row.name, self.baseline + row.mean, row.mean, row.margin, self.beyond(row)] for row in self.sorted()]
+        return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
 
     def as_json(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -138,8 +157,8 @@ class Effects:
                 {
                     "heads": [f"{layer}.{head}" for layer, head in row.heads],
                     "effect": row.mean,
-                    "margin": None if math.isnan(row.margin) else row.margin,
-                    "beyond": None if math.isnan(beyond := self.beyond(row)) else beyond,
+                    "margin": known_number(row.margin),
+                    "beyond": known_number(self.beyond(row)),
                     "texts": [float(value) for value in np.asarray(row.values)],
                 }
                 for row in self.sorted()

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
-from attnviz.effects.effect_table import HeadSet
 from attnviz.effects.head_sites import HeadName
+from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import Selection, refuse_missing
 
 MAX_PAIRS = 2000

@@ -16,10 +16,10 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.progress import track
 from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
-from attnviz.effects.effect_table import HeadSet
 from attnviz.effects.head_sites import CleanRun, HeadSite
 from attnviz.effects.measures import MeasuredRun, ids_of
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, followed
+from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # of the texts that are run together, one for each set of heads
 AGREEMENT = 1e-3  # of the output's largest number: how far a run that goes on may be from a whole one

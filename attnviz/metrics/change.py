@@ -13,11 +13,16 @@ from attnviz.maps.block_cells import block_cells
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.measure import Measure
 from attnviz.metrics.metrics import measure_heads, with_shares
 from attnviz.streaming.overview import bands
 from attnviz.text.selection import Selection
 
 Pair = tuple[CellMaps, CellMaps, int]
+CHANGES = (  # what a table of heads says of two recordings
+    Measure("change", "change", "share", "total variation between A and B, mean over the queries"),
+    Measure("divergence", "divergence", "bits", "Jensen-Shannon divergence of A and B, mean over the queries"),
+)
 BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are never whole
 
 

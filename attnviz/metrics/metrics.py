@@ -11,51 +11,36 @@ heads have it or none.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import AttnvizError, known_names, nearest
 from attnviz.maps.heads import measured_of, tokens_of
 from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
-from attnviz.metrics.needs import ONE_AXIS, Need, Needs, sentence_of
+from attnviz.metrics.measure import Measure
+from attnviz.metrics.needs import ONE_AXIS, Need
 from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
 
 STRIPES = 3  # keys whose columns count as vertical stripes
 
 
 @dataclass(frozen=True)
-class Metric:
-    """One line of the table.
+class Metric(Measure):
+    """One line of the table: a measure of where heads look.
 
     Attributes:
-        name: as a user writes it.
-        header: at most nine characters over its column.
-        unit: ``bits``, ``tokens`` or ``share`` (of a query's weight, 0 to 1).
-        meaning: what the number is, in one phrase.
-        needs: what maps must have, where not all do.
         cells: gives the cells whose weight it is; or
         rows: gives it for each query, ``(heads, queries)``; or
         columns: gives it for each head, ``(heads,)``.
     """
 
-    name: str
-    header: str
-    unit: str
-    meaning: str
-    needs: Needs = frozenset()
     cells: Callable[[Grid], Cells] | None = field(default=None, compare=False)
     rows: Callable[[Rows], Array] | None = field(default=None, compare=False)
     columns: Callable[[Columns], Array] | None = field(default=None, compare=False)
-
-    @property
-    def reason(self) -> str:
-        """What maps must have, as the end of a sentence."""
-        return sentence_of(self.needs)
 
     def fits(self, grid: Grid) -> bool:
         """False where the axes of a grid are not those that the metric compares."""
@@ -249,17 +234,6 @@ METRICS = {
         Metric("hidden", "hidden", "share", "what the causal mask hid", frozenset({Need.CAUSAL_SCORES}), rows=hidden),
     )
 }
-
-
-def find_metric(name: str, metrics: Mapping[str, Metric] = METRICS) -> Metric:
-    """The metric of that name, among all or those given by their names.
-
-    Raises:
-        AttnvizError: if there is none, listing those there are.
-    """
-    if name not in metrics:
-        raise AttnvizError(f"unknown metric {name!r}; {nearest(name, metrics)}{known_names(metrics)} works")
-    return metrics[name]
 
 
 def measure_heads(

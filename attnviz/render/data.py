@@ -17,7 +17,6 @@ from attnviz.base.printable import printable_json
 from attnviz.maps.heads import head_name
 from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads
-from attnviz.render.results import write_results
 from attnviz.report.numbers import HeadCells, NumberBlock
 from attnviz.report.report import ExactNumbers, HeadAtlas, HeadList, Report, ResultList
 
@@ -32,10 +31,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         AttnvizError: if the report is of something that has no numbers to write.
     """
     match report:
-        case HeadList() | HeadAtlas():
+        case HeadList() | HeadAtlas() | ResultList():
             write_heads(report, suffix, file)
-        case ResultList():
-            write_results(report, suffix, file)
         case ExactNumbers():
             report.numbers.refuse_without_cells()
             {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, file)

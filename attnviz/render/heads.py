@@ -1,95 +1,110 @@
-"""A table of heads as data for other programs: CSV or JSON, one row or object a head, every number exact."""
+"""Numbers of heads as data for other programs: CSV or JSON, one row or object a head or result, every number exact."""
 
 import csv
 import io
 import json
 import math
+from collections.abc import Iterator
 from typing import IO, Any
+
+from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable_json
-from attnviz.metrics.head_table import HeadRow
-from attnviz.metrics.metrics import METRICS
-from attnviz.report.report import HeadAtlas, HeadList
+from attnviz.metrics.head_frame import HeadFrame, metrics_first
+from attnviz.report.report import HeadAtlas, HeadList, ResultList
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
 HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 
 
-def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
-    """Writes the table; the same table gives the same bytes.
+def write_heads(report: HeadList | HeadAtlas | ResultList, suffix: str, file: IO[bytes]) -> None:
+    """Writes the numbers; the same report gives the same bytes.
 
     Raises:
         AttnvizError: if the file is neither CSV nor JSON.
     """
-    writers = {".csv": _write_csv, ".json": _write_json}
-    if suffix not in writers:
-        raise AttnvizError(f"a table of heads is not written as {suffix}; {' or '.join(writers)} works")
-    writers[suffix](report, file)
+    if suffix not in (".csv", ".json"):
+        raise AttnvizError(f"a table of heads is not written as {suffix}; .csv or .json works")
+    if suffix == ".json":
+        content = _results_json(report) if isinstance(report, ResultList) else _json(report)
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
+        file.write(printable_json(text).encode() + b"\n")
+        return
+    rows = report.results.as_rows() if isinstance(report, ResultList) else _rows(report.table)
+    text_file = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text_file, lineterminator="\n")
+    writer.writerows([_cell(cell) for cell in row] for row in rows)
+    text_file.detach()
 
 
-def _write_csv(report: HeadList | HeadAtlas, file: IO[bytes]) -> None:
-    """A column a metric, and one for its spread where there are several texts; empty where it has no meaning."""
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    names = names_of(report)
-    spreads = [f"{name}_spread" for name in names] if report.table.texts > 1 else []
-    writer.writerow(["layer", "head", "kind", "pattern", *names, *spreads, *_survey_columns(report)])
-    for row in report.table.rows:
-        numbers = [*row.values.values(), *(row.spreads.values() if spreads else ())]
-        cells = ["" if math.isnan(number) else repr(number) for number in numbers]
-        writer.writerow([row.layer, row.head, row.kind, spreadsheet_text(row.pattern), *cells, *_survey_cells(row)])
-    text.detach()
+def _cell(value: object) -> str:
+    """The value as text: a float in the digits that read back as it, empty where it is not finite."""
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else ""
+    return str(value)
 
 
-def names_of(report: HeadList | HeadAtlas) -> list[str]:
-    """The names of all numbers of the table."""
-    return list(report.table.rows[0].values) if report.table.rows else list(METRICS)
+def _results_json(report: ResultList) -> dict[str, Any]:
+    return report.results.as_json() | {"caption": report.caption, "title": report.title}
 
 
-def _survey_columns(report: HeadList | HeadAtlas) -> list[str]:
-    """The columns that a survey has beside those of all tables: margins, then counts of texts, then deciles."""
-    rows = report.table.rows
-    if not rows or not rows[0].margins:
-        return []
-    kinds = [[f"{name}_{kind}" for name in rows[0].margins] for kind in ("margin", "texts")]
-    deciles = [f"{name}_decile_{number}" for name, numbers in rows[0].deciles.items() for number in range(len(numbers))]
-    return [*kinds[0], *kinds[1], *deciles]
+def _rows(table: HeadFrame) -> Iterator[list[Any]]:
+    """A row a head behind a header."""
+    frame = table.select(names_of(table))
+    columns = _columns(frame)
+    yield ["layer", "head", "kind", "pattern", *(name for names, _ in columns for name in names)]
+    for place, row in enumerate(frame.rows):
+        numbers = (number for _, values in columns for number in values[place].tolist())
+        yield [row.layer, row.head, row.kind, spreadsheet_text(row.pattern), *numbers]
 
 
-def _survey_cells(row: HeadRow) -> list[str]:
-    numbers = [*row.margins.values(), *row.texts.values(), *(each for all in row.deciles.values() for each in all)]
-    return ["" if math.isnan(number) else repr(number) for number in numbers]
+def _columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
+    """The names and the numbers, ``(heads, names)``: values, spreads of several texts, then what surveys have."""
+    kinds: dict[str, NDArray[Any] | None] = {"": frame.values, "_spread": frame.spreads if frame.texts > 1 else None}
+    kinds |= {"_margin": frame.margins, "_texts": frame.counts}
+    found = [([name + kind for name in frame.names], each) for kind, each in kinds.items() if each is not None]
+    if frame.deciles is not None:
+        count = frame.deciles.shape[2]
+        names = [f"{name}_decile_{number}" for name in frame.names for number in range(count)]
+        found.append((names, frame.deciles.reshape(len(frame.rows), -1)))
+    return found
 
 
-def _write_json(report: HeadList | HeadAtlas, file: IO[bytes]) -> None:
+def names_of(frame: HeadFrame) -> list[str]:
+    """The names of all numbers, in the order of files."""
+    return [measure.name for measure in metrics_first(frame.measures)]
+
+
+def _json(report: HeadList | HeadAtlas) -> dict[str, Any]:
     """Numbers by name, ``null`` where one has no meaning."""
-    known = METRICS | {metric.name: metric for metric in (*report.table.metrics, *report.table.absent)}
-    metrics = {name: {"unit": known[name].unit, "meaning": known[name].meaning} for name in names_of(report)}
-    content = {
+    frame = report.table.select(names_of(report.table))
+    return {
         "format": HEADS_FORMAT,
         "version": HEADS_VERSION,
         "caption": report.caption,
         "remarks": list(report.remarks),
-        "texts": report.table.texts,
-        "metrics": metrics,
-        "heads": [_json_row(row, report.table.texts > 1) for row in report.table.rows],
+        "texts": frame.texts,
+        "metrics": {each.name: {"unit": each.unit, "meaning": each.meaning} for each in frame.measures},
+        "heads": [_json_row(frame, place) for place in range(len(frame.rows))],
     }
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
-    file.write(printable_json(text).encode() + b"\n")
 
 
-def _json_row(row: HeadRow, several: bool) -> dict[str, Any]:
-    about = {"head": row.name, "kind": row.kind, "pattern": row.pattern, "values": _known(row.values)}
-    about |= {"spreads": _known(row.spreads)} if several else {}
-    if not row.margins:
-        return about
-    deciles = {name: [None if math.isnan(each) else each for each in numbers] for name, numbers in row.deciles.items()}
-    return about | {"margins": _known(row.margins), "texts": row.texts, "deciles": deciles}
+def _json_row(frame: HeadFrame, place: int) -> dict[str, Any]:
+    row = frame.rows[place]
+    about: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
+    kinds = {"values": "values", "spreads": "spreads", "margins": "margins", "counts": "texts", "deciles": "deciles"}
+    for name, called in kinds.items():
+        if getattr(frame, name) is not None and (name != "spreads" or frame.texts > 1):
+            about[called] = {measure: _known(number) for measure, number in frame.numbers_of(place, name).items()}
+    return about
 
 
-def _known(numbers: dict[str, float]) -> dict[str, float | None]:
-    return {name: None if math.isnan(number) else number for name, number in numbers.items()}
+def _known(number: Any) -> Any:
+    """The number, or ``None`` where it has no meaning; of a list each."""
+    if isinstance(number, list):
+        return [_known(each) for each in number]
+    return None if math.isnan(number) else number
 
 
 def spreadsheet_text(text: str) -> str:

@@ -1,25 +1,15 @@
 """Numbers of heads beside their metrics: what each moves, and what is lost without it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.metrics.head_table import AddedNumber
-from attnviz.metrics.metrics import Metric
-from attnviz.metrics.needs import Need
+from attnviz.metrics.measure import Measure
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
-MOVED = Metric("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
-EFFECT = Metric("effect", "effect", "change", "change without the head", frozenset({Need.EFFECT}))
-
-
-def added_effect(effects: "Effects") -> AddedNumber:
-    """What an output loses without each head alone."""
-    metric = replace(EFFECT, meaning=f"change of {effects.metric} without the head")
-    return AddedNumber(metric, {row.heads[0]: row.mean for row in effects.rows if len(row.heads) == 1})
+MOVED = Measure("moved", "moved", "norm", "sum of a row's contributions ‖α f(x)‖")
 
 
 def effect_remark(effects: "Effects") -> str:
@@ -58,7 +48,7 @@ def load_effects(file: str) -> "Effects":
 
 def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
     """Raises AttnvizError for effects of none of these heads."""
-    single = added_effect(effects).values
+    single = effects.frame.single
     if not heads & single.keys():
         named = ", ".join(f"{layer}.{head}" for layer, head in list(single)[:3]) or "no single head"
         raise AttnvizError(f"{option('effects', file)} is of {named}, and of none of these heads; theirs work")

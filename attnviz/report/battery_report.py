@@ -1,20 +1,17 @@
 """What the battery found, as a Report: a row a type with its clearest heads, or layers by heads for each type."""
 
-import math
-
-import numpy as np
-
-from attnviz.base.errors import AttnvizError
-from attnviz.battery.head_types import HeadTypes, TypeScores
-from attnviz.report.colors import ColorScale
+from attnviz.battery.head_types import HeadType, HeadTypes
+from attnviz.metrics.head_frame import HeadFrame
+from attnviz.report.found import Found
+from attnviz.report.head_columns import Column, interval, layers_by_heads, listed
 from attnviz.report.look import refuse_style
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import Axis, Panel, Quantity
+from attnviz.report.panels import Quantity
 from attnviz.report.report import Heatmaps, ResultList, Summary
-from attnviz.report.scales import share_scales
 
 NEXT = 2  # heads that are named after the first of each type
 CLEAR = 0.5  # of a score: what the caption names
+SCORE = Quantity("score", ".2f")
 
 
 def battery_report(types: HeadTypes, options: ReportOptions) -> ResultList | Heatmaps:
@@ -24,100 +21,70 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> ResultList | Hea
         AttnvizError: for a page.
     """
     refuse_style(options.look, "a table of head types")
-    if options.medium.lists_heads:
-        return ResultList(
-            title=options.look.title or f"Known types of heads in {types.model}",
-            caption=_caption(types),
-            remarks=_remarks(types),
-            look=options.look,
-            results=types,
-            summary=_summary(types),
-        )
-    if not options.medium.draws_maps:
-        raise AttnvizError("types of heads are one picture; -o atlas.png, or -o types.csv for numbers, works")
-    return Heatmaps(
-        title=options.look.title or f"Known types of heads in {types.model}",
-        panels=share_scales([_panel(each) for each in types.found], options.look),
+    scores = types.scores
+    found = Found(
+        title=f"Known types of heads in {types.model}",
         caption=_caption(types),
-        remarks=("Rows are layers, columns heads; colours are scores.", *_remarks(types)),
-        look=options.look,
+        remarks=_remarks(types),
+        results=types,
+        summary=lambda: _summary(types),
+        panels=lambda: [
+            layers_by_heads(scores.rows, scores.column(name).tolist(), name, SCORE) for name in scores.names
+        ],
+        refusal="types of heads are one picture; -o atlas.png, or -o types.csv for numbers, works",
+        of_picture=("Rows are layers, columns heads; colours are scores.",),
     )
+    return found.report(options)
 
 
 def _summary(types: HeadTypes) -> Summary:
     """A row a type: its first head with its interval and its control, the next ones, and how many are clear."""
-    rows = []
-    for each in types.found:
-        first, *others = each.ranked
-        margin = each.margin(first)
-        rows.append(
-            (
-                each.type.name,
-                _name(first),
-                f"{each.mean(first):.3f}",
-                "–" if math.isnan(margin) else f"±{margin:.3f}",
-                f"{each.control(first):.3f}",
-                f"{sum(map(each.is_clear, each.ranked))} of {len(each.ranked)}",
-                "  ".join(f"{_name(head)} {each.mean(head):.2f}" for head in others[:NEXT]),
-            )
-        )
-    return Summary(
-        header=("type", "head", "score", "95 %", "control", "above it", "next"),
-        rows=tuple(rows),
-        bars=tuple((None, None, each.mean(each.ranked[0]), *(None,) * 4) for each in types.found),
-        align="<<>>>><",
-    )
+    scores = types.scores
 
+    def ranked(type: HeadType) -> list[int]:
+        return scores.ranked(type.name)
 
-def _name(head: tuple[int, int]) -> str:
-    return f"{head[0]}.{head[1]}"
+    def first(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
+        return float(frame.column(type.name, of)[ranked(type)[0]])
 
+    def others(type: HeadType) -> list[str]:
+        column = scores.column(type.name)
+        return [f"{scores.rows[place].name} {column[place]:.2f}" for place in ranked(type)[1 : 1 + NEXT]]
 
-def _panel(scores: TypeScores) -> Panel:
-    """The scores of one type, a row a layer and a column a head."""
-    layers, heads = (sorted({head[axis] for head in scores.scores}) for axis in (0, 1))
-    values = np.full((len(layers), len(heads)), np.nan, dtype=np.float32)
-    for layer, head in scores.scores:
-        values[layers.index(layer), heads.index(head)] = scores.mean((layer, head))
-    return Panel(
-        title=scores.type.name,
-        values=values,
-        visible=~np.isnan(values),
-        rows=_axis("layers", layers),
-        columns=_axis("heads", heads),
-        quantity=Quantity("score", ".2f"),
-        scale=ColorScale(0, 1),
-    )
-
-
-def _axis(name: str, numbers: list[int]) -> Axis:
-    return Axis(name=name, labels=tuple(map(str, numbers)), edges=tuple(range(len(numbers) + 1)))
+    columns = [
+        Column[HeadType]("type", lambda type: type.name, align="<"),
+        Column[HeadType]("head", lambda type: scores.rows[ranked(type)[0]].name, align="<"),
+        Column[HeadType]("score", lambda type: f"{first(type):.3f}", first),
+        Column[HeadType]("95 %", lambda type: interval(first(type, of="margins"))),
+        Column[HeadType]("control", lambda type: f"{first(type, types.controls):.3f}"),
+        Column[HeadType]("above it", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
+        Column[HeadType]("next", lambda type: "  ".join(others(type)), align="<"),
+    ]
+    return listed(types.types, columns)
 
 
 def _caption(types: HeadTypes) -> str:
-    clear = [
-        f"{each.type.name} {_name(head)} ({each.mean(head):.2f})"
-        for each in types.found
-        if each.mean(head := each.ranked[0]) >= CLEAR and each.is_clear(head)
-    ]
-    said = ", ".join(clear) or f"no head has a score of {CLEAR}"
-    return f"Known types of heads in {types.model}: {said}."
+    scores, said = types.scores, list[str]()
+    for name in scores.names:
+        first, column = scores.ranked(name)[0], scores.column(name)
+        if column[first] >= CLEAR and types.is_clear(name)[first]:
+            said.append(f"{name} {scores.rows[first].name} ({column[first]:.2f})")
+    return f"Known types of heads in {types.model}: {', '.join(said) or f'no head has a score of {CLEAR}'}."
 
 
 def _remarks(types: HeadTypes) -> tuple[str, ...]:
     """What each score is, what it is held against, and what was not tested."""
     meanings = "; ".join(
-        f"{each.type.name}: {each.type.score} (control: {each.type.control}; {each.type.source})"
-        for each in types.found
+        f"{each.name}: {each.meaning} (control: {each.control}; {each.source})" for each in types.types
     )
     reasons: dict[str, list[str]] = {}
-    for name, reason in types.left.items():
+    for name, reason in types.skipped.items():
         reasons.setdefault(reason, []).append(name)
-    left = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    skipped = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return (
         f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
         "± is half of the 95 % interval of the mean over texts; “above it” are heads whose score less their control is "
         "surely above 0.",
         *types.remarks,
-        *([f"Not tested: {left}."] if left else []),
+        *([f"Not tested: {skipped}."] if skipped else []),
     )

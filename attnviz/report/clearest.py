@@ -57,8 +57,8 @@ def screenful(
         if fits(report):
             return report
     by_key = {head.key: head for head in heads}
-    clearest = [by_key[one.head.key] for one in known.clearest if one.head.key in by_key]
-    of_repeats = any(one.first.name in OF_REPEATS for one in known.clearest)
+    clearest = [by_key[head.key] for head in known.clearest if head.key in by_key]
+    of_repeats = any(name in OF_REPEATS for name in known.names)
     sizes = _sizes(_length(clearest[0]), options.medium.max_cells, of_repeats)
     drawn = (_report(recording, clearest, options, known, size) for size in sizes)
     return first_that_fits((each for report in drawn for each in _ever_shorter(report, recording)), fits)

@@ -9,7 +9,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import ChosenHead, cell_heads, choose
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
-from attnviz.metrics.head_table import rank_heads, take_filtered
+from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
 from attnviz.report.captions import (
     mark_remarks,
     model_name,
@@ -133,7 +133,8 @@ def _refuse_scores(options: ReportOptions) -> None:
 
 def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
     """The one head that all chosen heads make."""
-    heads = rank_heads(take_filtered(choose(recording, options.selection), options.filter), options.sort, options.top)
+    left = filtered_heads(choose(recording, options.selection), options.filter)
+    heads = [head for head, _ in ranked_heads(left, options.sort, options.top)]
     maps = reduce_heads(cell_heads(heads), method, residual)
     return replace(heads[0], maps=maps, head=0)
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.grouped import regroup
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
-from attnviz.metrics.change import HeadChange, compare
-from attnviz.metrics.head_filter import DescribedHead
-from attnviz.metrics.head_table import take_described, take_first
+from attnviz.metrics.change import CHANGES, HeadChange, compare
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.report.captions import (
     MASKED,
     mark_remarks,
@@ -129,18 +130,15 @@ def _pairs(a: Recording, b: Recording, options: ReportOptions) -> list[_HeadPair
     return [_HeadPair(*pair) for pair in zip(*heads, changes, strict=True)]
 
 
-def _numbers(pair: _HeadPair) -> dict[str, float]:
-    return {"change": pair.change.variation_mean}
-
-
 def _ranked(pairs: list[_HeadPair], options: ReportOptions) -> list[_HeadPair]:
     """The first few pairs in the order of how much they change, if any order was asked for."""
     if options.sort not in (None, "change", "-change"):
         given, works = option("sort", options.sort), option("sort", "change")
         raise AttnvizError(f"{given} orders one recording's heads; compare orders them by {works}")
-    heads = (DescribedHead(pair.a.maps.layer, pair.a.head, pair.a.maps.kind, "", _numbers(pair)) for pair in pairs)
-    pairs = take_described(pairs, heads, options.filter, ("change",))
-    return take_first(pairs, [_numbers(pair) for pair in pairs], options.sort, options.top)
+    rows = (HeadRow(((pair.a.maps.layer, pair.a.head),), pair.a.maps.kind) for pair in pairs)
+    values = np.array([[pair.change.variation_mean] for pair in pairs]).reshape(len(pairs), 1)
+    frame = HeadFrame(rows=tuple(rows), measures=CHANGES[:1], values=values)
+    return [pairs[place] for place in frame.places(options.sort, options.top, options.filter)]
 
 
 def _heatmaps(comparison: _Comparison) -> Heatmaps:

@@ -5,50 +5,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import choose, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.head_table import AddedNumber, HeadRow, HeadTable, head_table
-from attnviz.metrics.metrics import Metric
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.measure import Measure, named_measure
+from attnviz.metrics.measured_heads import frame_over_texts
+from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, summed_up
-from attnviz.report.added_numbers import MOVED, added_effect, effect_remark
+from attnviz.report.added_numbers import MOVED, effect_remark
 from attnviz.report.captions import model_name, recording_remarks, text_title
-from attnviz.report.colors import ColorScale
+from attnviz.report.head_columns import METRIC_QUANTITIES, UNIT_ENDINGS, UNKNOWN, Column, layers_by_heads, listed
 from attnviz.report.look import refuse_style
 from attnviz.report.numbers import origin
 from attnviz.report.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.panels import Axis, Panel, Quantity
+from attnviz.report.panels import Panel
 from attnviz.report.report import HeadAtlas, HeadList, Summary
 from attnviz.report.scales import share_scales
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
-METRIC_QUANTITIES = {
-    "share": Quantity("share of a query's weight", ".2f"),
-    "bits": Quantity("bits", ".2f"),
-    "tokens": Quantity("tokens", ".1f"),
-    "norm": Quantity("norm of what is moved", ".2f"),
-    "change": Quantity("change without the head", "+.4f", centred=True),
-}
-UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens", "norm": "", "change": ""}
-FIRST_SHOWN = (
-    *(
-        "effect",
-        "moved",
-        "sink",
-        "previous",
-        "induction",
-        "entropy",
-        "self",
-        "duplicate",
-        "next",
-        "distance",
-        "special",
-    ),
-    "pair",
-)
+FIRST_SHOWN = "effect moved sink previous induction entropy self duplicate next distance special pair".split()
 SHARES = "Metrics are of shares: contributions over the sum of their row; moved is that sum."
 NUMBER_COLUMNS = 11  # columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # more where it is followed by its spread
@@ -56,7 +36,7 @@ PATTERN_COLUMNS = 24  # columns of a pattern
 
 
 @dataclass(frozen=True)
-class TableSource:
+class About:
     """What the heads of a table were measured on.
 
     Attributes:
@@ -94,9 +74,13 @@ def heads_report(
     heads = measurable_heads([head for one in recordings for head in choose(one, options.selection)])
     texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
     _refuse_unlike(recordings)
-    effect = [added_effect(effects)] if effects is not None else []
-    added = [*_moved(heads), *effect] if options.of == CONTRIBUTIONS else effect
-    table = head_table(heads, texts, options.sort, options.top, options.filter, added)
+    added = [] if effects is None else [effects.frame]
+    added += [_moved(heads)] if options.of == CONTRIBUTIONS else []
+    if options.sort is not None:
+        named_measure(options.sort, (*(each.measures[0] for each in reversed(added)), *METRICS.values()))
+    frame = frame_over_texts(heads, texts)
+    for each in added:
+        frame = frame.beside(each)
     title = text_title(recordings[0]) if texts == 1 else f"{texts} texts"
     remarks = tuple(dict.fromkeys(line for one in recordings for line in recording_remarks(one)))
     remarks = (
@@ -105,7 +89,7 @@ def heads_report(
         *remarks,
     )
     about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
-    return table_report(TableSource(title, model_name(recordings[0]), remarks, about), table, options)
+    return frame_report(About(title, model_name(recordings[0]), remarks, about), frame, options)
 
 
 def _refuse_parts(options: ReportOptions) -> None:
@@ -117,22 +101,28 @@ def _refuse_parts(options: ReportOptions) -> None:
         )
 
 
-def _moved(heads: list[tuple[LayerMaps, int]]) -> list[AddedNumber]:
+def _moved(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     """What each head moves, the mean over the texts."""
     from attnviz.maps.contributions import moved_by
 
-    sums: dict[tuple[int, int], list[float]] = {}
+    found: dict[tuple[int, int], list[float]] = {}
     for maps, head in heads:
-        sums.setdefault((maps.layer, head), []).append(moved_by(cell_maps(maps), head))
-    return [AddedNumber(MOVED, {name: sum(found) / len(found) for name, found in sums.items()})]
+        found.setdefault((maps.layer, head), []).append(moved_by(cell_maps(maps), head))
+    means = np.array([[sum(each) / len(each)] for each in found.values()])
+    return HeadFrame(rows=tuple(HeadRow((name,)) for name in found), measures=(MOVED,), values=means)
 
 
-def table_report(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadList | HeadAtlas:
-    """The report of a table: a row a head, or the atlas, as the medium shows tables."""
+def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadList | HeadAtlas:
+    """The report of a frame's heads, in the order that the options ask for: a row a head, or the atlas.
+
+    Raises:
+        AttnvizError: for an order or a filter that cannot be had.
+    """
+    table = frame.chosen(options.sort, options.top, options.filter)
     return (_list if options.medium.lists_heads else _atlas)(source, table, options)
 
 
-def _list(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadList:
+def _list(source: About, table: HeadFrame, options: ReportOptions) -> HeadList:
     """The list of all heads, or of as many of the clearest as the screen holds, where nothing else was asked for."""
     shown = _shown(table, options)
     whole = HeadList(
@@ -146,13 +136,13 @@ def _list(source: TableSource, table: HeadTable, options: ReportOptions) -> Head
     fits = options.medium.fits
     if fits is None or options.all or options.sort or options.filter or options.top is not None or fits(whole):
         return whole
-    clearest = clearest_first((row, row.first_pattern) for row in table.rows)
+    clearest = clearest_first((place, row.first_pattern) for place, row in enumerate(table.rows))
     most = min(len(clearest) - 1, options.look.height or 0)
     fewer = (_shortened(whole, clearest[:count], source, shown) for count in range(most, 0, -1))
     return next(filter(fits, fewer), whole)
 
 
-def _shortened(whole: HeadList, rows: list[HeadRow], source: TableSource, shown: tuple[Metric, ...]) -> HeadList:
+def _shortened(whole: HeadList, places: list[int], source: About, shown: tuple[Measure, ...]) -> HeadList:
     """The list with these rows alone, and all heads summed up."""
     table = whole.table
     does = summed_up(row.first_pattern for row in table.rows)
@@ -162,16 +152,16 @@ def _shortened(whole: HeadList, rows: list[HeadRow], source: TableSource, shown:
         whole,
         caption=caption,
         remarks=(remark, *_shown_remarks(shown)),
-        summary=_summary(replace(table, rows=tuple(rows)), shown),
+        summary=_summary(table.take(places), shown),
     )
 
 
-def _atlas(source: TableSource, table: HeadTable, options: ReportOptions) -> HeadAtlas:
-    if not table.metrics:
+def _atlas(source: About, table: HeadFrame, options: ReportOptions) -> HeadAtlas:
+    if not table.present:
         raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
     return HeadAtlas(
         title=options.look.title or source.title,
-        panels=share_scales((_panel(table, metric) for metric in table.metrics), options.look),
+        panels=share_scales((_panel(table, metric) for metric in table.present), options.look),
         caption=_caption(source, table),
         remarks=(*_table_remarks(table), *source.remarks),
         look=options.look,
@@ -180,12 +170,12 @@ def _atlas(source: TableSource, table: HeadTable, options: ReportOptions) -> Hea
     )
 
 
-def _shown(table: HeadTable, options: ReportOptions) -> tuple[Metric, ...]:
+def _shown(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
     """As many metrics as the width holds: the one sorted by, then the most telling."""
     wanted = [options.sort.removeprefix("-")] if options.sort else []
-    present = {metric.name: metric for metric in table.metrics}
+    present = {metric.name: metric for metric in table.present}
     names = [name for name in dict.fromkeys((*wanted, *FIRST_SHOWN, *present)) if name in present]
-    heads = max(map(len, ("head", *map(_name, table.rows))))
+    heads = max(map(len, ("head", *(row.title for row in table.rows))))
     patterns = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
     room = options.look.width - heads - patterns - 2
     return tuple(
@@ -193,18 +183,38 @@ def _shown(table: HeadTable, options: ReportOptions) -> tuple[Metric, ...]:
     )
 
 
-def _summary(table: HeadTable, shown: tuple[Metric, ...]) -> Summary:
+def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
     """A row a head: its name, its pattern, and the numbers shown with their bars."""
-    several = table.texts > 1
-    return Summary(
-        header=("head", "pattern", *(metric.header for metric in shown)),
-        rows=tuple(
-            (_name(row), fit_words(row.pattern, PATTERN_COLUMNS), *(_cell(row, metric, several) for metric in shown))
-            for row in table.rows
-        ),
-        bars=tuple((None, None, *(_bar(row, metric, table) for metric in shown)) for row in table.rows),
-        align="<<" + ">" * len(shown),
-    )
+    columns = [
+        Column[int]("head", lambda place: table.rows[place].title, align="<"),
+        Column[int]("pattern", lambda place: fit_words(table.rows[place].pattern, PATTERN_COLUMNS), align="<"),
+        *(_column(table, metric) for metric in shown),
+    ]
+    return listed(range(len(table.rows)), columns)
+
+
+def _column(table: HeadFrame, metric: Measure) -> Column[int]:
+    """A number with its bar: of all weight for shares, else of the longest in the table; after ± its spread."""
+    place, write = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
+    values = table.values[:, place]
+    spreads = table.spreads[:, place] if table.spreads is not None and table.texts > 1 else np.full(len(values), np.nan)
+    most = 1.0 if metric.unit == "share" else _largest(values)
+
+    def cell(row: int) -> str:
+        if np.isnan(values[row]):
+            return UNKNOWN
+        return write(values[row]) + ("" if np.isnan(spreads[row]) else f"±{write(spreads[row])}")
+
+    def bar(row: int) -> float | None:
+        if np.isnan(values[row]):
+            return None
+        return float(abs(values[row])) / most if most > 0 else 0.0
+
+    return Column(metric.header, cell, bar)
+
+
+def _largest(values: Float64Array) -> float:
+    return float(np.max(np.abs(values), where=~np.isnan(values), initial=0.0))
 
 
 def fit_words(text: str, width: int) -> str:
@@ -212,50 +222,13 @@ def fit_words(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
-def _name(row: HeadRow) -> str:
-    return row.name if row.kind == "self" else f"{row.name} {row.kind}"
+def _panel(table: HeadFrame, metric: Measure) -> Panel:
+    """One metric of every head."""
+    values = table.column(metric.name).tolist()
+    return layers_by_heads(table.rows, values, metric.name, METRIC_QUANTITIES[metric.unit])
 
 
-def _cell(row: HeadRow, metric: Metric, several: bool) -> str:
-    quantity, value, spread = METRIC_QUANTITIES[metric.unit], row.values[metric.name], row.spreads[metric.name]
-    if np.isnan(value):
-        return "–"
-    return quantity.cell(value) + (f"±{quantity.cell(spread)}" if several and not np.isnan(spread) else "")
-
-
-def _bar(row: HeadRow, metric: Metric, table: HeadTable) -> float | None:
-    """How long the bar is, 0 to 1: of all weight for shares, else of the longest in the table."""
-    value = row.values[metric.name]
-    if np.isnan(value):
-        return None
-    most = 1.0 if metric.unit == "share" else float(np.nanmax([abs(one.values[metric.name]) for one in table.rows]))
-    return abs(value) / most if most > 0 else 0.0
-
-
-def _panel(table: HeadTable, metric: Metric) -> Panel:
-    """One metric of every head: a row a layer, a column a head."""
-    layers = sorted(dict.fromkeys((row.layer, row.module, row.kind) for row in table.rows))
-    numbers = sorted({row.head for row in table.rows})
-    values = np.full((len(layers), len(numbers)), np.nan, dtype=np.float32)
-    for row in table.rows:
-        place = layers.index((row.layer, row.module, row.kind)), numbers.index(row.head)
-        values[place] = row.values[metric.name]
-    return Panel(
-        title=metric.name,
-        values=values,
-        visible=~np.isnan(values),
-        rows=_axis("layers", [f"{layer}" if kind == "self" else f"{layer} {kind}" for layer, _, kind in layers]),
-        columns=_axis("heads", [str(number) for number in numbers]),
-        quantity=METRIC_QUANTITIES[metric.unit],
-        scale=ColorScale(0, 1),
-    )
-
-
-def _axis(name: str, labels: list[str]) -> Axis:
-    return Axis(name=name, labels=tuple(labels), edges=tuple(range(len(labels) + 1)))
-
-
-def _caption(source: TableSource, table: HeadTable) -> str:
+def _caption(source: About, table: HeadFrame) -> str:
     """Which heads these are, and the clearest head of each pattern."""
     which = f"{len(table.rows)} of {table.measured}" if len(table.rows) < table.measured else str(table.measured)
     over = f", over {table.texts} texts" if table.texts > 1 else ""
@@ -263,22 +236,24 @@ def _caption(source: TableSource, table: HeadTable) -> str:
     return f"What {which} {heads} in {source.model}{over}{_clearest(table)}."
 
 
-def _clearest(table: HeadTable) -> str:
+def _clearest(table: HeadFrame) -> str:
     found = []
     for name, words in SHARP.items():
-        best = max(table.rows, key=lambda row: np.nan_to_num(row.values.get(name, np.nan), nan=-1.0))
-        if best.values.get(name, 0.0) >= MIN_CLEAR_SHARE and words in best.pattern:
-            found.append(f"{words} {_name(best)} ({best.values[name]:.2f})")
+        if name in table.names:
+            values = np.nan_to_num(table.column(name), nan=-1.0)
+            best = int(values.argmax())
+            if values[best] >= MIN_CLEAR_SHARE and words in table.rows[best].pattern:
+                found.append(f"{words} {table.rows[best].title} ({values[best]:.2f})")
     return f"; the clearest: {', '.join(found)}" if found else ""
 
 
-def _shown_remarks(shown: tuple[Metric, ...]) -> tuple[str, ...]:
+def _shown_remarks(shown: tuple[Measure, ...]) -> tuple[str, ...]:
     """What the metrics shown mean."""
     meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in shown)
     return (f"{meanings[0].upper()}{meanings[1:]}.",) if shown else ()
 
 
-def _table_remarks(table: HeadTable) -> tuple[str, ...]:
+def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
     """What the numbers are, and which have no meaning here."""
     several = " and over the texts; after ± their spread between texts" if table.texts > 1 else ""
     numbers = f"Numbers are means over the queries that see two keys or more{several}."

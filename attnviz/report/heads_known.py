@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from attnviz.maps.heads import choose
+from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
 from attnviz.report.captions import Notes
 from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
-    from attnviz.metrics.head_patterns import HeadPattern
+    from attnviz.metrics.head_frame import HeadFrame
 
 MAX_NAMED = 4  # clearest heads in a sentence
 
@@ -21,38 +21,46 @@ class HeadsKnown:
     """What each chosen head does.
 
     Attributes:
-        patterns: one a head, in the order chosen.
-        every: of how many blocks of queries one was measured.
+        heads: in the order chosen.
+        frame: their numbers and patterns, in this order.
     """
 
-    patterns: "list[HeadPattern]"
-    every: int
+    heads: list[ChosenHead]
+    frame: "HeadFrame"
 
     @cached_property
     def notes(self) -> Notes:
         """What each head's heading says; heads that do nothing clear are left out."""
-        return {one.head.key: one.note for one in self.patterns if one.note}
+        return {head.key: row.note for head, row in zip(self.heads, self.frame.rows, strict=True) if row.note}
 
     @cached_property
-    def clearest(self) -> "list[HeadPattern]":
+    def clearest(self) -> list[ChosenHead]:
         """The heads in the order in which a reader should meet them."""
         from attnviz.metrics.patterns import clearest_first
 
-        return clearest_first((one, one.first) for one in self.patterns)
+        patterns = (row.first_pattern for row in self.frame.rows)
+        return clearest_first(zip(self.heads, patterns, strict=True))
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all clearest patterns."""
+        return {row.first_pattern.name for row in self.frame.rows}
 
     @property
     def summary(self) -> str:
         """How many heads do what: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
         from attnviz.metrics.patterns import summed_up
 
-        sampled = f" (measured over one in {self.every} blocks of queries)" if self.every > 1 else ""
-        return summed_up(one.first for one in self.patterns) + sampled
+        every = self.frame.every
+        sampled = f" (measured over one in {every} blocks of queries)" if every > 1 else ""
+        return summed_up(row.first_pattern for row in self.frame.rows) + sampled
 
     @property
     def sentence(self) -> str:
         """The summary as a remark, with the clearest heads."""
-        named = [f"{one.head.name} ({one.note})" for one in self.clearest[:MAX_NAMED] if one.note]
-        return f"What they do: {self.summary}{'; the clearest: ' if named else ''}{', '.join(named)}."
+        clearest = [head for head in self.clearest[:MAX_NAMED] if head.key in self.notes]
+        named = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
+        return f"What they do: {self.summary}{'; the clearest: ' if named else ''}{named}."
 
 
 def what_heads_do(recording: Recording, options: ReportOptions) -> HeadsKnown | None:
@@ -62,7 +70,7 @@ def what_heads_do(recording: Recording, options: ReportOptions) -> HeadsKnown | 
         return None
     selection = Selection(options.selection.layers, options.selection.heads, options.selection.pairs)
     heads = choose(recording, selection)
-    from attnviz.metrics.head_patterns import patterns_of
+    from attnviz.metrics.measured_heads import patterns_of
 
-    patterns, every = patterns_of(heads)
-    return HeadsKnown(patterns, every) if patterns else None
+    frame = patterns_of(heads)
+    return None if frame is None or not heads else HeadsKnown(heads, frame)

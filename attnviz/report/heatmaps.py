@@ -106,20 +106,18 @@ def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
     chosen = choose(recording, options.selection)
     if options.filter is None:
         return chosen
-    from attnviz.metrics.head_table import take_filtered
+    from attnviz.metrics.measured_heads import filtered_heads
 
-    return take_filtered(chosen, options.filter)
+    return filtered_heads(chosen, options.filter)
 
 
 def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
     """The heads, the first of them by a metric where one orders them: else no metrics are imported."""
     if options.sort is None and options.top is None:
         return [(head, math.nan) for head in heads]
-    from attnviz.metrics.head_table import measured_first, take_first
+    from attnviz.metrics.measured_heads import ranked_heads
 
-    if options.sort is None:
-        return [(head, math.nan) for head in take_first(heads, [], None, options.top)]
-    return measured_first(heads, options.sort, options.top)
+    return ranked_heads(heads, options.sort, options.top)
 
 
 def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
@@ -208,7 +206,7 @@ def _thumbnails(
         for panel in head_panels(head, [PERCENT], small, title, group=group)
     ]
     largest = max(range(len(panels)), key=lambda place: panels[place].peak)
-    example = heads[largest].name if known is None else known.clearest[0].head.name
+    example = heads[largest].name if known is None else known.clearest[0].name
     colored = share_scales(panels, options.look, most=MAX_THUMBNAIL_RATIO)
     return Thumbnails(
         title=report_title(recording, options.look),

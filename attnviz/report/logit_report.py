@@ -4,16 +4,16 @@ import math
 
 import numpy as np
 
-from attnviz.base.arrays import FloatArray
+from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.report.captions import source_of
-from attnviz.report.colors import ColorScale
+from attnviz.report.found import Found
+from attnviz.report.head_columns import Column, labelled_panel, listed, share_of
 from attnviz.report.look import refuse_style
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import LOGIT, Axis, Panel
+from attnviz.report.panels import LOGIT, Panel, Quantity
 from attnviz.report.report import Heatmaps, ResultList, Summary
-from attnviz.report.scales import share_scales
 
 MAX_LISTED_PARTS = 16  # of a screen, which all others follow as one
 MAX_DRAWN_HEADS = 12  # whose keys are drawn
@@ -35,18 +35,20 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> ResultList | Heat
     """
     refuse_style(options.look, "a sum of parts")
     chosen = _chosen(parts, options)
-    if options.medium.lists_heads:
-        return ResultList(
-            title=options.look.title or " ".join(parts.title.split()) or parts.model,
-            caption=_caption(parts),
-            remarks=_remarks(parts),
-            look=options.look,
-            results=parts,
-            summary=_of_keys(parts, chosen) if chosen else _of_parts(parts, options),
-        )
-    if not options.medium.draws_maps:
-        raise AttnvizError("parts of a logit are one picture; -o logit.png, or -o logit.csv for numbers, works")
-    return _pictures(parts, chosen, options)
+    heads = chosen or [part for part in parts.sorted() if part.kind == "head"]
+    heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
+    found = Found(
+        title=" ".join(parts.title.split()) or parts.model,
+        caption=_caption(parts),
+        remarks=_remarks(parts),
+        results=parts,
+        summary=lambda: _of_keys(parts, chosen) if chosen else _of_parts(parts, options),
+        panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
+        refusal="parts of a logit are one picture; -o logit.png, or -o logit.csv for numbers, works",
+        of_picture=_of_picture(parts, heads),
+        about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
+    )
+    return found.report(options)
 
 
 def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
@@ -69,17 +71,20 @@ def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
 def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
     ordered = parts.sorted()
     shown = ordered if options.all else ordered[:MAX_LISTED_PARTS]
-    rest, most = ordered[len(shown) :], max(abs(part.adds) for part in ordered) or 1.0
-    rows = [(part.name, f"{part.adds:+.4f}", _from(parts, part)) for part in shown]
-    if rest:
-        advice = options.look.worded(f"{option('all', True)} shows them")
-        rows.append((f"{len(rest)} others", f"{sum(part.adds for part in rest):+.4f}", advice))
-    return Summary(
-        header=("part", "adds", "most of it from"),
-        rows=(*rows, ("logit", f"{parts.logit:+.4f}", "the sum")),
-        bars=tuple((None, abs(part.adds) / most, None) for part in shown) + ((None, None, None),) * (bool(rest) + 1),
-        align="<><",
-    )
+    length = share_of([part.adds for part in ordered])
+    rest = ordered[len(shown) :]
+    summed = [LogitPart(f"{len(rest)} others", "other", sum(part.adds for part in rest))] if rest else []
+    advice = options.look.worded(f"{option('all', True)} shows them")
+    total = LogitPart("logit", "other", parts.logit)
+    said = {id(total): "the sum"} | {id(each): advice for each in summed}
+    columns = [
+        Column[LogitPart]("part", lambda part: part.name, align="<"),
+        Column[LogitPart](
+            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in said else length(part.adds)
+        ),
+        Column[LogitPart]("most of it from", lambda part: said.get(id(part)) or _from(parts, part), align="<"),
+    ]
+    return listed([*shown, *summed, total], columns)
 
 
 def _from(parts: LogitParts, part: LogitPart) -> str:
@@ -97,56 +102,42 @@ def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
     if len(groups) > 1:
         raise AttnvizError("these heads look at different texts; heads of one attention work")
     [labels] = groups
-    values = np.stack([head.keys for head in heads if head.keys is not None])
-    most = float(np.abs(values).max()) or 1.0
-    return Summary(
-        header=("key", *(head.name for head in heads)),
-        rows=(
-            *((label, *(f"{value:+.4f}" for value in values[:, key])) for key, label in enumerate(labels)),
-            ("sum", *(f"{head.adds:+.4f}" for head in heads)),
-        ),
-        bars=(
-            *((None, *(abs(float(value)) / most for value in values[:, key])) for key in range(len(labels))),
-            (None,) * (len(heads) + 1),
-        ),
-        align="<" + ">" * len(heads),
-    )
+    values = np.stack([head.keys for head in heads if head.keys is not None]).astype(np.float64)
+    length = share_of(values.ravel().tolist())
+
+    def column(head: LogitPart, added: Float64Array) -> Column[int]:
+        return Column(
+            head.name,
+            lambda key: f"{added[key] if key < len(labels) else head.adds:+.4f}",
+            lambda key: length(float(added[key])) if key < len(labels) else None,
+        )
+
+    named = Column[int]("key", lambda key: (*labels, "sum")[key], align="<")
+    return listed(range(len(labels) + 1), [named, *map(column, heads, values)])
 
 
-def _pictures(parts: LogitParts, chosen: list[LogitPart], options: ReportOptions) -> Heatmaps:
-    """Layers by parts, and the heads that add most by their keys."""
-    heads = chosen or [part for part in parts.sorted() if part.kind == "head"]
-    heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
-    drawn = heads[:MAX_DRAWN_HEADS]
-    panels = [_by_layer(parts), _by_key(parts, drawn)]
-    keys = len(parts.labels_of(drawn[0]))
+def _of_picture(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
+    """What a picture leaves out: parts outside of layers, and heads and keys with less."""
     outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
-    return Heatmaps(
-        title=options.look.title or " ".join(parts.title.split()) or parts.model,
-        panels=share_scales(panels, options.look),
-        caption=_caption(parts),
-        remarks=(
-            *([f"Outside of layers: {outside}."] if outside else []),
-            *([f"Keys of the {len(drawn)} heads that add or take most."] if len(drawn) < len(heads) else []),
-            *([f"The {MAX_DRAWN_KEYS} of {keys} keys with most."] if keys > MAX_DRAWN_KEYS else []),
-            *_remarks(parts),
-        ),
-        look=options.look,
-        about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
+    keys = len(parts.labels_of(heads[0])) if heads else 0
+    return (
+        *([f"Outside of layers: {outside}."] if outside else []),
+        *([f"Keys of the {MAX_DRAWN_HEADS} heads that add or take most."] if len(heads) > MAX_DRAWN_HEADS else []),
+        *([f"The {MAX_DRAWN_KEYS} of {keys} keys with most."] if keys > MAX_DRAWN_KEYS else []),
     )
 
 
 def _by_layer(parts: LogitParts) -> Panel:
     within = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in within if part.layer is not None})
-    columns = list(
-        dict.fromkeys(_column(part) for part in sorted(within, key=lambda part: (part.head is None, part.head or 0)))
-    )
+    ordered = sorted(within, key=lambda part: (part.head is None, part.head or 0))
+    columns = list(dict.fromkeys(map(_column, ordered)))
     values = np.full((len(layers), len(columns)), math.nan, dtype=np.float32)
     for part in within:
         at = layers.index(part.layer or 0), columns.index(_column(part))
         values[at] = part.adds if np.isnan(values[at]) else values[at] + part.adds
-    return _panel(parts, "by layer", values, "layers", tuple(map(str, layers)), "heads", tuple(columns))
+    named = ("layers", list(map(str, layers))), ("heads", columns)
+    return labelled_panel("by layer", values, *named, quantity=_quantity(parts))
 
 
 def _column(part: LogitPart) -> str:
@@ -158,28 +149,12 @@ def _by_key(parts: LogitParts, heads: list[LogitPart]) -> Panel:
     values = np.stack([head.keys for head in heads if head.keys is not None])
     labels = parts.labels_of(heads[0])
     keys = sorted(np.argsort(-np.abs(values).sum(axis=0), kind="stable")[:MAX_DRAWN_KEYS].tolist())
-    names = tuple(head.name for head in heads)
-    return _panel(parts, "by key", values[:, keys], "heads", names, "keys", tuple(labels[key] for key in keys))
+    named = ("heads", [head.name for head in heads]), ("keys", [labels[key] for key in keys])
+    return labelled_panel("by key", values[:, keys], *named, quantity=_quantity(parts))
 
 
-def _panel(
-    parts: LogitParts,
-    title: str,
-    values: FloatArray,
-    rows: str,
-    row_labels: tuple[str, ...],
-    columns: str,
-    column_labels: tuple[str, ...],
-) -> Panel:
-    return Panel(
-        title=title,
-        values=values,
-        visible=~np.isnan(values),
-        rows=Axis(name=rows, labels=row_labels, edges=tuple(range(len(row_labels) + 1))),
-        columns=Axis(name=columns, labels=column_labels, edges=tuple(range(len(column_labels) + 1))),
-        quantity=LOGIT.named(f"adds to the logit of {parts.label or parts.token!r}"),
-        scale=ColorScale(0, 1),
-    )
+def _quantity(parts: LogitParts) -> Quantity:
+    return LOGIT.named(f"adds to the logit of {parts.label or parts.token!r}")
 
 
 def _caption(parts: LogitParts) -> str:

@@ -1,7 +1,8 @@
 """Report: every choice made, so that only drawing is left; one type for each kind of picture."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 from attnviz.base.printable import printable, printable_line
 from attnviz.report.look import Look
@@ -9,14 +10,8 @@ from attnviz.report.numbers import Numbers
 from attnviz.report.panels import Panel
 
 if TYPE_CHECKING:
-    from attnviz.base.arrays import Float64Array, FloatArray, IntArray
-    from attnviz.battery.head_types import HeadTypes
-    from attnviz.corpus.changes import SurveyChanges
-    from attnviz.effects.effect_changes import EffectChanges
-    from attnviz.effects.effect_table import Effects
-    from attnviz.effects.logit_parts import LogitParts
-    from attnviz.metrics.head_table import HeadTable
-    from attnviz.metrics.metrics import Metric
+    from attnviz.base.arrays import Float64Array, FloatArray
+    from attnviz.metrics.head_frame import HeadFrame
 
 View = Literal["matrix", "table", "arcs", "text"]
 
@@ -131,7 +126,7 @@ class ShadedText(_Drawn):
 class HeadAtlas(_Drawn):
     """A map of layers by heads for each metric, and the table that they show."""
 
-    table: "HeadTable"
+    table: "HeadFrame"
 
 
 @final
@@ -144,8 +139,18 @@ class HeadList(_Described):
         summary: those of them that are shown, written out.
     """
 
-    table: "HeadTable"
+    table: "HeadFrame"
     summary: Summary
+
+
+class Results(Protocol):
+    """Exact numbers that a command found, for files of numbers."""
+
+    def as_rows(self) -> Sequence[Sequence[Any]]:
+        """Rows behind a header; a number that is not finite is left empty."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as JSON values."""
 
 
 @final
@@ -158,7 +163,7 @@ class ResultList(_Described):
         summary: those of them that are shown, written out.
     """
 
-    results: "Effects | EffectChanges | LogitParts | HeadTypes | SurveyChanges"
+    results: Results
     summary: Summary
 
 
@@ -248,16 +253,8 @@ class SurveyedHeads(_Described):
     """What heads do over a corpus: as points of two numbers, and head by head.
 
     Attributes:
-        heads: their names, in the order of all arrays.
-        layers: the layer of each.
-        patterns: what each does, in plain words.
-        metrics: the same for the second axis.
-        classes: those of them that are shares by class of token.
-        means: ``(heads, metrics)``, over texts; NaN for no text.
-        margins: ``(heads, metrics)``, how far the 95 % interval reaches to either side.
-        spreads: ``(heads, metrics)``, the standard deviation over texts.
-        counts: ``(heads, metrics)``, how many texts these are over.
-        deciles: ``(heads, metrics, 11)``.
+        frame: the means of the heads, which are in its order in all arrays.
+        classes: the metrics that are shares by class of token.
         offsets: the first and last offset of each bin that was seen.
         weights: ``(heads, offsets)``, the mean weight; NaN for no pair.
         scores: ``(heads, offsets)``, the mean score.
@@ -270,16 +267,8 @@ class SurveyedHeads(_Described):
         cards: whether a picture of it is the heads' cards, and not their points.
     """
 
-    heads: tuple[str, ...]
-    layers: tuple[int, ...]
-    patterns: tuple[str, ...]
-    metrics: "tuple[Metric, ...]"
+    frame: "HeadFrame"
     classes: tuple[str, ...]
-    means: "Float64Array"
-    margins: "Float64Array"
-    spreads: "Float64Array"
-    counts: "IntArray"
-    deciles: "Float64Array"
     offsets: tuple[tuple[int, int], ...]
     weights: "Float64Array"
     scores: "Float64Array"

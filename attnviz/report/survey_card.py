@@ -1,24 +1,23 @@
 """Heads of a survey one by one: what each does by offset and by classes of tokens, and the texts that show it."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import option
 from attnviz.corpus.bins import offset_spans
-from attnviz.corpus.examples import NO_TEXT
 from attnviz.corpus.survey import Survey
-from attnviz.metrics.metrics import find_metric
-from attnviz.report.colors import ColorScale
-from attnviz.report.head_atlas import METRIC_QUANTITIES
+from attnviz.corpus.survey_frame import survey_frame
+from attnviz.metrics.measure import named_measure
+from attnviz.report.head_columns import METRIC_QUANTITIES, UNKNOWN, Column, interval, labelled_panel, listed, share_of
 from attnviz.report.options import ReportOptions
-from attnviz.report.panels import Axis, Panel, Quantity
+from attnviz.report.panels import Quantity
 from attnviz.report.report import HeadCards, Heatmaps, Section, Summary, SurveyedHeads
 from attnviz.report.scales import share_scales
-from attnviz.report.survey_heads import head_row, ranked_places, refuse_of_texts, survey_remarks, title_of
-from attnviz.report.surveyed_heads import classes_of, surveyed_heads_report
+from attnviz.report.survey_heads import ranked_places, refuse_of_texts, survey_remarks, title_of
+from attnviz.report.surveyed_heads import chosen_examples, classes_of, surveyed_heads_report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import start_of
 
@@ -29,6 +28,8 @@ NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # of a heatmap, and all that
 MAX_CARDS = 4  # heads that are shown where none were chosen
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
+SHARE = Quantity("mean share of a query's weight", ".2f")
+OffsetBin = tuple[str, float, float, int]  # its name, mean weight, mean score, and how many pairs
 
 
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
@@ -42,8 +43,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         AttnvizError: for a head or a metric that is not there.
     """
     refuse_of_texts(options)
-    by_name = {metric.name: metric for metric in survey.metrics}
-    wanted = None if options.sort is None else find_metric(options.sort.removeprefix("-"), by_name).name
+    wanted = None if options.sort is None else named_measure(options.sort, survey.metrics).name
     places = ranked_places(survey, options)
     shown_by = [wanted or telling_metric(survey, place) for place in places]
     if not options.medium.draws_maps and not options.medium.lists_heads:
@@ -72,7 +72,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
 def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Section]:
     """The tables of one head."""
-    row = head_row(survey, place)
+    [row] = survey_frame(survey, [place]).rows
     best = wanted or telling_metric(survey, place)
     texts = _texts(survey, place, best, width)
     return [
@@ -91,39 +91,45 @@ def telling_metric(survey: Survey, place: int) -> str:
 
 def _numbers(survey: Survey, place: int) -> Summary:
     """A row a metric: the mean with its interval, the spread, three deciles, and how many texts."""
-    rows, bars = [], []
-    for number, metric in enumerate(survey.metrics):
-        if metric.name in NOT_IN_CARDS or not survey.tallies.count[place, number]:
-            continue
-        write, deciles = METRIC_QUANTITIES[metric.unit].cell, survey.deciles(place, number)
-        mean, margin = float(survey.means[place, number]), float(survey.margins[place, number])
-        spread = float(survey.spreads[place, number])
-        rows.append(
-            (
-                metric.name,
-                write(mean),
-                "–" if np.isnan(margin) else f"±{margin:.3f}",
-                "–" if np.isnan(spread) else write(spread),
-                *(write(deciles[tenth]) for tenth in TENTHS),
-                str(survey.tallies.count[place, number]),
-            )
-        )
-        bars.append((None, mean if metric.unit == "share" else None, *([None] * 6)))
-    header = ("metric", "mean", "95 %", "spread", *(f"{tenth * 10} %" for tenth in TENTHS), "texts")
-    return Summary(header=header, rows=tuple(rows), bars=tuple(bars), align="<" + ">" * 7)
+    metrics, counts = survey.metrics, survey.tallies.count[place]
+    means, margins, spreads = (each[place].tolist() for each in (survey.means, survey.margins, survey.spreads))
+
+    def write(number: int, value: float) -> str:
+        return UNKNOWN if np.isnan(value) else METRIC_QUANTITIES[metrics[number].unit].cell(value)
+
+    def decile(tenth: int, number: int) -> str:
+        return write(number, survey.deciles(place, number)[tenth])
+
+    columns = [
+        Column[int]("metric", lambda number: metrics[number].name, align="<"),
+        Column[int](
+            "mean",
+            lambda number: write(number, means[number]),
+            lambda number: means[number] if metrics[number].unit == "share" else None,
+        ),
+        Column[int]("95 %", lambda number: interval(margins[number])),
+        Column[int]("spread", lambda number: write(number, spreads[number])),
+        *(Column[int](f"{tenth * 10} %", partial(decile, tenth)) for tenth in TENTHS),
+        Column[int]("texts", lambda number: str(counts[number])),
+    ]
+    return listed([at for at, each in enumerate(metrics) if each.name not in NOT_IN_CARDS and counts[at]], columns)
 
 
 def _offsets(survey: Survey, place: int) -> Summary:
     """A row a bin of offsets."""
     found = _profile(survey, place)
-    rows = tuple((name, f"{weight:.4f}", f"{score:.2f}", str(pairs)) for name, weight, score, pairs in found)
-    most = max((weight for _, weight, _, _ in found), default=1.0) or 1.0
-    bars = tuple((None, weight / most, None, None) for _, weight, _, _ in found)
-    return Summary(header=("offset", "weight", "score", "pairs"), rows=rows, bars=bars, align=">>>>")
+    length = share_of([weight for _, weight, _, _ in found])
+    columns = [
+        Column[OffsetBin]("offset", lambda each: each[0]),
+        Column[OffsetBin]("weight", lambda each: f"{each[1]:.4f}", lambda each: length(each[1])),
+        Column[OffsetBin]("score", lambda each: f"{each[2]:.2f}"),
+        Column[OffsetBin]("pairs", lambda each: str(each[3])),
+    ]
+    return listed(found, columns)
 
 
-def _profile(survey: Survey, place: int) -> list[tuple[str, float, float, int]]:
-    """Of each bin of offsets that was seen its name, mean weight, mean score, and how many pairs there were."""
+def _profile(survey: Survey, place: int) -> list[OffsetBin]:
+    """The bins of offsets that any pair of tokens has."""
     tallies = survey.tallies
     weights, scores, pairs = tallies.weights.total[place], tallies.scores.total[place], tallies.pairs[place]
     return [
@@ -136,28 +142,17 @@ def _profile(survey: Survey, place: int) -> list[tuple[str, float, float, int]]:
 def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
     """The texts with the largest number, and of the sampled texts those nearest to some deciles."""
     number = [metric.name for metric in survey.metrics].index(name)
-    write, examples = METRIC_QUANTITIES[survey.metrics[number].unit].cell, survey.examples
-    top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
-    rows = [("top", write(float(value)), *_said(survey, int(text), int(query)))
-            for text, value, query in list(top)[:EXAMPLES] if text != NO_TEXT]  # fmt: skip
-    values = examples.sample[:, place, number]
-    if not np.isnan(values).all():
-        for tenth in reversed(TENTHS):
-            gaps = np.abs(values - survey.deciles(place, number)[tenth])
-            text = int(np.nanargmin(gaps))
-            said = _said(survey, int(examples.sampled[text]), -1)
-            rows.append((f"{tenth * 10} %", write(float(values[text])), *said))
+    write = METRIC_QUANTITIES[survey.metrics[number].unit].cell
+    rows = []
+    for each in chosen_examples(survey, place, number, EXAMPLES, TENTHS[::-1]):
+        shown = survey.examples.texts[each.id]
+        label = shown.tokens.labels[each.query] if each.query is not None and each.query < len(shown.tokens) else ""
+        said = "top" if each.said == "largest" else each.said
+        rows.append((said, write(each.value), label, shown.place.rpartition("/")[2], shown.tokens.text))
     header = ("", name, "query", "where", "text")
     room = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
     cut = tuple((*row[:4], start_of(row[4], max(room, MIN_CHARACTERS))) for row in rows)
     return Summary(header=header, rows=cut, align="<><<<")
-
-
-def _said(survey: Survey, text: int, query: int) -> tuple[str, str, str]:
-    """A text's query, its place in the corpus, and itself."""
-    example = survey.examples.texts[text]
-    label = example.tokens.labels[query] if 0 <= query < len(example.tokens) else ""
-    return label, example.place.rpartition("/")[2], example.tokens.text
 
 
 def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
@@ -174,8 +169,8 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
     shares = survey.means[list(places)][:, [names.index(name) for name in classes]]
     offsets = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
     panels = (
-        _panel("mean weight by offset", weights, heads, offsets, ("heads", "offsets key − query")),
-        _panel("share by class of token", shares.T, classes, heads, ("classes", "heads")),
+        labelled_panel("mean weight by offset", weights, ("heads", heads), ("offsets key − query", offsets), SHARE),
+        labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE),
     )
     return Heatmaps(
         title=options.look.title or title_of(survey),
@@ -187,20 +182,4 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
             *survey_remarks(survey),
         ),
         look=options.look,
-    )
-
-
-def _panel(
-    title: str, values: Float64Array, rows: Sequence[str], columns: Sequence[str], names: tuple[str, str]
-) -> Panel:
-    """Numbers of heads as a heatmap whose axes have these names."""
-    shown = values.astype(np.float32)
-    return Panel(
-        title=title,
-        values=shown,
-        visible=~np.isnan(shown),
-        rows=Axis(names[0], tuple(rows), tuple(range(len(rows) + 1))),
-        columns=Axis(names[1], tuple(columns), tuple(range(len(columns) + 1))),
-        quantity=Quantity("mean share of a query's weight", ".2f"),
-        scale=ColorScale(0, 1),
     )

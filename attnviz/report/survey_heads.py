@@ -2,15 +2,11 @@
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.corpus.survey import Survey
-from attnviz.corpus.tallies import NO_SINK, VARIOUS_SINKS
-from attnviz.metrics.head_table import HeadRow, HeadTable, described, take_described, take_first
-from attnviz.metrics.metrics import HeadNumbers, find_metric
-from attnviz.metrics.patterns import find_patterns
-from attnviz.report.head_atlas import TableSource, table_report
+from attnviz.corpus.survey_frame import chosen_places, survey_frame
+from attnviz.report.head_atlas import About, frame_report
 from attnviz.report.look import refuse_style
 from attnviz.report.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.report import HeadAtlas, HeadList
-from attnviz.text.selection import Selection, refuse_missing
 
 
 def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadList | HeadAtlas:
@@ -23,65 +19,8 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadList | He
     if options.of == CONTRIBUTIONS:
         raise AttnvizError(f"a survey counts weights; leave {option('of', CONTRIBUTIONS)} out")
     refuse_of_texts(options)
-    table = survey_table(survey, options.selection, options.sort, options.top, options.filter)
-    return table_report(TableSource(title_of(survey), survey.model, survey_remarks(survey)), table, options)
-
-
-def survey_table(
-    survey: Survey,
-    selection: Selection,
-    sort: str | None = None,
-    top: int | None = None,
-    filter: str | None = None,
-) -> HeadTable:
-    """The table of the chosen heads.
-
-    Args:
-        survey: the survey.
-        selection: which heads.
-        sort: the metric whose largest number comes first, or with a minus before it, the smallest.
-        top: how many rows are kept.
-        filter: which are kept before that, as `attnviz.metrics.head_filter` reads it.
-
-    Raises:
-        AttnvizError: for a head that is not there, an unknown metric, one that no head has, or fewer rows than one.
-    """
-    by_name = {metric.name: metric for metric in survey.metrics}
-    if sort is not None:
-        find_metric(sort.removeprefix("-"), by_name)
-    rows = [head_row(survey, place) for place in chosen_places(survey, selection)]
-    left = take_described(rows, map(described, rows), filter, by_name)
-    count = survey.tallies.count.sum(axis=0)
-    return HeadTable(
-        rows=tuple(take_first(left, [row.values for row in left], sort, top, by_name)),
-        metrics=tuple(metric for metric, texts in zip(survey.metrics, count, strict=True) if texts),
-        absent=tuple(metric for metric, texts in zip(survey.metrics, count, strict=True) if not texts),
-        texts=survey.texts,
-        measured=len(rows),
-    )
-
-
-def chosen_places(survey: Survey, selection: Selection) -> list[int]:
-    """Where the chosen heads stand among those of the survey.
-
-    Raises:
-        AttnvizError: for a layer or head that is not there.
-    """
-    layers: dict[int, list[int]] = {}
-    for head in survey.heads:
-        layers.setdefault(head.layer, []).append(head.head)
-    refuse_missing(selection.chosen_layers, tuple(layers), "layer")
-    for layer in selection.chosen_layers or layers:
-        refuse_missing(selection.heads_of(layer), tuple(layers[layer]), f"head in layer {layer}:")
-    if selection.pairs is not None:
-        places = {(head.layer, head.head): place for place, head in enumerate(survey.heads)}
-        return [places[pair] for pair in selection.pairs]
-    return [
-        place
-        for place, head in enumerate(survey.heads)
-        if (selection.layers is None or head.layer in selection.layers)
-        and (selection.heads is None or head.head in selection.heads)
-    ]
+    frame = survey_frame(survey, chosen_places(survey, options.selection))
+    return frame_report(About(title_of(survey), survey.model, survey_remarks(survey)), frame, options)
 
 
 def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
@@ -90,9 +29,9 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
     Raises:
         AttnvizError: for a head or metric that is not there, or a filter that leaves none.
     """
-    table = survey_table(survey, options.selection, options.sort, options.top, options.filter)
-    places = {(head.layer, head.head): place for place, head in enumerate(survey.heads)}
-    return [places[row.layer, row.head] for row in table.rows]
+    chosen = chosen_places(survey, options.selection)
+    frame = survey_frame(survey, chosen)
+    return [chosen[place] for place in frame.places(options.sort, options.top, options.filter)]
 
 
 def refuse_of_texts(options: ReportOptions) -> None:
@@ -120,47 +59,6 @@ def refuse_of_texts(options: ReportOptions) -> None:
             f"{option(found)} is of the map of a text, and a survey holds means over texts; the card of a head has "
             "commands that draw its examples"
         )
-
-
-def head_row(survey: Survey, place: int) -> HeadRow:
-    """The numbers of one head."""
-    head, names = survey.heads[place], [metric.name for metric in survey.metrics]
-
-    def by_name(numbers: "list[float]") -> dict[str, float]:
-        return dict(zip(names, numbers, strict=True))
-
-    values = by_name(survey.means[place].tolist())
-    counts = dict(zip(names, survey.tallies.count[place].tolist(), strict=True))
-    numbers = HeadNumbers(
-        layer=head.layer,
-        head=head.head,
-        kind="self",
-        item=0,
-        keys=survey.tokens // max(1, survey.texts),
-        values=values,
-        counts=counts,
-        sink=-1,
-        sink_label=_sink_label(survey, place),
-    )
-    return HeadRow(
-        layer=head.layer,
-        head=head.head,
-        kind="self",
-        module=head.module,
-        values=values,
-        spreads=by_name(survey.spreads[place].tolist()),
-        patterns=find_patterns(numbers),
-        margins=by_name(survey.margins[place].tolist()),
-        deciles={name: survey.deciles(place, number) for number, name in enumerate(names)},
-        texts=counts,
-    )
-
-
-def _sink_label(survey: Survey, place: int) -> str:
-    number = int(survey.tallies.sinks[place])
-    if number in (NO_SINK, VARIOUS_SINKS):
-        return "various tokens"
-    return survey.sink_labels.get(number, "various tokens")
 
 
 def title_of(survey: Survey) -> str:

@@ -11,11 +11,12 @@ from attnviz.base.errors import AttnvizError, known_names, nearest, option
 from attnviz.corpus.bins import offset_spans, position_spans
 from attnviz.corpus.examples import NO_TEXT
 from attnviz.corpus.survey import Survey
+from attnviz.corpus.survey_frame import survey_frame
 from attnviz.corpus.token_classes import CLASSES, RELATIONS
 from attnviz.report.options import ReportOptions
 from attnviz.report.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.reproducing import drawn_again
-from attnviz.report.survey_heads import head_row, survey_remarks, title_of
+from attnviz.report.survey_heads import survey_remarks, title_of
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 
@@ -66,33 +67,26 @@ def surveyed_heads_report(
     axes, cards = chosen_axes(survey, options.axes), picture and options.axes is None
     if picture and not options.medium.one_page:
         raise AttnvizError(f"{option('axes')} draws points; -o heads.png, .svg, .pdf or .html works")
-    rows = [head_row(survey, place) for place in places]
+    frame = survey_frame(survey, places)
     held, tallies = list(places), survey.tallies
     names = [metric.name for metric in survey.metrics]
     seen, lived = (np.flatnonzero(counts[held].any(axis=0)) for counts in (tallies.pairs, tallies.rows))
     pairs = tallies.pairs[held]
     weights, scores = (_means(each.total[held], pairs)[:, seen] for each in (tallies.weights, tallies.scores))
     entropies = _means(tallies.entropies.total[held], tallies.rows[held])[:, lived]
+    few = (CARD_TEXTS, CARD_TENTHS) if cards else ()
     chosen = [
-        chosen_examples(survey, place, names.index(name), cards) if cards or not picture else []
+        chosen_examples(survey, place, names.index(name), *few) if cards or not picture else []
         for place, name in zip(places, shown_by, strict=True)
     ]
     examples, texts, remark = _with_weights(survey, places, chosen)
     return SurveyedHeads(
         title=options.look.title or title_of(survey),
-        caption=_caption(survey, [row.name for row in rows], axes, cards),
+        caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
         remarks=(*_remarks(cards, picture), *remark, *survey_remarks(survey)),
         look=options.look,
-        heads=tuple(row.name for row in rows),
-        layers=tuple(row.layer for row in rows),
-        patterns=tuple(row.pattern for row in rows),
-        metrics=survey.metrics,
+        frame=frame,
         classes=classes_of(survey),
-        means=survey.means[held],
-        margins=survey.margins[held],
-        spreads=survey.spreads[held],
-        counts=tallies.count[held],
-        deciles=np.array([[row.deciles[name] for name in names] for row in rows]),
         offsets=tuple(offset_spans()[number] for number in seen),
         weights=weights,
         scores=scores,
@@ -141,18 +135,28 @@ def chosen_axes(survey: Survey, asked: str | None) -> tuple[str, ...]:
     return axes
 
 
-def chosen_examples(survey: Survey, place: int, number: int, few: bool) -> list[ChosenExample]:
-    """The texts with the head's largest numbers, then those of the sample that are nearest to each decile."""
+def chosen_examples(
+    survey: Survey, place: int, number: int, largest: int | None = None, tenths: Sequence[int] = TENTHS
+) -> list[ChosenExample]:
+    """The texts with a head's largest numbers, then those of the sample that are nearest to some deciles.
+
+    Args:
+        survey: the survey.
+        place: of the head.
+        number: the place of the metric.
+        largest: how many of the first there are at most; ``None`` for all.
+        tenths: which deciles.
+    """
     examples, found = survey.examples, list[ChosenExample]()
     top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
-    for id, value, query in list(top)[: CARD_TEXTS if few else None]:
+    for id, value, query in list(top)[:largest]:
         if id != NO_TEXT:
             found.append(_shown(survey, "largest", float(value), int(id), int(query)))
     values = examples.sample[:, place, number]
     if np.isnan(values).all():
         return found
     deciles = survey.deciles(place, number)
-    for tenth in CARD_TENTHS if few else TENTHS:
+    for tenth in tenths:
         nearest_one = int(np.nanargmin(np.abs(values - deciles[tenth])))
         said = f"{tenth * 10} %" if tenth else "smallest"
         found.append(_shown(survey, said, float(values[nearest_one]), int(examples.sampled[nearest_one]), -1))

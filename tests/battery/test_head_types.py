@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, TypeScores, head_types
+from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, head_types
 from attnviz.battery.probed_model import open_probed
 from attnviz.models.settings import ModelSettings
 from attnviz.render.formats import draw, format_of
@@ -22,39 +22,35 @@ def trained() -> HeadTypes:
     return head_types(open_probed(ModelSettings(model="trained")))
 
 
-def of_type(types: HeadTypes, name: str) -> TypeScores:
-    return next(each for each in types.found if each.type.name == name)
-
-
 def test_heads_of_the_trained_model_are_found_beyond_their_controls(trained: HeadTypes) -> None:
-    previous, induction, retrieval = (of_type(trained, name) for name in ("previous", "induction", "retrieval"))
-    assert previous.ranked[0] == (0, 0)
-    assert previous.mean((0, 0)) >= 0.97
-    assert induction.ranked[0] == (1, 1)
-    assert induction.mean((1, 1)) >= 0.97
-    assert induction.control((1, 1)) < 0.05
-    assert induction.is_clear((1, 1))
-    assert not of_type(trained, "duplicate").is_clear((0, 0))
-    assert retrieval.mean((1, 1)) > 0.85  # it copies what it has seen
-    assert retrieval.mean((0, 0)) == 0
-    assert set(trained.left) == {"successor", "delimiter", "first token", "name mover", "S-inhibition"}
+    scores = trained.scores
+    for name, head in {"previous": "0.0", "induction": "1.1"}.items():
+        assert scores.rows[scores.ranked(name)[0]].name == head
+        assert scores.value(head, name) >= 0.97
+    assert trained.controls.value("1.1", "induction") < 0.05
+    assert trained.is_clear("induction")[scores.place("1.1")]
+    assert not trained.is_clear("duplicate")[scores.place("0.0")]
+    assert scores.value("1.1", "retrieval") > 0.85  # it copies what it has seen
+    assert scores.value("0.0", "retrieval") == 0
+    assert set(trained.skipped) == {"successor", "delimiter", "first token", "name mover", "S-inhibition"}
 
 
 def test_a_random_model_has_no_head_of_a_type_beyond_chance() -> None:
     types = head_types(random_gpt2())
-    assert all(of_type(types, "induction").mean(head) < 0.3 for head in of_type(types, "induction").scores)
-    assert {each.type.name for each in types.found} == {"previous", "duplicate", "induction"}
-    assert types.left["retrieval"] == "no haystack fits it"
+    assert types.scores.column("induction").max() < 0.3
+    assert types.scores.names == ("previous", "duplicate", "induction")
+    assert types.skipped["retrieval"] == "no haystack fits it"
 
 
 def test_intervals_are_those_of_the_differences_text_by_text() -> None:
     scores, controls = np.array([0.9, 0.7, 0.8]), np.array([0.5, 0.3, 0.1])
-    found = TypeScores(TYPES["previous"], {(0, 0): scores}, {(0, 0): controls})
-    assert found.mean((0, 0)) == pytest.approx(0.8)
-    assert found.margin((0, 0)) == pytest.approx(1.96 * 0.1 / np.sqrt(3), abs=1e-4)
-    mean, margin = found.beyond((0, 0))
-    assert (mean, margin) == pytest.approx((0.5, 1.96 * np.std([0.4, 0.4, 0.7], ddof=1) / np.sqrt(3)), abs=1e-4)
-    assert found.is_clear((0, 0))
+    tested = {"previous": ({(0, 0): scores}, {(0, 0): controls})}
+    found = HeadTypes(model="a model", tested=tested, skipped={}, detected={}, texts=())
+    assert found.scores.values == pytest.approx(0.8)
+    assert found.scores.margins == pytest.approx(1.96 * 0.1 / np.sqrt(3), abs=1e-4)
+    assert found.excess.values == pytest.approx(0.5)
+    assert found.excess.margins == pytest.approx(1.96 * np.std([0.4, 0.4, 0.7], ddof=1) / np.sqrt(3), abs=1e-4)
+    assert found.is_clear("previous").all()
 
 
 def test_every_type_names_its_source_and_its_control() -> None:
@@ -69,11 +65,11 @@ def test_the_list_the_atlas_and_the_numbers_say_the_same(trained: HeadTypes) -> 
     assert isinstance(listed, ResultList)
     content = json.loads(draw(listed, ".json"))
     row = next(row for row in content["heads"] if (row["type"], row["layer"], row["head"]) == ("induction", 1, 1))
-    assert row["score"] == of_type(trained, "induction").mean((1, 1))
+    assert row["score"] == trained.scores.value("1.1", "induction")
     assert len(content["detect_head"]["scores"]["previous"]["0.0"]) == len(content["detect_head"]["texts"]) == 4
     table = draw(listed, ".csv").decode().splitlines()
     assert table[0].split(",")[:5] == ["type", "layer", "head", "score", "margin"]
-    assert len(table) == 1 + 4 * len(trained.found)
+    assert len(table) == 1 + 4 * len(trained.types)
     atlas = battery_report(trained, ReportOptions(medium=format_of(".png").medium(Look())))
     assert isinstance(atlas, Heatmaps)
     panel = next(panel for panel in atlas.panels if panel.title == "induction")

@@ -1,5 +1,7 @@
 import math
 
+import numpy as np
+
 from attnviz.browse.command import figure_command
 from attnviz.browse.cursor import Screen
 from attnviz.browse.finding import filter_heads
@@ -9,9 +11,9 @@ from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State, View
 from attnviz.maps.recording import Recording
-from attnviz.metrics.head_table import AddedNumber
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.measure import Measure
 from attnviz.metrics.metrics import METRICS
-from attnviz.report.added_numbers import EFFECT
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import previous_maps
 from tests.conftest import HEADS, every_head
@@ -50,7 +52,10 @@ def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
 
 
 def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: Recording) -> None:
-    effects = AddedNumber(EFFECT, {(0, 0): -0.25, (0, 1): 0.5})
+    rows = tuple(HeadRow(((0, head),)) for head in (0, 1))
+    effects = HeadFrame(
+        rows=rows, measures=(Measure("effect", "effect", "change", ""),), values=np.array([[-0.25], [0.5]])
+    )
     session = Session(recording, added=(effects,), file="run.safetensors")
     assert session.ranking.names[0] == "effect"
     for group in session.ranking.layers:

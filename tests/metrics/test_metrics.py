@@ -20,7 +20,8 @@ from attnviz.maps.layer_maps import Window, cell_maps
 from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows
 from attnviz.metrics import torch_rows
-from attnviz.metrics.metrics import METRICS, find_metric, measure, measure_heads, measure_queries
+from attnviz.metrics.measure import named_measure
+from attnviz.metrics.metrics import METRICS, measure, measure_heads, measure_queries
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.metrics.token_numbers import sentences_of
 from attnviz.models.example import Example
@@ -279,7 +280,7 @@ def test_unknown_metric_lists_the_known() -> None:
     with pytest.raises(
         AttnvizError, match=r"unknown metric 'inducton'; did you mean induction\? entropy, .* or hidden works"
     ):
-        find_metric("inducton")
+        named_measure("inducton", METRICS.values())
 
 
 def test_every_metric_is_one_function_with_a_docstring_and_a_header_that_fits() -> None:

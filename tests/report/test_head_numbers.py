@@ -39,17 +39,15 @@ def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadList
 def test_what_a_head_moves_is_the_sum_of_its_contributions_over_a_query(recording: Recording) -> None:
     maps = contributions(recording).maps[1]
     weights = maps.window((1,), slice(0, 5), slice(0, 5)).weights[0]  # type: ignore[attr-defined]
-    row = next(row for row in report(recording).table.rows if row.name == "1.1")
-    assert row.values["moved"] == pytest.approx(float(weights.sum(-1).mean()), rel=1e-5)
+    assert report(recording).table.value("1.1", "moved") == pytest.approx(float(weights.sum(-1).mean()), rel=1e-5)
 
 
 def test_heads_are_ordered_and_filtered_by_effects_and_by_what_they_move(recording: Recording) -> None:
-    rows = report(recording, sort="effect").table.rows
-    assert [row.name for row in rows][:2] == ["0.0", "1.0"]
-    assert [row.values["effect"] for row in rows[:2]] == [1.5, -0.25]
-    assert np.isnan(rows[2].values["effect"])
+    table = report(recording, sort="effect").table
+    assert [row.name for row in table.rows][:2] == ["0.0", "1.0"]
+    np.testing.assert_array_equal(table.column("effect"), [1.5, -0.25, np.nan, np.nan])
     assert [row.name for row in report(recording, filter="effect>0.1").table.rows] == ["0.0"]
-    moved = [row.values["moved"] for row in report(recording, sort="-moved").table.rows]
+    moved = report(recording, sort="-moved").table.column("moved").tolist()
     assert moved == sorted(moved)
     with pytest.raises(AttnvizError, match=r"unknown metric 'effects'; did you mean effect"):
         report(recording, sort="effects")

@@ -62,7 +62,7 @@ def test_the_table_of_a_survey_has_means_intervals_and_deciles() -> None:
     assert isinstance(report, HeadList)
     row = report.table.rows[0]
     place = [head.name for head in SURVEY.heads].index(row.name)
-    assert row.values["previous"] == SURVEY.means[:, PREVIOUS].max() == SURVEY.means[place, PREVIOUS]
-    assert row.margins["previous"] == SURVEY.margins[place, PREVIOUS]
-    assert row.deciles["previous"] == SURVEY.deciles(place, PREVIOUS)
-    assert row.texts["previous"] == SURVEY.tallies.count[place, PREVIOUS]
+    assert report.table.value(row.name, "previous") == SURVEY.means[:, PREVIOUS].max() == SURVEY.means[place, PREVIOUS]
+    assert report.table.column("previous", "margins")[0] == SURVEY.margins[place, PREVIOUS]
+    assert tuple(report.table.column("previous", "deciles")[0]) == SURVEY.deciles(place, PREVIOUS)
+    assert report.table.column("previous", "counts")[0] == SURVEY.tallies.count[place, PREVIOUS]

@@ -32,9 +32,9 @@ def report(medium: Medium, **options: object) -> SurveyedHeads:
 def test_a_page_has_all_heads_with_the_largest_texts_and_one_for_each_decile() -> None:
     found = report(PAGE, sort="sink")
     order = np.argsort(-SURVEY.means[:, SINK])
-    assert found.heads == tuple(SURVEY.heads[place].name for place in order)
+    assert tuple(row.name for row in found.frame.rows) == tuple(SURVEY.heads[place].name for place in order)
     assert found.shown_by == ("sink",) * 3
-    np.testing.assert_array_equal(found.means, SURVEY.means[order])
+    np.testing.assert_array_equal(found.frame.values, SURVEY.means[order])
     place, examples = int(order[0]), found.examples[0]
     assert [example.value for example in examples[:10]] == SURVEY.examples.values[place, SINK].tolist()
     rows = [f"a:{int(number) + 1}" for number in SURVEY.examples.ids[place, SINK]]

@@ -46,7 +46,12 @@ def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dic
 def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
     """The fonts that the figure needs, and a name for each character that none of them has."""
     shown = {example.text for of_head in report.examples for example in of_head}
-    texts = (report.title, report.caption, *report.patterns, *(" ".join(report.texts[text].labels) for text in shown))
+    texts = (
+        report.title,
+        report.caption,
+        *(row.pattern for row in report.frame.rows),
+        *(" ".join(report.texts[text].labels) for text in shown),
+    )
     fonts = choose_fonts(texts)
     return fonts.families, {ord(one): f"⟨U+{ord(one):04X}⟩" for one in fonts.missing}
 
@@ -163,7 +168,7 @@ class _Sheet:
 
     def described(self, name: str) -> str:
         """A number's name with what it is."""
-        metric = next((metric for metric in self.report.metrics if metric.name == name), None)
+        metric = next((metric for metric in self.report.frame.measures if metric.name == name), None)
         return (
             name
             if metric is None
@@ -179,7 +184,7 @@ class _Sheet:
         for place in np.argsort(-near, kind="stable")[:NAMED]:
             head = places[place]
             axes.annotate(
-                self.report.heads[head],
+                self.report.frame.rows[head].name,
                 (across[head], up[head]),
                 xytext=(5 * self.scale, 4 * self.scale),
                 textcoords="offset points",
@@ -206,14 +211,14 @@ class _Sheet:
     def numbers(self, name: str) -> Float64Array:
         """A number of every head."""
         if name == LAYER:
-            return np.array(self.report.layers, dtype=np.float64)
-        return np.asarray(self.report.means[:, [metric.name for metric in self.report.metrics].index(name)])
+            return np.array([row.layer for row in self.report.frame.rows], dtype=np.float64)
+        return self.report.frame.column(name)
 
     def margins(self, name: str) -> Float64Array:
         """How far the interval of a number reaches."""
         if name == LAYER:
-            return np.zeros(len(self.report.heads))
-        return np.asarray(self.report.margins[:, [metric.name for metric in self.report.metrics].index(name)])
+            return np.zeros(len(self.report.frame.rows))
+        return self.report.frame.column(name, "margins")
 
     def share(self, name: str) -> Float64Array:
         """How far each head's number is from the least to the most; 0 where it has none."""
@@ -234,8 +239,8 @@ class _Sheet:
 
     def card(self, head: int, y: float, lines: Sequence[list[list[int]]]) -> None:
         """One head: by offset, by class of token, the deciles of its number, and its texts."""
-        report = self.report
-        self.text(MARGIN, y, f"{report.heads[head]}  {report.patterns[head]}", 12, weight="bold")
+        report, row = self.report, self.report.frame.rows[head]
+        self.text(MARGIN, y, f"{row.name}  {row.pattern}", 12, weight="bold")
         width = (WIDTH - 2 * MARGIN) / 3
         self.by_offset(head, MARGIN + 0.35, y + 0.55, width - 0.65)
         self.by_class(head, MARGIN + width + 1.05, y + 0.55, width - 1.35)
@@ -270,16 +275,16 @@ class _Sheet:
     def by_decile(self, head: int, x: float, y: float, width: float) -> None:
         name = self.report.shown_by[head]
         axes = self.chart(x, y, width, f"{name}: tenths of the texts below")
-        place = [metric.name for metric in self.report.metrics].index(name)
+        frame = self.report.frame
         axes.plot(
             range(0, 101, 10),
-            self.report.deciles[head, place],
+            frame.column(name, "deciles")[head],
             color=self.theme["line"],
             marker="o",
             markersize=3 * self.scale,
         )
         axes.set_xticks(range(0, 101, 20), [f"{share} %" for share in range(0, 101, 20)])
-        if self.report.metrics[place].unit == "share":
+        if frame.measures[frame.names.index(name)].unit == "share":
             axes.set_ylim(-0.03, 1.03)
 
     def chart(self, x: float, y: float, width: float, title: str) -> "Axes":

@@ -9,8 +9,8 @@ import html
 import math
 from typing import IO
 
-from attnviz.metrics.head_table import HeadRow, HeadTable
-from attnviz.metrics.metrics import Metric
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.measure import Measure
 from attnviz.report.colors import colormap, ink_on
 from attnviz.report.panels import Panel
 from attnviz.report.report import HeadAtlas
@@ -38,7 +38,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     style = STYLE + _shades(report.panels[0].scale.colormap if report.panels else "viridis")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     rows = {(row.layer, row.head): row for row in report.table.rows}
-    metrics = {metric.name: metric for metric in report.table.metrics}
+    metrics = {metric.name: metric for metric in report.table.present}
     lines = (
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -67,7 +67,7 @@ def _hex(rgb: list[int]) -> str:
     return f"#{bytes(rgb).hex()}"
 
 
-def _figure(panel: Panel, metric: Metric, rows: dict[tuple[int, int], HeadRow]) -> str:
+def _figure(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow]) -> str:
     """One metric: a row a layer, a column a head, the number and the head's pattern to be pointed at."""
     ends = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     said = f"{metric.meaning}; {metric.unit}, coloured from {ends}"
@@ -101,14 +101,12 @@ def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | No
     return f'<td class="c{round(shade)}" title="{title}">{number}</td>'
 
 
-def _all_heads(table: HeadTable) -> str:
+def _all_heads(table: HeadFrame) -> str:
     """Every number of every head, in the order asked for."""
-    names = [metric.name for metric in table.metrics]
+    names = [metric.name for metric in table.present]
     header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
     body = []
-    for row in table.rows:
-        numbers = (row.values[name] for name in names)
-        name = row.name if row.kind == "self" else f"{row.name} {row.kind}"
-        cells = (name, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
+    for row, numbers in zip(table.rows, table.select(names).values.tolist(), strict=True):
+        cells = (row.title, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
         body.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
     return f'{_scroller("All heads")}<table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'

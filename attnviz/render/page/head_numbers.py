@@ -6,32 +6,33 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.layer_maps import LayerMaps, mean_visible_keys
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.encoding import base85
-from attnviz.report.heads_measured import HeadsMeasured
 from attnviz.report.numbers import Numbers
 
 LARGEST_CODE = 65_534  # of a metric; the code above it stands for no number
 
 
-def about_metrics(measured: HeadsMeasured | None) -> dict[str, Any] | None:
+def about_metrics(measured: HeadFrame | None) -> dict[str, Any] | None:
     """Metrics in 16 bits each, from the least (0 at most) to the largest of each, and patterns by places in a list."""
     if measured is None:
         return None
-    lows, highs = (reach(measured.values, axis=0, initial=0.0) for reach in (np.nanmin, np.nanmax))
+    values, of_heads = measured.values, [row.patterns for row in measured.rows]
+    lows, highs = (reach(values, axis=0, initial=0.0) for reach in (np.nanmin, np.nanmax))
     highs[highs == lows] += 1.0
-    codes = np.rint(np.nan_to_num((measured.values - lows) / (highs - lows) * LARGEST_CODE, nan=LARGEST_CODE + 1))
-    named = dict.fromkeys((one.name, one.token) for patterns in measured.patterns for one in patterns)
+    codes = np.rint(np.nan_to_num((values - lows) / (highs - lows) * LARGEST_CODE, nan=LARGEST_CODE + 1))
+    named = dict.fromkeys((one.name, one.token) for patterns in of_heads for one in patterns)
     places = {name: place for place, name in enumerate(named)}
     return {
         "names": measured.names,
-        "units": measured.units,
-        "meanings": measured.meanings,
+        "units": [measure.unit for measure in measured.measures],
+        "meanings": [measure.meaning for measure in measured.measures],
         "lows": lows.tolist(),
         "highs": highs.tolist(),
         "codes": base85(codes.astype("<u2").tobytes()).decode("ascii"),
         "patterns": list(named),
-        "of": [[places[one.name, one.token] for one in patterns] for patterns in measured.patterns],
-        "values": [[round(one.value, 4) for one in patterns if one.value] for patterns in measured.patterns],
+        "of": [[places[one.name, one.token] for one in patterns] for patterns in of_heads],
+        "values": [[round(one.value, 4) for one in patterns if one.value] for patterns in of_heads],
         "every": measured.every,
     }
 
@@ -71,7 +72,7 @@ def _about_counts(counts: Float64Array) -> dict[str, Any]:
     return {"counts": [round(float(count), 2) for count in counts]}
 
 
-def measured_remarks(numbers: Numbers, measured: HeadsMeasured | None) -> list[str]:
+def measured_remarks(numbers: Numbers, measured: HeadFrame | None) -> list[str]:
     """What must be known of the metrics."""
     if measured is None or measured.every == 1:
         return []

@@ -28,14 +28,14 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
 
 def _about(report: SurveyedHeads) -> dict[str, Any]:
     """All but the long lists, as JSON values."""
-    names = [metric.name for metric in report.metrics]
-    known = ~np.isnan(report.means).all(axis=0)
+    frame, names = report.frame, report.frame.names
+    known = ~np.isnan(frame.values).all(axis=0)
     return {
         "title": report.title,
-        "heads": report.heads,
-        "layers": report.layers,
-        "patterns": report.patterns,
-        "metrics": [{"name": each.name, "unit": each.unit, "meaning": each.meaning} for each in report.metrics],
+        "heads": [row.name for row in frame.rows],
+        "layers": [row.layer for row in frame.rows],
+        "patterns": [row.pattern for row in frame.rows],
+        "metrics": [{"name": each.name, "unit": each.unit, "meaning": each.meaning} for each in frame.measures],
         "known": known.tolist(),
         "classes": [names.index(name) for name in report.classes],
         "offsets": report.offsets,
@@ -56,10 +56,10 @@ def _about_example(example: HeadExample) -> list[Any]:
 
 def _numbers(report: SurveyedHeads) -> Iterable[NDArray[Any]]:
     """The numbers of all heads, in the order in which the page reads them."""
-    for listed in (report.means, report.margins, report.spreads, report.counts):
-        yield listed.astype(np.float32)
-    for drawn in (report.deciles, report.weights, report.scores, report.entropies):
-        yield _shortened(drawn.astype(np.float32))
+    for name in ("values", "margins", "spreads", "counts"):
+        yield getattr(report.frame, name).astype(np.float32)
+    for drawn in (report.frame.deciles, report.weights, report.scores, report.entropies):
+        yield _shortened(np.asarray(drawn, dtype=np.float32))
 
 
 def _shortened(numbers: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -52,7 +52,7 @@ def test_a_card_writes_its_texts_and_frames_the_query() -> None:
     for example in found.examples[0]:
         for label in found.texts[example.text].labels:
             assert f">{label}</text>" in svg
-    assert found.patterns[0] in svg
+    assert found.frame.rows[0].pattern in svg
 
 
 def test_a_figure_has_the_size_that_was_asked_for() -> None:
@@ -65,7 +65,7 @@ def test_a_figure_has_the_size_that_was_asked_for() -> None:
 
 def test_refuses_axes_that_no_head_has_both_of() -> None:
     found = report(axes="previous,sink")
-    nothing = found.means.copy()
+    nothing = found.frame.values.copy()
     nothing[:, NAMES.index("sink")] = np.nan
     with pytest.raises(AttnvizError, match="no head has both previous and sink"):
-        draw(replace(found, means=nothing), ".png")
+        draw(replace(found, frame=replace(found.frame, values=nothing)), ".png")

@@ -43,7 +43,7 @@ def test_a_click_on_a_point_opens_its_card_and_the_address_keeps_it(show: Opener
     opened = show(report)
     opened.until("document.querySelectorAll('#plot circle').length === 3")
     box = opened.page.locator("#plot circle").nth(0).bounding_box()
-    for head, name in enumerate(report.heads):
+    for head, name in enumerate(row.name for row in report.frame.rows):
         place = opened.evaluate(
             f"[...document.querySelectorAll('#chosen button')].find((b) => b.textContent === '{name}') !== undefined"
         )
@@ -75,11 +75,10 @@ def test_axes_are_chosen_and_numbers_are_the_means(show: Opener, report: Surveye
     opened = show(report)
     opened.until("document.querySelector('#axis-across')")
     opened.page.select_option("#axis-across", "entropy")
-    names = [metric.name for metric in report.metrics]
-    means = report.means[:, names.index("entropy")]
+    means = report.frame.column("entropy")
     rows = opened.page.locator("#chosen tbody tr").all_inner_texts()
     order = np.argsort(-means)
-    assert [row.split()[0] for row in rows] == [report.heads[head] for head in order]
+    assert [row.split()[0] for row in rows] == [report.frame.rows[head].name for head in order]
     assert [f"{means[head]:.2f}" in row for head, row in zip(order, rows, strict=True)] == [True] * 3
 
 
@@ -113,15 +112,20 @@ def test_the_same_survey_gives_the_same_page_without_anything_from_elsewhere(rep
 
 def test_page_of_1024_heads_with_twenty_examples_each_takes_less_than_ten_megabytes(report: SurveyedHeads) -> None:
     random, side = np.random.default_rng(0), 32
-    names = tuple(f"{layer}.{head}" for layer in range(side) for head in range(side))
-    listed = ("means", "margins", "spreads", "counts", "deciles", "weights", "scores", "entropies")
-    arrays: dict[str, Any] = {name: random.random((len(names), *getattr(report, name).shape[1:])) for name in listed}
+    names = [(layer, head) for layer in range(side) for head in range(side)]
+    frame = report.frame
+
+    def numbers(of: Any, listed: tuple[str, ...]) -> dict[str, Any]:
+        return {name: random.random((len(names), *getattr(of, name).shape[1:])) for name in listed}
+
     rows = random.dirichlet(np.full(len(report.texts[0].labels), 0.1), (len(names), 20, 1)).astype(np.float32)
     examples = tuple(
         tuple(replace(report.examples[0][0], weights=row, query=1, value=float(row.max())) for row in of_head)
         for of_head in rows
     )
-    layers = tuple(number // side for number in range(len(names)))
-    arrays |= {"patterns": report.patterns[:1] * len(names), "shown_by": report.shown_by[:1] * len(names)}
-    large = replace(report, heads=names, layers=layers, examples=examples, **arrays)
+    heads = tuple(replace(frame.rows[0], heads=(name,)) for name in names)
+    frame = replace(frame, rows=heads, **numbers(frame, ("values", "margins", "spreads", "counts", "deciles")))
+    arrays = numbers(report, ("weights", "scores", "entropies"))
+    shown_by = report.shown_by[:1] * len(names)
+    large = replace(report, frame=frame, shown_by=shown_by, examples=examples, **arrays)
     assert len(draw(large, ".html")) < 10e6

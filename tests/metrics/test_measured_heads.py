@@ -17,7 +17,7 @@ from attnviz.cli.commands import main
 from attnviz.maps.heads import choose
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
-from attnviz.metrics.head_table import head_table, rank_heads
+from attnviz.metrics.measured_heads import frame_over_texts, ranked_heads
 from attnviz.metrics.metrics import METRICS, measure
 from attnviz.metrics.patterns import SHARP
 from attnviz.render.formats import draw
@@ -57,14 +57,14 @@ def known_recording(shift: float = 0.0) -> Recording:
 
 
 def test_rows_are_in_the_order_of_layers_and_heads() -> None:
-    table = head_table(every_head(known_recording()))
+    table = frame_over_texts(every_head(known_recording()), 1)
     assert [row.name for row in table.rows] == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
     assert [row.pattern for row in table.rows][:2] == ["sink: a 1.00", "next token 0.82"]
 
 
 @pytest.mark.parametrize(("sort", "best"), [("previous", "1.2"), ("next", "0.1"), ("sink", "0.0"), ("-entropy", "0.0")])
 def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> None:
-    table = head_table(every_head(known_recording()), sort=sort, top=2)
+    table = frame_over_texts(every_head(known_recording()), 1).chosen(sort, 2)
     assert (table.rows[0].name, len(table.rows), table.measured) == (best, 2, LAYERS * HEADS)
 
 
@@ -76,16 +76,16 @@ def test_show_draws_the_heads_that_rank_first() -> None:
 
 def test_ranking_without_a_metric_keeps_the_order() -> None:
     heads = choose(known_recording(), Selection())
-    assert rank_heads(heads, None, 2) == heads[:2]
+    assert [head for head, _ in ranked_heads(heads, None, 2)] == heads[:2]
 
 
 def test_numbers_are_means_over_texts_with_their_spread() -> None:
     recordings = [known_recording(), known_recording(shift=0.4)]
-    row = head_table([head for one in recordings for head in every_head(one)], texts=2).rows[5]
+    table = frame_over_texts([head for one in recordings for head in every_head(one)], 2)
     each = [measure(cells(one, 1))[2].values["previous"] for one in recordings]
-    assert row.values["previous"] == pytest.approx(np.mean(each))
-    assert row.spreads["previous"] == pytest.approx(abs(each[0] - each[1]) / np.sqrt(2))
-    assert np.isnan(row.values["hidden"])
+    assert table.value("1.2", "previous") == pytest.approx(np.mean(each))
+    assert table.column("previous", "spreads")[5] == pytest.approx(abs(each[0] - each[1]) / np.sqrt(2))
+    assert np.isnan(table.value("1.2", "hidden"))
 
 
 def test_sinks_on_different_first_tokens_share_a_name() -> None:
@@ -93,7 +93,7 @@ def test_sinks_on_different_first_tokens_share_a_name() -> None:
     tokens = tokenize("z b c d e f g h")
     other = replace(other, maps=tuple(replace(maps, query_tokens=tokens, key_tokens=tokens) for maps in other.maps))
     heads = [*every_head(known_recording()), *every_head(other)]
-    assert head_table(heads, texts=2).rows[0].pattern == "sink: first token 1.00"
+    assert frame_over_texts(heads, 2).rows[0].pattern == "sink: first token 1.00"
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -271,9 +271,9 @@ def test_heads_of_a_real_model_are_named(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_filter_leaves_heads_before_the_first_few_are_taken(causal_recording: Recording) -> None:
     heads = every_head(causal_recording)
-    whole = head_table(heads, sort="entropy")
-    table = head_table(heads, sort="entropy", top=1, filter="layer:1")
+    frame = frame_over_texts(heads, 1)
+    whole, table = frame.chosen("entropy"), frame.chosen("entropy", 1, "layer:1")
     assert [row.name for row in table.rows] == [row.name for row in whole.rows if row.layer == 1][:1]
     assert table.measured == len(heads)
     with pytest.raises(AttnvizError, match=f"leaves none of {len(heads)} heads"):
-        head_table(heads, filter="layer:1 layer:0")
+        frame.chosen(filter="layer:1 layer:0")

@@ -1,0 +1,75 @@
+"""The means of a survey as numbers of heads, each head with its pattern; and which heads are chosen."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnviz.corpus.survey import DECILES, Survey
+from attnviz.corpus.tallies import NO_SINK, VARIOUS_SINKS
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.metrics import HeadNumbers
+from attnviz.metrics.patterns import find_patterns
+from attnviz.text.selection import Selection, refuse_missing
+
+
+def survey_frame(survey: Survey, places: Sequence[int]) -> HeadFrame:
+    """Means over texts of the heads at these places, with their spreads, margins, counts and deciles."""
+    chosen, measures = list(places), range(len(survey.metrics))
+    deciles = [[survey.deciles(place, number) for number in measures] for place in chosen]
+    return HeadFrame(
+        rows=tuple(_row(survey, place) for place in chosen),
+        measures=survey.metrics,
+        values=survey.means[chosen],
+        spreads=survey.spreads[chosen],
+        margins=survey.margins[chosen],
+        counts=survey.tallies.count[chosen],
+        deciles=np.array(deciles).reshape(len(chosen), len(measures), len(DECILES)),
+        texts=survey.texts,
+    )
+
+
+def chosen_places(survey: Survey, selection: Selection) -> list[int]:
+    """Where the chosen heads stand among those of the survey.
+
+    Raises:
+        AttnvizError: for a layer or head that is not there.
+    """
+    layers: dict[int, list[int]] = {}
+    for head in survey.heads:
+        layers.setdefault(head.layer, []).append(head.head)
+    refuse_missing(selection.chosen_layers, tuple(layers), "layer")
+    for layer in selection.chosen_layers or layers:
+        refuse_missing(selection.heads_of(layer), tuple(layers[layer]), f"head in layer {layer}:")
+    if selection.pairs is not None:
+        places = {(head.layer, head.head): place for place, head in enumerate(survey.heads)}
+        return [places[pair] for pair in selection.pairs]
+    return [
+        place
+        for place, head in enumerate(survey.heads)
+        if (selection.layers is None or head.layer in selection.layers)
+        and (selection.heads is None or head.head in selection.heads)
+    ]
+
+
+def _row(survey: Survey, place: int) -> HeadRow:
+    """A head with what it does, as the means say."""
+    head, names = survey.heads[place], [metric.name for metric in survey.metrics]
+    numbers = HeadNumbers(
+        layer=head.layer,
+        head=head.head,
+        kind="self",
+        item=0,
+        keys=survey.tokens // max(1, survey.texts),
+        values=dict(zip(names, survey.means[place].tolist(), strict=True)),
+        counts=dict(zip(names, survey.tallies.count[place].tolist(), strict=True)),
+        sink=-1,
+        sink_label=_sink_label(survey, place),
+    )
+    return HeadRow(((head.layer, head.head),), "self", head.module, find_patterns(numbers))
+
+
+def _sink_label(survey: Survey, place: int) -> str:
+    number = int(survey.tallies.sinks[place])
+    if number in (NO_SINK, VARIOUS_SINKS):
+        return "various tokens"
+    return survey.sink_labels.get(number, "various tokens")

@@ -1,0 +1,107 @@
+"""Numbers of heads: rows chosen, columns joined, frames compared, and the interval of a mean."""
+
+import numpy as np
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.metrics.head_changes import number_changes
+from attnviz.metrics.head_frame import HeadFrame, HeadRow, frame_of_samples
+from attnviz.metrics.measure import NORMAL_95, Measure, margin_of_mean
+from attnviz.metrics.needs import Need
+from attnviz.metrics.patterns import Pattern
+
+LOSS = Measure("loss", "loss", "nats", "how much is lost", needs=frozenset({Need.REPEAT}))
+SCORE = Measure("score", "score", "share", "how much of a type")
+HEADS = ((0, 1), (1, 0), (1, 2))
+VALUES = np.array([[0.5, 0.9], [np.nan, 0.1], [-2.0, 0.3]])
+
+
+def frame(**more: np.ndarray) -> HeadFrame:
+    rows = tuple(HeadRow((head,), patterns=(Pattern("induction", 0.9),) * (head == (0, 1))) for head in HEADS)
+    return HeadFrame(rows=rows, measures=(LOSS, SCORE), values=VALUES.copy(), **more)  # type: ignore[arg-type]
+
+
+def names(table: HeadFrame) -> list[str]:
+    return [row.name for row in table.rows]
+
+
+def test_a_set_of_heads_is_named_by_all_of_them() -> None:
+    assert HeadRow(((0, 1), (2, 3))).name == "0.1+2.3"
+    assert HeadRow(((0, 1),), kind="cross").title == "0.1 cross"
+
+
+def test_rows_are_chosen_by_filter_order_and_number() -> None:
+    assert names(frame().chosen(sort="loss")) == ["0.1", "1.2", "1.0"]
+    assert names(frame().chosen(sort="-score", top=2)) == ["1.0", "1.2"]
+    assert names(frame().chosen(filter="score>0.2 layer:1")) == ["1.2"]
+    assert names(frame().chosen(filter="induction")) == ["0.1"]
+
+
+def test_a_choice_knows_how_many_rows_there_were_and_what_all_of_them_lack() -> None:
+    chosen = frame().chosen(filter="1.0")
+    assert chosen.measured == 3
+    assert chosen.present == (LOSS, SCORE)
+    assert frame().take([1]).chosen().measured == 3
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"sort": "los"}, "unknown metric 'los'; did you mean loss"),
+        ({"top": 0}, "leaves no head; 1 or more works"),
+        ({"filter": "score>2"}, "leaves none of 3 heads"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(choice: dict[str, object], said: str) -> None:
+    with pytest.raises(AttnvizError, match=said):
+        frame().places(**choice)  # type: ignore[arg-type]
+    with pytest.raises(AttnvizError, match="no head has the metric 'loss' here: it needs a repeat"):
+        frame().take([1]).places(sort="loss")
+
+
+def test_columns_of_another_frame_stand_first_matched_by_heads() -> None:
+    moved = Measure("moved", "moved", "norm", "what is moved")
+    other = HeadFrame(rows=(HeadRow(((1, 2),)), HeadRow(((9, 9),))), measures=(moved,), values=np.array([[7.0], [8.0]]))
+    joined = frame(spreads=np.ones((3, 2))).beside(other)
+    assert joined.names == ("moved", "loss", "score")
+    np.testing.assert_array_equal(joined.column("moved"), [np.nan, np.nan, 7.0])
+    np.testing.assert_array_equal(joined.column("score"), VALUES[:, 1])
+    np.testing.assert_array_equal(joined.column("moved", "spreads"), [np.nan] * 3)
+
+
+def test_a_difference_is_of_what_both_have_and_its_margin_the_root_of_squares() -> None:
+    before = frame(margins=np.full((3, 2), 0.3))
+    after = HeadFrame(
+        rows=(HeadRow(((1, 2),)), HeadRow(((0, 1),))),
+        measures=(SCORE,),
+        values=np.array([[0.5], [0.5]]),
+        margins=np.full((2, 1), 0.4),
+    )
+    change = after - before
+    assert names(change) == ["0.1", "1.2"]
+    assert change.names == ("score",)
+    np.testing.assert_allclose(change.values[:, 0], [-0.4, 0.2])
+    np.testing.assert_allclose(change.column("score", "margins"), 0.5)
+    first, second = number_changes(before, after)
+    assert (first.name, first.before, first.after) == ("0.1", 0.9, 0.5)
+    assert second.clearness == pytest.approx(0.2 * NORMAL_95 / 0.5)
+
+
+def test_means_of_samples_leave_out_texts_without_a_number() -> None:
+    found = frame_of_samples((SCORE,), [{(0, 1): np.array([0.2, np.nan, 0.6]), (1, 0): np.array([1.0])}])
+    assert found.value("0.1", "score") == pytest.approx(0.4)
+    assert found.column("score", "margins")[0] == pytest.approx(1.96 * 0.2 * np.sqrt(2) / np.sqrt(2), abs=1e-4)
+    assert np.isnan(found.column("score", "margins")[1])
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
+    numbers = np.array([1.0, 3.0, 5.0, 7.0])
+    assert margin_of_mean(numbers) == pytest.approx(1.959964 * numbers.std(ddof=1) / 2, rel=1e-6)
+    assert np.isnan(margin_of_mean(numbers[:1]))
+
+
+def test_numbers_of_another_shape_are_refused_and_none_can_be_written_over() -> None:
+    with pytest.raises(ValueError, match=r"margins of shape \(2, 3\) for 3 rows and 2 measures"):
+        frame(margins=np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="read-only"):
+        frame().values[0, 0] = 1.0
