@@ -10,7 +10,8 @@ from attnviz.base.options import declared_options, refuse_alone
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_unseen
 from attnviz.render.formats import draw as draw_report
-from attnviz.report.look import Look, LookOptions, on_terminal
+from attnviz.render.terminal.console import on_terminal
+from attnviz.report.look import Look, LookOptions
 from attnviz.report.options import Rank, Reduction, ReportOptions, TableOptions
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 

@@ -59,7 +59,8 @@ from attnviz.cli.output import (
     write,
 )
 from attnviz.models.settings import ModelSettings
-from attnviz.report.look import Look, on_terminal, refuse_uninspected
+from attnviz.render.terminal.console import on_terminal
+from attnviz.report.look import Look, refuse_uninspected
 from attnviz.report.options import CONTRIBUTIONS, All, Axes, Of, Rank, Reduction, ReportOptions, Table, refuse_axes
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__

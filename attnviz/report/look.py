@@ -1,8 +1,7 @@
 """How a report is drawn: the page or the screen, not what is on it."""
 
 import re
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError, argument, flag, option, worded
@@ -272,24 +271,3 @@ def parse_limits(text: str) -> str | tuple[float, float]:
     if low > high:
         raise AttnvizError(f"{option('limits')} {text!r} are the wrong way round; {match[2]}:{match[1]} works")
     return low, high
-
-
-def on_terminal(look: Look, said: int = 0) -> Look:
-    """The look on the terminal of standard output: its width and colours, and ASCII where it cannot write more.
-
-    Args:
-        look: as it was chosen.
-        said: lines of the terminal that something else takes.
-    """
-    from rich.console import Console
-
-    console = Console()
-    colors = {"truecolor": 2**24, "256": 256}.get(console.color_system or "", 0)
-    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
-    return replace(
-        look,
-        width=max(console.width, 20),
-        height=max(console.height - said, 1) if sys.stdout.isatty() else None,
-        colors=0 if console.no_color or look.ascii else colors,
-        ascii=look.ascii or encoding != "utf8",
-    )
