@@ -31,7 +31,7 @@ def clicked(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[
         return ("" if hint is None else hint.key), state
     if state.prompt is not None:
         return "", replace(state, prompt=None, typed="")
-    return _clicked_in_body(screen, state, x, y - 1, again)
+    return _clicked_in_body(screen, state, x, y - 1, again) if y else ("", state)
 
 
 def _clicked_in_body(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[str, State]:
@@ -50,6 +50,8 @@ def _clicked_in_body(screen: Screen, state: State, x: int, y: int, again: bool) 
 def said_under(screen: Screen, state: State, x: int, y: int) -> str:
     """What is under the mouse: a head and what it does, or a pair and its number; empty where there is nothing."""
     session = screen.session
+    if not y:
+        return ""
     if state.opened:
         return _cell_said(screen, state, cell_under(screen, state, x, y - 1))
     if state.lens:

@@ -192,10 +192,12 @@ def _toggle_tokens(screen: Screen, state: State, key: str) -> State:
         after.unit_of(int(before.starts[cursor]))
         for before, after, cursor in zip(old, new, (state.query, state.key), strict=True)
     )
+    side = state.direction == "to"
+    second = None if state.second is None else new[side].unit_of(int(old[side].starts[state.second]))
     same = all(len(before) == len(after) for before, after in zip(old, new, strict=True))
     kept = "every token is special" if all(old[1].tokens.special) else "no token is special"
     nothing = "no token is part of a longer word" if key == "w" else kept
-    return replace(state, view=view, query=query, key=place, message=nothing if same else "")
+    return replace(state, view=view, query=query, key=place, second=second, message=nothing if same else "")
 
 
 def _difference(screen: Screen, state: State, key: str) -> State:

@@ -1,6 +1,6 @@
 import pytest
 
-from attnviz.browse.clicks import clicked
+from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.cursor import Screen
 from attnviz.browse.hints import hints
 from attnviz.browse.keys import BINDINGS, press
@@ -31,6 +31,17 @@ def test_every_hint_is_a_button_where_it_stands(recording: Recording, width: int
 def test_help_and_the_end_are_always_named() -> None:
     for width in range(40, 200, 7):
         assert [hint.key for hint in hints(State(), width)][-2:] == ["question_mark", "q"]
+
+
+@pytest.mark.parametrize("keys", [[], ["enter"], ["a"]])
+def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
+    screen = Screen(Session(recording), Size(120, 24), 2**24)
+    state = State()
+    for key in keys:
+        state = press(screen, state, key)
+    for x in (0, 3, 60, 119):
+        assert clicked(screen, state, x, 0, again=False) == ("", state)
+        assert said_under(screen, state, x, 0) == ""
 
 
 def test_palette_has_every_key_that_acts() -> None:

@@ -15,7 +15,7 @@ from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
-from tests.browse.examples import long_recording, previous_maps, wide_recording
+from tests.browse.examples import long_recording, previous_maps, wide_recording, worded_recording
 from tests.conftest import dense_maps
 
 
@@ -150,6 +150,18 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     assert (key, moved.head, moved.key) == ("", 2, 3)
     assert clicked(screen, moved, 1, 4, again=False)[0] == "enter"
     assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in said_under(screen, state, x, 4)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_second_token_stays_where_tokens_become_words(turned: bool) -> None:
+    screen = screen_of(worded_recording())
+    state = replace(lens_of(screen, query=1, key=4), second=None)
+    state = press(screen, state, "r") if turned else state
+    state = press(screen, replace(all_rows(screen, state), query=4 if turned else 1, key=1 if turned else 4), "o")
+    assert state.second == 4
+    words = all_rows(screen, press(screen, state, "w"))
+    assert words.second == words.other_token == 3
+    assert "[SEP]" in text(draw_screen(screen, words))
 
 
 def test_cross_attention_has_a_lens_of_its_own_heads(recording: Recording) -> None:
