@@ -24,11 +24,11 @@ from attnviz.browse.copying import copied
 from attnviz.browse.cursor import Screen, first_ranked, settle
 from attnviz.browse.finding import filter_heads, find
 from attnviz.browse.graphics import SIXEL_ATTRIBUTE, Protocol, cleared, escapes, known_protocol, terminal_character
+from attnviz.browse.hints import written
 from attnviz.browse.history import remembered
-from attnviz.browse.keys import press
+from attnviz.browse.keys import ACTIONS, press
 from attnviz.browse.layout import ANSI_COLORS, tiles
 from attnviz.browse.lens_layout import lens_heads, lens_lines
-from attnviz.browse.palette import ACTIONS, SHOWN
 from attnviz.browse.pixels import COLORS, style_of
 from attnviz.browse.place import start_state
 from attnviz.browse.screen import draw_screen, padded
@@ -352,7 +352,7 @@ class Browser(Application[int]):
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
         """Every action by what it does, with its key, for the palette."""
         for title, key in ACTIONS:
-            yield SystemCommand(title, f"key {SHOWN.get(key, key)}", partial(self.canvas.press, key))
+            yield SystemCommand(title, f"key {written(key)}", partial(self.canvas.press, key))
         yield SystemCommand("quit", "key q", partial(self.exit, 0))
 
     def compose(self) -> ComposeResult:

@@ -105,6 +105,11 @@ def strongest_keys(screen: Screen, state: State) -> list[int]:
     return places
 
 
+def on_other(state: State, place: int) -> State:
+    """The state with the lens's cursor on a token of the other axis."""
+    return replace(state, key=place) if state.direction == "to" else replace(state, query=place)
+
+
 def _scrolled(start: int, cursor: int, shown: int, count: int) -> int:
     """The first of ``shown`` units with the cursor among them, moved no further than that takes."""
     start = min(max(start, cursor - shown + 1), cursor)

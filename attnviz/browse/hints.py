@@ -1,7 +1,9 @@
 """The last line: which keys do what here, as buttons."""
 
 from dataclasses import dataclass
+from functools import cache
 
+from attnviz.browse.keys import BINDINGS, Place
 from attnviz.browse.state import State
 
 
@@ -25,27 +27,48 @@ class Hint:
         return len(self.shown) + len(self.does) + 3
 
 
-HELP, PALETTE, QUIT = Hint("question_mark", "?", "keys"), Hint("colon", ":", "all"), Hint("q", "q", "quits")
-FIND, LENS = Hint("slash", "/", "finds"), Hint("a", "a", "in all heads")
-COPY, SAVE, FILTER = Hint("y", "y", "copies"), Hint("s", "s", "saves"), Hint("f", "f", "filters")
-BACK, MARK = Hint("escape", "Esc", "back"), Hint("space", "Space", "marks")
-OVERVIEW = (Hint("enter", "Enter", "opens"), FIND, Hint("o", "o", "sorts"), FILTER, MARK, LENS, COPY, SAVE, PALETTE)
-IN_HEAD = (
-    *(Hint("plus", "+", "zooms"), FIND, LENS, Hint("g", "g", "strongest"), Hint("tab", "Tab", "next head")),
-    *(MARK, Hint("x", "x", "why"), COPY, SAVE, PALETTE, BACK),
-)
-IN_LENS = (
-    *(Hint("enter", "Enter", "opens"), Hint("o", "o", "sorts by this token"), Hint("r", "r", "who looks at it")),
-    *(FIND, MARK, FILTER, COPY, PALETTE, BACK),
-)
-OF_MARKED = (
-    *(Hint("equals_sign", "=", "side by side"), Hint("d", "d", "difference"), Hint("m", "m", "mean")),
-    *(Hint("M", "M", "maximum"), Hint("R", "R", "rollout"), MARK, BACK),
-)
+WRITTEN = {
+    "enter": "Enter",
+    "escape": "Esc",
+    "tab": "Tab",
+    "shift+tab": "Shift+Tab",
+    "slash": "/",
+    "backslash": "\\",
+    "space": "Space",
+    "equals_sign": "=",
+    "plus": "+",
+    "minus": "-",
+    "question_mark": "?",
+    "colon": ":",
+}
+
+
+def written(key: str) -> str:
+    """A key as the last line and the palette write it."""
+    return WRITTEN.get(key, key)
+
+
+def _hint(key: str, does: str) -> Hint:
+    return Hint(key, written(key), does)
+
+
+HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quits"), _hint("escape", "back")
 COPY_HINTS = (
-    *(Hint("c", "c", "cell"), Hint("r", "r", "row"), Hint("t", "t", "table")),
-    *(Hint("l", "l", "command line"), Hint("p", "p", "place"), BACK),
+    *(_hint("c", "cell"), _hint("r", "row"), _hint("t", "table")),
+    *(_hint("l", "command line"), _hint("p", "place"), BACK),
 )
+
+
+@cache
+def hints_of(place: Place) -> tuple[Hint, ...]:
+    """The hints that the keys have for a place, in their order."""
+    ranked = [
+        (hint.rank, _hint(hint.key or binding.keys[0], hint.does))
+        for binding in BINDINGS
+        for hint in binding.hints
+        if hint.place == place
+    ]
+    return tuple(hint for _, hint in sorted(ranked, key=lambda pair: pair[0]))
 
 
 def hints(state: State, width: int) -> tuple[Hint, ...]:
@@ -53,11 +76,10 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
     if state.prompt == "copy":
         return COPY_HINTS
     marked = len(state.marked) > 1 and not state.beside
-    wanted = OF_MARKED if marked else IN_HEAD if state.opened else IN_LENS if state.lens else OVERVIEW
+    kept = list(hints_of("marked" if marked else "head" if state.opened else "lens" if state.lens else "heads"))
     last = (HELP, QUIT)
-    kept = list(wanted)
     while kept and sum(hint.width for hint in (*kept, *last)) > width:
-        kept.pop(-2 if kept[-1] is BACK and len(kept) > 1 else -1)
+        kept.pop(-2 if kept[-1] == BACK and len(kept) > 1 else -1)
     return (*kept, *last)
 
 

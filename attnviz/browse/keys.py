@@ -1,24 +1,49 @@
-"""The table of keys, and what each does to the state of the inspector."""
+"""The table of keys: the help, the palette, the hints of the last line and the answer to a key all follow from it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from attnviz.base.errors import AttnvizError
-from attnviz.browse.cursor import Screen, first_ranked, open_head, settle, sort_by, strongest_keys
+from attnviz.browse.cursor import Screen, settle
 from attnviz.browse.finding import find
 from attnviz.browse.history import go_back, go_forward, remembered
-from attnviz.browse.layout import ANSI_COLORS, Tiles, help_pages, levels, map_of, tiles
-from attnviz.browse.lens import on_other
-from attnviz.browse.lens_layout import lens_axis, lens_heads, lens_lines
-from attnviz.browse.session import Together
+from attnviz.browse.layout import help_pages
+from attnviz.browse.marking import combine_marked, mark, subtract
+from attnviz.browse.moving import (
+    enter,
+    go_to_end,
+    leave,
+    move,
+    next_head,
+    next_strongest,
+    open_lens,
+    page,
+    zoom,
+)
 from attnviz.browse.state import Prompt, State
-from attnviz.browse.themes import NAMES
-from attnviz.maps.heads import tokens_of
-from attnviz.report.colors import Steps
+from attnviz.browse.toggling import next_theme, sort, toggle, toggle_tokens, toggle_why
 
-SHIFT_STEP = 10  # cells, with shift
-COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
-WORD_SCORES = "a word has no score; v shows weights, w tokens"
+Place = Literal["heads", "head", "lens", "marked"]
+LAST_RANK = 99  # of a hint that stays where there is no room for others
+MORE_HELP = ("question_mark", "down", "pagedown", "space")
+ARROWS = ("up", "down", "left", "right")
+
+
+@dataclass(frozen=True)
+class KeyHint:
+    """What the last line calls a key in one place.
+
+    Attributes:
+        place: with all ``heads`` on the screen, in an open ``head``, in the token ``lens``, or with ``marked`` heads.
+        rank: its place in the line; where there is no room, the last are left out.
+        does: in a word or two.
+        key: as textual names it; empty for the first of its binding.
+    """
+
+    place: Place
+    rank: int
+    does: str
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,12 +55,22 @@ class Binding:
         shown: as the help shows them.
         does: in a few words.
         press: the next state.
+        actions: what the palette calls the keys, one each from the first; ``None`` calls the first what it does, and
+            an empty one leaves the keys out.
+        hints: what the last line calls them.
     """
 
     keys: tuple[str, ...]
     shown: str
     does: str
     press: Callable[[Screen, State, str], State]
+    actions: tuple[str, ...] | None = None
+    hints: tuple[KeyHint, ...] = ()
+
+    @property
+    def named_actions(self) -> tuple[tuple[str, str], ...]:
+        """What the palette lists: a name and the key that it presses, each."""
+        return tuple(zip((self.does,) if self.actions is None else self.actions, self.keys, strict=False))
 
 
 def press(screen: Screen, state: State, key: str) -> State:
@@ -48,269 +83,6 @@ def press(screen: Screen, state: State, key: str) -> State:
         return state
     before = replace(state, message="")
     return remembered(before, settle(screen, binding.press(screen, before, key)))
-
-
-def _move(screen: Screen, state: State, key: str) -> State:
-    down, across = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}[key.removeprefix("shift+")]
-    leap = SHIFT_STEP if key.startswith("shift+") else 1
-    if state.lens and not state.opened:
-        return _move_in_lens(screen, state, down * leap, across * leap)
-    if not state.opened:
-        return _move_head(tiles(screen.session, state, screen.size), state, down * leap, across * leap)
-    shown = map_of(screen.session, state, screen.size, screen.colors)
-    return replace(
-        state,
-        query=shown.queries.moved(state.query, down * leap),
-        key=shown.keys.moved(state.key, across * leap),
-    )
-
-
-def _move_in_lens(screen: Screen, state: State, down: int, across: int) -> State:
-    """To another head, or to another token of its row."""
-    listed = lens_heads(screen.session, state)
-    place = min(max(listed.index(state.head) + down, 0), len(listed) - 1) if state.head in listed else 0
-    axis = lens_axis(screen.session, state, screen.size)
-    return on_other(replace(state, head=listed[place]), axis.moved(state.other_token, across))
-
-
-def _move_head(grid: Tiles, state: State, down: int, across: int) -> State:
-    """Sideways through all heads in turn; up and down to the nearest tile of another row."""
-    if across:
-        order = [head for row in grid.rows for head in row]
-        return replace(state, head=order[min(max(order.index(state.head) + across, 0), len(order) - 1)])
-    row, column = grid.place(state.head)
-    heads = grid.rows[min(max(row + down, 0), len(grid.rows) - 1)]
-    return replace(state, head=heads[min(column, len(heads) - 1)])
-
-
-def _page(screen: Screen, state: State, key: str) -> State:
-    sign = -1 if key == "pageup" else 1
-    if state.lens and not state.opened:
-        return _move_in_lens(screen, state, sign * lens_lines(screen.session, state, screen.size), 0)
-    if not state.opened:
-        grid = tiles(screen.session, state, screen.size)
-        return _move_head(grid, state, sign * grid.shown, 0)
-    shown = map_of(screen.session, state, screen.size, screen.colors).queries
-    return replace(state, query=state.query + sign * (shown.stop - shown.start))
-
-
-def _end(screen: Screen, state: State, key: str) -> State:
-    if state.opened:
-        return replace(state, key=0 if key == "home" else len(screen.session.units(state.head, state.view)[1]) - 1)
-    order = lens_heads(screen.session, state) if state.lens else screen.session.ranking.order(state.view)
-    return replace(state, head=order[0 if key == "home" else -1])
-
-
-def _enter(screen: Screen, state: State, key: str) -> State:
-    return _zoom(screen, state, "+") if state.opened else open_head(screen, state)
-
-
-def _back(screen: Screen, state: State, key: str) -> State:
-    """Out of the zoom, of what stands beside, of the head, of the lens; at last the marks and the filter are left."""
-    if state.opened and (state.zoom or state.why or state.beside):
-        return replace(state, zoom=0, why=False, beside=() if not state.zoom and not state.why else state.beside)
-    if state.opened:
-        sources = screen.session.made_of(state.head)[1]
-        return replace(state, opened=False, head=sources[0], top=0)
-    if state.lens:
-        return replace(state, lens=False, second=None, top=0)
-    return replace(state, marked=(), view=state.view if state.marked else replace(state.view, filter=""))
-
-
-def _next_head(screen: Screen, state: State, key: str) -> State:
-    """Another head with the cursor on the same tokens where it has them."""
-    session = screen.session
-    order = lens_heads(session, state) if state.lens and not state.opened else session.ranking.order(state.view)
-    step = -1 if key in ("shift+tab", "left_square_bracket") else 1
-    here = order.index(state.head) if state.head in order else -step if step > 0 else 0
-    return replace(state, head=order[(here + step) % len(order)], beside=())
-
-
-def _zoom(screen: Screen, state: State, key: str) -> State:
-    step = {"minus": -1, "0": 0}.get(key, 1)
-    if key == "equals_sign" and len(state.marked) > 1:
-        return _side_by_side(screen, state)
-    if state.lens and not state.opened:
-        return replace(state, message="the rows are as wide as the screen; Enter opens the head, where + zooms")
-    if not state.opened:
-        return replace(state, enlarged=0 if not step else min(max(state.enlarged + step, -8), 8))
-    every = levels(screen.session, state, screen.size, screen.colors)
-    zoom = 0 if not step else min(max(state.zoom + step, 0), len(every) - 1)
-    message = "this is the closest" if step == 1 and zoom == state.zoom else ""
-    row, column = state.query - every[zoom].rows // 2, state.key - every[zoom].columns // 2
-    return replace(state, zoom=zoom, row=row, column=column, message=message)
-
-
-def _strongest(screen: Screen, state: State, key: str) -> State:
-    """The cursor on the next strongest key of its query, or on the strongest."""
-    if state.lens and not state.opened:
-        row = screen.session.token_row(state.head, state.view, state.token, state.direction)
-        return state if row is None else on_other(state, row.strongest)
-    if not state.opened:
-        return replace(state, message="Enter opens a head; g goes to its strongest keys there")
-    order = strongest_keys(screen, state)
-    if not order:
-        return replace(state, message="this query sees no key")
-    again = state.strongest == (state.query, state.key)
-    place = order.index(state.key) + 1 if again else int(order[0] == state.key)
-    chosen = order[place % len(order)]
-    return replace(state, key=chosen, strongest=(state.query, chosen))
-
-
-def _toggle(screen: Screen, state: State, key: str) -> State:
-    view = state.view
-    if key == "v" and state.opened and state.head >= screen.session.recorded:
-        return replace(state, message="several heads together have no score; Esc goes back to one")
-    if key == "v" and tokens_of(screen.session.heads[state.head][0]).block != (1, 1):
-        return replace(state, message="these maps were pooled when they were captured, and a block has no score")
-    if key == "v" and view.words:
-        return replace(state, message=WORD_SCORES)
-    if key == "l" and (view.scores or view.difference):
-        return replace(state, message="steps of the colours are for weights; v shows them")
-    toggled = {
-        "v": lambda: replace(view, scores=not view.scores, difference=False),
-        "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
-        "p": lambda: replace(view, mean=not view.mean),
-        "c": lambda: replace(view, own=not view.own),
-    }[key]()
-    return replace(state, view=toggled)
-
-
-def _toggle_tokens(screen: Screen, state: State, key: str) -> State:
-    """Words or special tokens on or off, the cursor staying on its tokens."""
-    session, old = screen.session, screen.session.units(state.head, state.view)
-    if not state.opened and not state.lens:
-        return replace(state, message="Enter opens a head; words and special tokens are joined and hidden there")
-    if not session.joins(state.head):
-        return replace(state, message="words and special tokens: not for maps of this length")
-    view = state.view
-    if key == "w" and view.scores:
-        return replace(state, message=WORD_SCORES)
-    view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
-    new = session.units(state.head, view)
-    query, place = (
-        after.unit_of(int(before.starts[cursor]))
-        for before, after, cursor in zip(old, new, (state.query, state.key), strict=True)
-    )
-    side = state.direction == "to"
-    second = None if state.second is None else new[side].unit_of(int(old[side].starts[state.second]))
-    same = all(len(before) == len(after) for before, after in zip(old, new, strict=True))
-    kept = "every token is special" if all(old[1].tokens.special) else "no token is special"
-    nothing = "no token is part of a longer word" if key == "w" else kept
-    return replace(state, view=view, query=query, key=place, second=second, message=nothing if same else "")
-
-
-def _difference(screen: Screen, state: State, key: str) -> State:
-    """Of two marked heads the second minus the first, else the other recording minus this one."""
-    if len(state.marked) == 2 or (state.marked and screen.session.other is None):
-        return _together(screen, state, key)
-    if screen.session.other is None:
-        return replace(state, message="nothing to differ from: Space marks two heads, browse A --with B opens two runs")
-    return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))
-
-
-def _mark(screen: Screen, state: State, key: str) -> State:
-    """The chosen head marked, or no longer; the next one chosen where heads are listed."""
-    if state.head >= screen.session.recorded:
-        return replace(state, message="this is made of several heads; Esc goes back to one")
-    if state.head in state.marked:
-        return replace(state, marked=tuple(head for head in state.marked if head != state.head))
-    return replace(state, marked=(*state.marked, state.head))
-
-
-def _side_by_side(screen: Screen, state: State) -> State:
-    marked = state.marked
-    if refused := _refused(screen, state, 2, MAX_SIDE_BY_SIDE, "stand side by side"):
-        return replace(state, message=refused)
-    state = open_head(screen, replace(state, head=marked[0]))
-    return replace(state, beside=marked[1:], marked=())
-
-
-def _together(screen: Screen, state: State, key: str) -> State:
-    """One map of the marked heads, or of all that are listed: their difference, mean, maximum or rollout."""
-    how = TOGETHER[key]
-    if how != "difference" and not state.marked:
-        state = replace(state, marked=tuple(screen.session.ranking.order(state.view)))
-    most = 2 if how == "difference" else len(screen.session.heads)
-    if refused := _refused(screen, state, 2, most, "make a difference" if how == "difference" else f"make a {how}"):
-        return replace(state, message=refused)
-    try:
-        made = screen.session.combine(state.marked, how)
-    except AttnvizError as error:
-        return replace(state, message=str(error))
-    return replace(open_head(screen, replace(state, head=made)), marked=())
-
-
-def _refused(screen: Screen, state: State, least: int, most: int, what: str) -> str:
-    """Why the marked heads cannot be shown together; empty where they can."""
-    count, alike = len(state.marked), set(screen.session.alike(state.marked[0])) if state.marked else set()
-    if not least <= count <= most:
-        works = f"{least}" if least == most else f"{least} to {most}"
-        return f"{works} marked heads {what}, and {count} are marked: Space marks one"
-    return "" if set(state.marked) <= alike else "these heads are not over the same tokens"
-
-
-def _sort(screen: Screen, state: State, key: str) -> State:
-    """By the next metric, the order of layers among them, or the other way round; the lens by the weight on a token."""
-    if state.lens and not state.opened:
-        if key == "r":
-            return _turn(state)
-        state = replace(state, second=None if state.second == state.other_token else state.other_token, top=0)
-        return replace(state, head=lens_heads(screen.session, state)[0]) if state.second is not None else state
-    if key == "r":
-        if state.view.order is None:
-            return replace(state, message="layers are in order; o sorts by a metric")
-        state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
-        return _told_order(state) if state.opened else first_ranked(screen, state)
-    names: list[str | None] = [None, *screen.session.ranking.names]
-    step = -1 if key == "O" else 1
-    state = sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])
-    return _told_order(state) if state.opened else state
-
-
-def _told_order(state: State) -> State:
-    """In a head the order is that of Tab."""
-    order = "in the order of layers"
-    if state.view.order is not None:
-        order = f"by {state.view.order}, the {'least' if state.view.ascending else 'most'} first"
-    return replace(state, message=f"Tab goes through heads {order}")
-
-
-def _turn(state: State) -> State:
-    """From what a token attends to, to what attends to it, and back."""
-    return replace(
-        state,
-        direction="from" if state.direction == "to" else "to",
-        query=state.key,
-        key=state.query,
-        second=None,
-        column=0,
-    )
-
-
-def _lens(screen: Screen, state: State, key: str) -> State:
-    """The cursor's query in all heads at once."""
-    if state.lens and not state.opened:
-        return replace(state, message="this is the token in all heads; / finds another, Enter opens the head")
-    sources = screen.session.made_of(state.head)[1]
-    return replace(
-        state, head=sources[0], opened=False, lens=True, direction="to", second=None, top=0, column=0, beside=()
-    )
-
-
-def _why(screen: Screen, state: State, key: str) -> State:
-    if not state.opened:
-        return replace(state, message="Enter opens a head; x tells there why a weight is what it is")
-    return replace(state, why=not state.why)
-
-
-def _theme(screen: Screen, state: State, key: str) -> State:
-    """The terminal's own colours, then light ones, then dark ones."""
-    if screen.colors <= ANSI_COLORS:
-        return replace(state, message="this terminal has few colours; its own are used")
-    theme = NAMES[(NAMES.index(state.theme) + 1) % len(NAMES)]
-    told = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
-    return replace(state, theme=theme, message=told)
 
 
 def _history(screen: Screen, state: State, key: str) -> State:
@@ -342,47 +114,173 @@ def _quit(screen: Screen, state: State, key: str) -> State:
     return state
 
 
-TOGETHER: dict[str, Together] = {"d": "difference", "m": "mean", "M": "max", "R": "rollout"}
-MORE_HELP = ("question_mark", "down", "pagedown", "space")
-MAX_SIDE_BY_SIDE = 6  # heads
-ARROWS = ("up", "down", "left", "right")
 BINDINGS = (
-    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; with Shift by ten", _move),
-    Binding(("pageup", "pagedown"), "PgUp PgDn", "a screenful up or down", _page),
-    Binding(("home", "end"), "Home End", "the first or the last", _end),
-    Binding(("enter",), "Enter", "open the head; zoom in", _enter),
-    Binding(("escape", "backspace"), "Esc", "zoom out, then back", _back),
-    Binding(("b", "B", "ctrl+o"), "b B", "place before; forward again", _history),
+    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; with Shift by ten", move, ()),
+    Binding(("pageup", "pagedown"), "PgUp PgDn", "a screenful up or down", page, ()),
+    Binding(("home", "end"), "Home End", "the first or the last", go_to_end, ()),
+    Binding(
+        ("enter",),
+        "Enter",
+        "open the head; zoom in",
+        enter,
+        ("open the head",),
+        (KeyHint("heads", 1, "opens"), KeyHint("lens", 1, "opens")),
+    ),
+    Binding(
+        ("escape", "backspace"),
+        "Esc",
+        "zoom out, then back",
+        leave,
+        ("back: out of the zoom, the head, the lens",),
+        (KeyHint("head", LAST_RANK, "back"), KeyHint("lens", LAST_RANK, "back"), KeyHint("marked", LAST_RANK, "back")),
+    ),
+    Binding(
+        ("b", "B", "ctrl+o"),
+        "b B",
+        "place before; forward again",
+        _history,
+        ("the place before", "forward again"),
+    ),
     Binding(
         ("tab", "shift+tab", "right_square_bracket", "left_square_bracket"),
         "Tab ] [",
         "next head, previous head",
-        _next_head,
+        next_head,
+        ("next head", "previous head"),
+        (KeyHint("head", 5, "next head"),),
     ),
-    Binding(("a",), "a", "the query in all heads", _lens),
-    Binding(("space",), "Space", "mark the head", _mark),
-    Binding(("m", "M", "R"), "m M R", "marked: mean, max, rollout", _together),
-    Binding(("plus", "minus", "0"), "+ - 0", "zoom in, out, all", _zoom),
-    Binding(("equals_sign",), "=", "marked heads side by side", _zoom),
-    Binding(("g",), "g", "the next strongest key", _strongest),
-    Binding(("v",), "v", "scores or weights", _toggle),
-    Binding(("l",), "l", "colours: sqrt, linear, log", _toggle),
-    Binding(("c",), "c", "colour scale: shared, own", _toggle),
-    Binding(("h",), "h", "theme: own, light, dark", _theme),
-    Binding(("p",), "p", "pooled: maximum or mean", _toggle),
-    Binding(("w",), "w", "join tokens into words", _toggle_tokens),
-    Binding(("t",), "t", "hide special tokens", _toggle_tokens),
-    Binding(("d",), "d", "difference: marked, or runs", _difference),
-    Binding(("o", "O", "r"), "o O r", "sort by metrics; reverse", _sort),
-    Binding(("slash",), "/", "find a query, head, order", _ask),
+    Binding(
+        ("a",),
+        "a",
+        "the query in all heads",
+        open_lens,
+        ("one token in all heads",),
+        (KeyHint("heads", 6, "in all heads"), KeyHint("head", 3, "in all heads")),
+    ),
+    Binding(
+        ("space",),
+        "Space",
+        "mark the head",
+        mark,
+        hints=(
+            KeyHint("heads", 5, "marks"),
+            KeyHint("head", 6, "marks"),
+            KeyHint("lens", 5, "marks"),
+            KeyHint("marked", 6, "marks"),
+        ),
+    ),
+    Binding(
+        ("m", "M", "R"),
+        "m M R",
+        "marked: mean, max, rollout",
+        combine_marked,
+        ("mean of the marked heads", "maximum of the marked heads", "rollout of the marked heads"),
+        (
+            KeyHint("marked", 3, "mean"),
+            KeyHint("marked", 4, "maximum", "M"),
+            KeyHint("marked", 5, "rollout", "R"),
+        ),
+    ),
+    Binding(
+        ("plus", "minus", "0"),
+        "+ - 0",
+        "zoom in, out, all",
+        zoom,
+        ("zoom in", "zoom out", "the whole map"),
+        (KeyHint("head", 1, "zooms"),),
+    ),
+    Binding(("equals_sign",), "=", "marked heads side by side", zoom, hints=(KeyHint("marked", 1, "side by side"),)),
+    Binding(
+        ("g",),
+        "g",
+        "the next strongest key",
+        next_strongest,
+        ("the query's next strongest key",),
+        (KeyHint("head", 4, "strongest"),),
+    ),
+    Binding(("v",), "v", "scores or weights", toggle),
+    Binding(("l",), "l", "colours: sqrt, linear, log", toggle, ("steps of the colours: square root, linear, log",)),
+    Binding(("c",), "c", "colour scale: shared, own", toggle, ("one colour scale, or one a head",)),
+    Binding(("h",), "h", "theme: own, light, dark", next_theme, ("colours: the terminal's own, light, dark",)),
+    Binding(("p",), "p", "pooled: maximum or mean", toggle, ("pooled cells: maximum or mean",)),
+    Binding(("w",), "w", "join tokens into words", toggle_tokens),
+    Binding(("t",), "t", "hide special tokens", toggle_tokens),
+    Binding(
+        ("d",),
+        "d",
+        "difference: marked, or runs",
+        subtract,
+        ("difference of two marked heads, or to the other recording",),
+        (KeyHint("marked", 2, "difference"),),
+    ),
+    Binding(
+        ("o", "O", "r"),
+        "o O r",
+        "sort by metrics; reverse",
+        sort,
+        (
+            "sort by the next metric, or one token by the weight on the cursor's",
+            "sort by the previous metric",
+            "reverse the order, or turn to who looks at the token",
+        ),
+        (
+            KeyHint("heads", 3, "sorts"),
+            KeyHint("lens", 2, "sorts by this token"),
+            KeyHint("lens", 3, "who looks at it", "r"),
+        ),
+    ),
+    Binding(
+        ("slash",),
+        "/",
+        "find a query, head, order",
+        _ask,
+        ("find a query",),
+        (KeyHint("heads", 2, "finds"), KeyHint("head", 2, "finds"), KeyHint("lens", 4, "finds")),
+    ),
     Binding(("backslash",), "\\", "find a key", _ask),
-    Binding(("f",), "f", "filter: previous>0.5", _ask),
-    Binding(("x",), "x", "why this weight: q·k", _why),
-    Binding(("y",), "y", "copy cells, command, place", _ask),
-    Binding(("n", "N"), "n N", "find the next, the previous", _again),
-    Binding(("s",), "s", "save: SVG, PNG, PDF", _ask),
-    Binding(("colon", "ctrl+p"), ":", "all actions by their names", _help),
-    Binding(("question_mark", "f1"), "?", "these keys", _help),
-    Binding(("q",), "q", "quit", _quit),
+    Binding(
+        ("f",),
+        "f",
+        "filter: previous>0.5",
+        _ask,
+        ("filter heads",),
+        (KeyHint("heads", 4, "filters"), KeyHint("lens", 6, "filters")),
+    ),
+    Binding(
+        ("x",),
+        "x",
+        "why this weight: q·k",
+        toggle_why,
+        ("why this weight: q, k and q·k by feature",),
+        (KeyHint("head", 7, "why"),),
+    ),
+    Binding(
+        ("y",),
+        "y",
+        "copy cells, command, place",
+        _ask,
+        ("copy the cell, row, table, command or place",),
+        (KeyHint("heads", 7, "copies"), KeyHint("head", 8, "copies"), KeyHint("lens", 7, "copies")),
+    ),
+    Binding(("n", "N"), "n N", "find the next, the previous", _again, ("find the next", "find the previous")),
+    Binding(
+        ("s",),
+        "s",
+        "save: SVG, PNG, PDF",
+        _ask,
+        ("save what is seen",),
+        (KeyHint("heads", 8, "saves"), KeyHint("head", 9, "saves")),
+    ),
+    Binding(
+        ("colon", "ctrl+p"),
+        ":",
+        "all actions by their names",
+        _help,
+        (),
+        (KeyHint("heads", 9, "all"), KeyHint("head", 10, "all"), KeyHint("lens", 8, "all")),
+    ),
+    Binding(("question_mark", "f1"), "?", "these keys", _help, ("all keys",)),
+    Binding(("q",), "q", "quit", _quit, ()),
 )
 BY_KEY = {key: binding for binding in BINDINGS for key in binding.keys}
+ACTIONS = tuple(action for binding in BINDINGS for action in binding.named_actions)

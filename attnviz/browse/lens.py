@@ -7,7 +7,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.blocks import CellBlock, pool
-from attnviz.browse.cursor import Screen
+from attnviz.browse.cursor import Screen, on_other
 from attnviz.browse.layout import MapAxis, text_lines
 from attnviz.browse.lens_layout import (
     LensColumns,
@@ -168,11 +168,6 @@ def clicked_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State
     state = replace(state, head=head)
     inside = x >= lens.columns.before and cell < lens.axis.cells
     return (on_other(state, lens.axis.unit_of(cell)) if inside else state), on_name
-
-
-def on_other(state: State, place: int) -> State:
-    """The state with the lens's cursor on a token of the other axis."""
-    return replace(state, key=place) if state.direction == "to" else replace(state, query=place)
 
 
 def _header(lens: LaidOutLens) -> Line:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.browse.cursor import Screen, first_state, open_head, settle
-from attnviz.browse.keys import MAX_SIDE_BY_SIDE, TOGETHER
+from attnviz.browse.marking import MAX_SIDE_BY_SIDE, TOGETHER
 from attnviz.browse.session import Session
 from attnviz.browse.state import State
 from attnviz.report.colors import Steps

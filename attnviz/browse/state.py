@@ -7,6 +7,7 @@ from attnviz.report.colors import Steps
 
 Direction = Literal["to", "from"]
 Theme = Literal["terminal", "light", "dark"]
+THEMES: tuple[Theme, ...] = ("terminal", "light", "dark")
 Prompt = Literal["query", "key", "filter", "save", "copy"]
 MIN_SCREEN_SIZE = (40, 12)  # columns and lines below which nothing useful can be drawn
 

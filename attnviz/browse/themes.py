@@ -6,8 +6,6 @@ from attnviz.browse.state import Theme
 from attnviz.render.terminal.lines import Line, Span
 from attnviz.report.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, Rgb
 
-NAMES: tuple[Theme, ...] = ("terminal", "light", "dark")
-
 
 @dataclass(frozen=True)
 class Paper:

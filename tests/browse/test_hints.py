@@ -3,8 +3,7 @@ import pytest
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.cursor import Screen
 from attnviz.browse.hints import hints
-from attnviz.browse.keys import BINDINGS, press
-from attnviz.browse.palette import ACTIONS
+from attnviz.browse.keys import ACTIONS, BINDINGS, Binding, press
 from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
@@ -46,5 +45,19 @@ def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
 
 def test_palette_has_every_key_that_acts() -> None:
     assert {key for _, key in ACTIONS} <= BOUND
-    left = [binding.shown for binding in BINDINGS if not {key for _, key in ACTIONS} & set(binding.keys)]
-    assert left == ["arrows", "PgUp PgDn", "Home End", ":", "q"]
+    assert len({name for name, _ in ACTIONS}) == len(ACTIONS)
+    missing = [binding.shown for binding in BINDINGS if not {key for _, key in ACTIONS} & set(binding.keys)]
+    assert missing == [binding.shown for binding in BINDINGS if binding.actions == ()]
+
+
+def test_new_key_is_in_the_palette_without_another_word() -> None:
+    assert Binding(("z",), "z", "does a thing", lambda screen, state, key: state).named_actions == (
+        ("does a thing", "z"),
+    )
+
+
+def test_hints_are_of_keys_that_act_and_each_has_a_rank_of_its_own() -> None:
+    for binding in BINDINGS:
+        assert {hint.key or binding.keys[0] for hint in binding.hints} <= set(binding.keys)
+    ranks = [(hint.place, hint.rank) for binding in BINDINGS for hint in binding.hints]
+    assert len(set(ranks)) == len(ranks)
