@@ -22,6 +22,8 @@ from attnviz.browse.application import Application
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.copying import copied
 from attnviz.browse.cursor import Screen, first_ranked, settle
+from attnviz.browse.draw import padded
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.finding import filter_heads, find
 from attnviz.browse.graphics import SIXEL_ATTRIBUTE, Protocol, cleared, escapes, known_protocol, terminal_character
 from attnviz.browse.hints import written
@@ -31,7 +33,6 @@ from attnviz.browse.layout import ANSI_COLORS, tiles
 from attnviz.browse.lens_layout import lens_heads, lens_lines
 from attnviz.browse.pixels import COLORS, style_of
 from attnviz.browse.place import start_state
-from attnviz.browse.screen import draw_screen, padded
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.browse.themes import on_paper

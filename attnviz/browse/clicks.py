@@ -7,9 +7,9 @@ import numpy as np
 from attnviz.browse.cursor import Screen
 from attnviz.browse.hints import hint_at, hints
 from attnviz.browse.layout import tiles
+from attnviz.browse.legends import quantity_text
 from attnviz.browse.lens import clicked_in_lens, lay_out_lens
 from attnviz.browse.open_head import cell_under, clicked_in_head
-from attnviz.browse.side_pane import quantity_text
 from attnviz.browse.state import State
 
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import undone_by_signals
 from attnviz.browse.cursor import Screen, first_state
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.layout import tiles
 from attnviz.browse.pixels import COLORS, style_of
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.browse.terminal import ASK_ATTRIBUTES

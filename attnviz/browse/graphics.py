@@ -16,6 +16,7 @@ from rich.cells import cell_len
 
 from attnviz.base.arrays import ByteArray, IntArray
 from attnviz.browse.blocks import CellBlock
+from attnviz.browse.boxes import PictureArea
 from attnviz.browse.pixels import CURSOR_COLOR
 from attnviz.render.terminal.lines import Line, Span
 from attnviz.report.colors import ColorScale
@@ -41,31 +42,6 @@ class PixelSpan(Span):
         return every[:, : len(self.text) * width]
 
 
-@dataclass(frozen=True)
-class PictureArea:
-    """Where a picture is drawn.
-
-    Attributes:
-        lines: of the screen.
-        columns: of the screen.
-        character: width and height of a character in pixels.
-        cells: rows and columns of cells over one character; ``None`` stretches the cells to the area.
-    """
-
-    lines: int
-    columns: int
-    character: tuple[int, int]
-    cells: tuple[int, int] | None = None
-
-    def places(self, shape: tuple[int, ...]) -> tuple[IntArray, IntArray]:
-        """The row of cells of each row of pixels, and the column of each column."""
-        width, height = self.character
-        down, across = np.arange(self.lines * height), np.arange(self.columns * width)
-        if self.cells is None:
-            return down * shape[0] // len(down), across * shape[1] // len(across)
-        return down * self.cells[0] // height, across * self.cells[1] // width
-
-
 def picture_lines(
     cells: CellBlock, scale: ColorScale, area: PictureArea, cursor: tuple[int, int] | None = None
 ) -> list[Line]:
@@ -73,7 +49,7 @@ def picture_lines(
     colored = np.zeros((*(count + 1 for count in cells.values.shape), 4), np.uint8)  # the last of each is beyond them
     colored[:-1, :-1, :3] = scale.rgb(cells.values)
     colored[:-1, :-1, 3] = np.where(cells.visible, 255, 0)
-    down, across = area.places(cells.values.shape)
+    down, across = _places(area, cells.values.shape)
     last = [count - 1 for count in colored.shape[:2]]
     whole = colored.view(np.uint32)[..., 0]  # four bytes at once
     wide = np.take(whole, np.minimum(across, last[1]), axis=1)
@@ -83,6 +59,15 @@ def picture_lines(
         _frame(picture, np.flatnonzero(down == cursor[0]), np.flatnonzero(across == cursor[1]), max(1, width // 4))
     bands = np.split(picture, area.lines)
     return [[PixelSpan(" " * area.columns, rgba=band.tobytes(), height=height)] for band in bands]
+
+
+def _places(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, IntArray]:
+    """The row of cells of each row of pixels, and the column of each column."""
+    width, height = area.character
+    down, across = np.arange(area.lines * height), np.arange(area.columns * width)
+    if area.cells is None:
+        return down * shape[0] // len(down), across * shape[1] // len(across)
+    return down * area.cells[0] // height, across * area.cells[1] // width
 
 
 def _frame(picture: ByteArray, down: IntArray, across: IntArray, thick: int) -> None:

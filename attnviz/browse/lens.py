@@ -1,4 +1,4 @@
-"""The token lens as lines: one token's row in every head, exactly, the layers' means below, and the text."""
+"""The token lens: one token's row in every head, exactly, the layers' means below, and the text."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -7,8 +7,10 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.blocks import CellBlock, pool
+from attnviz.browse.boxes import Below, Beside, Body, Box, Cells, Sized, Words
 from attnviz.browse.cursor import Screen, on_other
 from attnviz.browse.layout import MapAxis, text_lines
+from attnviz.browse.legends import quantity_text
 from attnviz.browse.lens_layout import (
     LensColumns,
     lens_axis,
@@ -18,13 +20,10 @@ from attnviz.browse.lens_layout import (
     lens_layers,
     lens_lines,
 )
-from attnviz.browse.pixels import row_spans
 from attnviz.browse.session import TokenRow
-from attnviz.browse.side_pane import quantity_text
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import ShadedTokens, text_pane, token_at, told_apart
 from attnviz.browse.themes import themed
-from attnviz.render.terminal.lines import Line, Span, fit
 from attnviz.report.colors import LOG_RANGE, ColorScale
 from attnviz.text.units import Units
 
@@ -90,7 +89,7 @@ class LaidOutLens:
         known = [row for row in rows if row is not None]
         if len(known) < len(rows):
             return None
-        visible = np.logical_or.reduce([row.visible for row in known])
+        visible = np.any([row.visible for row in known], axis=0)
         seen = np.sum([row.visible for row in known], axis=0)
         total = np.sum([np.where(row.visible, row.values, 0) for row in known], axis=0)
         return TokenRow((total / np.maximum(seen, 1)).astype(np.float32), visible)
@@ -122,19 +121,19 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
     )
 
 
-def draw_lens(lens: LaidOutLens) -> list[Line]:
-    """The body: a line for each head, below them the layers' means, then the text."""
+def lens_body(lens: LaidOutLens) -> Body:
+    """A line for each head, below them the layers' means, then the text."""
     state, size = lens.state, lens.screen.size
-    lines = [_header(lens)]
-    lines += [_head_line(lens, head) for head in lens.shown]
-    lines += [[]] * (lens_lines(lens.screen.session, state, size) - len(lens.shown))
+    heads = Below(tuple(_head_line(lens, head) for head in lens.shown))
+    lines: list[Box] = [_header(lens), Sized(heads, height=lens_lines(lens.screen.session, state, size))]
     if lens.layers:
-        lines.append([Span("─" * size.width, style="dim")])
+        lines.append(Words("─" * size.width, style="dim"))
         lines += [_layer_line(lens, heads) for heads in lens.layers]
-    return lines + text_pane(lens.text, size.width, text_lines(size), lens.screen.colors)
+    text = text_pane(lens.text, size.width, text_lines(size))
+    return Body(said_of(state, lens), Below((*lines, text)), lens_status(lens))
 
 
-def lens_status(lens: LaidOutLens) -> Line:
+def lens_status(lens: LaidOutLens) -> Words:
     """The chosen head and the pair under its cursor, with their number."""
     state, session = lens.state, lens.screen.session
     pattern = session.ranking.patterns.get(state.head, "")
@@ -144,7 +143,7 @@ def lens_status(lens: LaidOutLens) -> Line:
     number = "…" if row is None else _number(lens, row, state.other_token)
     unread = sum(lens.row(head) is None for head in lens.heads)
     waiting = f"; {unread} heads to come" if unread else ""
-    return [Span(f" head {session.names[state.head]}{f': {pattern}' if pattern else ''}; {pair} {number}{waiting}")]
+    return Words(f" head {session.names[state.head]}{f': {pattern}' if pattern else ''}; {pair} {number}{waiting}")
 
 
 def said_of(state: State, lens: LaidOutLens) -> str:
@@ -170,53 +169,52 @@ def clicked_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State
     return (on_other(state, lens.axis.unit_of(cell)) if inside else state), on_name
 
 
-def _header(lens: LaidOutLens) -> Line:
+def _header(lens: LaidOutLens) -> Box:
     """Over the cursor's column its token, and over the numbers what they are of."""
     state, columns = lens.state, lens.columns
     room = columns.strip
     before = lens.axis.cell_of(state.other_token) * lens.cell
     label = lens.units[1].labels[state.other_token]
-    name = fit(label, min(cell_len(label), max(1, room - 2)))
-    if before + 2 + cell_len(name) <= room:
-        pointer = " " * before + f"▾ {name}"
-    else:
-        pointer = " " * max(0, before - cell_len(name) - 1) + f"{name} ▾"
+    width = min(cell_len(label), max(1, room - 2))
+    name = Words(label, width, "bold")
+    mark = [Words("", before), Words("▾ ", style="bold"), name]
+    if before + 2 + width > room:
+        mark = [Words("", max(0, before - width - 1)), name, Words(" ▾", style="bold")]
     what = "strongest" if state.second is None else "sorted by this"
-    line = [Span(" " * columns.before), Span(fit(pointer, room), style="bold")]
-    return [*line, Span(fit(f" {what}", columns.number), style="dim")]
+    return Beside((Words("", columns.before), Sized(Beside((*mark,)), room), Words(f" {what}", columns.number, "dim")))
 
 
-def _head_line(lens: LaidOutLens, head: int) -> Line:
+def _head_line(lens: LaidOutLens, head: int) -> Box:
     session, state, columns = lens.screen.session, lens.state, lens.columns
     here = head == state.head
     mark = ("▸" if here else " ") + ("•" if head in state.marked else " ")
     measured = session.ranking.numbers.get(state.view.order or "", {}).get(head)
     pattern = session.ranking.patterns.get(head, "") if measured is None else f"{state.view.order} {measured:.2f}"
-    start = fit(mark + session.names[head], columns.name) + (fit(pattern, columns.pattern - 1) + " ")[: columns.pattern]
     style = "reverse bold" if here else ""
-    return [Span(start, style=style), *_strip(lens, lens.row(head), here)]
+    name = Words(mark + session.names[head], columns.name, style)
+    does = (Words(pattern, columns.pattern - 1, style), Words(" ", style=style)) if columns.pattern else ()
+    return Beside((name, *does, *_strip(lens, lens.row(head), here)))
 
 
-def _layer_line(lens: LaidOutLens, heads: list[int]) -> Line:
+def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
     maps, _ = lens.screen.session.heads[heads[0]]
-    start = fit(f"  layer {maps.layer}, mean", lens.columns.before)
-    return [Span(start, style="dim"), *_strip(lens, lens.mean(heads), False)]
+    start = Words(f"  layer {maps.layer}, mean", lens.columns.before, "dim")
+    return Beside((start, *_strip(lens, lens.mean(heads), False)))
 
 
-def _strip(lens: LaidOutLens, row: TokenRow | None, here: bool) -> Line:
-    """A row as cells, and its strongest token, or the second token, with its number."""
+def _strip(lens: LaidOutLens, of: TokenRow | None, here: bool) -> tuple[Box, ...]:
+    """A row of numbers as cells, and its strongest token, or the second token, with its number."""
     columns, axis = lens.columns, lens.axis
-    if row is None:
-        return [Span(fit("…", columns.strip), style="dim")]
-    block = CellBlock(row.values[None, axis.span], row.visible[None, axis.span])
-    cells = pool(block, 1, axis.cells, mean=False)
-    cursor = axis.cell_of(lens.state.other_token) if here else None
-    drawn = row_spans(cells, 0, lens.scale, lens.screen.colors, lens.cell, cursor)
-    used = axis.cells * lens.cell
-    place = row.strongest if lens.state.second is None else lens.state.second
-    number = f"{_number(lens, row, place):>6}"
-    label = fit(told_apart(lens.units[1], place), max(1, columns.number - len(number) - 2))
-    return [*drawn, Span(" " * (columns.strip - used)), Span(f" {number} {label}")]
+    if of is None:
+        return (Words("…", columns.strip, "dim"),)
+    block = CellBlock(of.values[None, axis.span], of.visible[None, axis.span])
+    cursor = (0, axis.cell_of(lens.state.other_token)) if here else None
+    cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.cell, cursor=cursor)
+    place = of.strongest if lens.state.second is None else lens.state.second
+    number = f"{_number(lens, of, place):>6}"
+    room = max(1, columns.number - len(number) - 2)
+    rest = Words("", columns.strip - axis.cells * lens.cell)
+    return cells, rest, Words(f" {number} "), Words(told_apart(lens.units[1], place), room)
 
 
 def _number(lens: LaidOutLens, row: TokenRow, place: int) -> str:

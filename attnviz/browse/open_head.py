@@ -1,13 +1,13 @@
-"""An open head as lines: its map, what the cursor's query sees beside it, and that row as shaded text below."""
+"""An open head: its map, what the cursor's query sees beside it, and that row as text below."""
 
 from dataclasses import replace
 
 from rich.cells import cell_len
 
 from attnviz.browse.blocks import CellBlock
+from attnviz.browse.boxes import Below, Beside, Body, Box, Cells, PictureArea, Sized, Words
 from attnviz.browse.cursor import Screen
 from attnviz.browse.layout import (
-    ANSI_COLORS,
     NUMBER_CELL,
     listed_lines,
     map_column,
@@ -17,31 +17,49 @@ from attnviz.browse.layout import (
     text_lines,
     two_panes,
 )
+from attnviz.browse.legends import preview
 from attnviz.browse.opened import OpenHead, lay_out
-from attnviz.browse.pixels import CURSOR_COLOR, pixel_lines, row_spans, shade_span
 from attnviz.browse.side_pane import listed_heads, side_lines
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import text_pane, token_at
 from attnviz.maps.heads import tokens_of
-from attnviz.render.terminal.lines import Line, Span, fit, right
-from attnviz.report.colors import ColorScale
 from attnviz.report.panels import Panel
 
+_GAP = Words(" ", style="dim")
 
-def draw_head(head: OpenHead) -> list[Line]:
-    """The body: the map and its side pane, then the row as text."""
-    size = head.screen.size
-    cells, beside = _map_lines(head), [line.line for line in side_lines(head)]
+
+def head_body(screen: Screen, state: State) -> Body:
+    """The map and what stands beside it, then the row as text."""
+    head = lay_out(screen, state)
+    size = screen.size
+    cells, beside = Below(_map_lines(head)), Below(tuple(line.line for line in side_lines(head)))
     widths = head.pane.width, head.side_width
     first, second, width = (beside, cells, widths[1]) if two_panes(size) else (cells, beside, widths[0])
-    lines: list[Line] = []
-    for place in range(map_lines(size)):
-        line = _filled(first[place] if place < len(first) else [], width)
-        lines.append([*line, Span("│", style="dim"), *(second[place] if place < len(second) else [])])
-    return lines + text_pane(head.text, size.width, text_lines(size), head.screen.colors)
+    height = map_lines(size)
+    edge = Below((Words("│", style="dim"),) * height)
+    panes = Beside((Sized(first, width, height), edge, Sized(second, height=height)))
+    text = Sized(text_pane(head.text, size.width, text_lines(size)), height=text_lines(size))
+    return Body(_title(head), Below((panes, text)), _status(head))
 
 
-def place_status(head: OpenHead) -> Line:
+def _title(head: OpenHead) -> str:
+    """The open heads by their names, and what a single one does."""
+    session, state = head.screen.session, head.state
+    if state.beside:
+        return "heads " + ", ".join(session.names[number] for number in head.heads)
+    pattern = session.ranking.patterns.get(state.head, "")
+    made = state.head >= session.recorded
+    return f"{'' if made else 'head '}{session.names[state.head]}{f': {pattern}' if pattern else ''}"
+
+
+def _status(head: OpenHead) -> Box:
+    """How much of the map is refined, what a cell is, and how much of the map is seen."""
+    spans = head.pane.queries.span, head.pane.keys.span
+    on_map = [block for block in head.screen.session.wanted if (block.queries, block.keys) == spans]
+    return Beside((Words(preview(on_map), style="bold"), Words(place_status(head))))
+
+
+def place_status(head: OpenHead) -> str:
     """What the cursor is on, and how much of the map is seen."""
     shown, parts = head.pane, list[str]()
     blocks = tokens_of(head.screen.session.heads[head.state.head][0]).block
@@ -53,7 +71,7 @@ def place_status(head: OpenHead) -> Line:
         parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if blocks == (1, 1) else "blocks"))
     if not parts and blocks != (1, 1):
         parts.append("every cell is a block of {} x {} tokens, as it was captured".format(*blocks))
-    return [Span(f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}")]
+    return f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}"
 
 
 def clicked_in_head(screen: Screen, state: State, x: int, y: int) -> State:
@@ -92,60 +110,48 @@ def _clicked_beside(head: OpenHead, state: State, x: int, y: int) -> State:
     return state if key is None else replace(state, key=key)
 
 
-def _map_lines(head: OpenHead) -> list[Line]:
+def _map_lines(head: OpenHead) -> tuple[Box, ...]:
+    """The keys above the map, and its rows with their labels."""
     shown, state = head.pane, head.state
     at = shown.queries.cell_of(state.query), shown.keys.cell_of(state.key)
-    maps = [_cell_lines(head, each, at) for each in head.panels]
-    lines = _header(head, at[1])
-    for number, rows in enumerate(zip(*maps, strict=True)):
-        cell = number * shown.form.rows_a_line
-        here, first = cell <= at[0] < cell + shown.form.rows_a_line, shown.queries.unit_of(cell)
-        label = Span(_row_label(head, state.query if here else first, here), style="reverse" if here else "dim")
-        cells = [span for place, row in enumerate(rows) for span in ([Span(" ")] if place else []) + row]
-        lines.append([label, Span("▸" if here else " "), *cells])
-    return lines
+    maps = [_cells(head, panel, at) for panel in head.panels]
+    labels: list[Box] = []
+    for cell in range(0, shown.queries.cells, shown.form.rows_a_line):
+        here = cell <= at[0] < cell + shown.form.rows_a_line
+        text = _row_label(head, state.query if here else shown.queries.unit_of(cell), here)
+        label = Words(text, shown.labels, "reverse" if here else "dim", right=True)
+        labels.append(Beside((label, Words("▸" if here else " "))))
+    gap = Below((Words("", 1),) * len(labels))
+    beside = [box for place, cells in enumerate(maps) for box in ((gap, cells) if place else (cells,))]
+    return *_header(head, at[1]), Beside((Below(tuple(labels)), *beside))
 
 
 def _row_label(head: OpenHead, query: int, here: bool) -> str:
     """The query's text; where a row stands for several, its number too as far as there is room."""
     label, width = head.queries.labels[query], head.pane.labels
     numbered = f"{label} {head.queries.starts[query]}"
-    with_number = head.pane.queries.pooled and not here and cell_len(numbered) <= width
-    return right(numbered if with_number else label, width)
+    return numbered if head.pane.queries.pooled and not here and cell_len(numbered) <= width else label
 
 
-def _cell_lines(head: OpenHead, panel: Panel, at: tuple[int, int]) -> list[Line]:
-    cells = CellBlock(panel.values, panel.visible)
-    if head.pane.form.cell == 1 and head.screen.size.character is not None:
-        return _picture(head, cells, panel.scale, at, head.screen.size.character)
-    if head.pane.form.rows_a_line == 2:
-        return pixel_lines(cells, panel.scale, head.screen.colors, at)
-    return [_row(head, panel, cells, row, at[1] if row == at[0] else None) for row in range(len(panel.values))]
+def _cells(head: OpenHead, panel: Panel, at: tuple[int, int]) -> Cells:
+    """One map: in pixels where the terminal draws them, as half blocks, or a row a line."""
+    form, character = head.pane.form, head.screen.size.character
+    block = CellBlock(panel.values, panel.visible)
+    if form.cell == 1 and character is not None:
+        lines = -(-len(panel.values) // form.rows_a_line)
+        area = PictureArea(lines, head.pane.map_width, character, (form.rows_a_line, form.cells_a_column))
+        return Cells(block, panel.scale, cursor=at, area=area)
+    texts = _numbers(panel) if form.cell >= NUMBER_CELL else None
+    return Cells(block, panel.scale, form.cell, form.rows_a_line, at, texts)
 
 
-def _picture(
-    head: OpenHead, cells: CellBlock, scale: ColorScale, at: tuple[int, int], character: tuple[int, int]
-) -> list[Line]:
-    """The map in pixels."""
-    from attnviz.browse.graphics import PictureArea, picture_lines
-
-    form = head.pane.form
-    lines = -(-len(cells.values) // form.rows_a_line)
-    area = PictureArea(lines, head.pane.map_width, character, (form.rows_a_line, form.cells_a_column))
-    return picture_lines(cells, scale, area, at)
-
-
-def _row(head: OpenHead, panel: Panel, cells: CellBlock, row: int, cursor: int | None) -> Line:
-    colors = head.screen.colors
-    if head.pane.form.cell < NUMBER_CELL:
-        return row_spans(cells, row, panel.scale, colors, head.pane.form.cell, cursor)
-    line = []
-    for column, (value, seen) in enumerate(zip(panel.values[row].tolist(), panel.visible[row].tolist(), strict=True)):
-        text = right(_number(value, panel) if seen else "  · ", head.pane.form.cell)
-        span = shade_span(value, seen, panel.scale, colors, text, column == cursor)
-        colored = column == cursor and colors > ANSI_COLORS
-        line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if colored else span)
-    return line
+def _numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
+    """The number of every cell that is visible."""
+    pairs = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
+    return tuple(
+        tuple(_number(value, panel) if seen else "  · " for value, seen in zip(values, visible, strict=True))
+        for values, visible in pairs
+    )
 
 
 def _number(value: float, panel: Panel) -> str:
@@ -155,54 +161,55 @@ def _number(value: float, panel: Panel) -> str:
     return f"{short:>3} "[:4] if len(short) <= 3 else short[:4]
 
 
-def _header(head: OpenHead, at: int) -> list[Line]:
+def _header(head: OpenHead, at: int) -> list[Box]:
     """The cursor's key over its column, or the heads' names; then the keys' labels where cells are wide."""
     shown = head.pane
-    margin = Span(" " * (shown.labels + 1))
-    lines: list[Line] = [[margin, *(_names(head, at) if head.state.beside else _pointer(head, at))]]
+    margin = Words("", shown.labels + 1)
+    lines: list[Box] = [Beside((margin, *(_names(head, at) if head.state.beside else _pointer(head, at))))]
     labels = [_labels(head, panel) for panel in head.panels]
     for places in zip(*labels, strict=True):
-        lines.append([margin, *(Span(text, style="dim") for text in " \0".join(places).split("\0"))])
+        beside = [box for place, line in enumerate(places) for box in ((_GAP, *line) if place else line)]
+        lines.append(Beside((margin, *beside)))
     return lines
 
 
-def _pointer(head: OpenHead, at: int) -> Line:
+def _pointer(head: OpenHead, at: int) -> tuple[Box, ...]:
+    """A mark over the cursor's column, and its key on the side where there is room."""
     width = head.pane.width - head.pane.labels - 1
     key, before = head.keys.labels[head.state.key], head.pane.column_of(at)
-    name = fit(key, min(cell_len(key), width - 2))
-    if before + 2 + cell_len(name) <= width:
-        return [Span(" " * before), Span(f"▾ {name}", style="bold")]
-    return [Span(" " * (before - cell_len(name) - 1)), Span(f"{name} ▾", style="bold")]
+    columns = min(cell_len(key), width - 2)
+    name = Words(key, columns, "bold")
+    if before + 2 + columns <= width:
+        return Words("", before), Words("▾ ", style="bold"), name
+    return Words("", before - columns - 1), name, Words(" ▾", style="bold")
 
 
-def _names(head: OpenHead, at: int) -> Line:
+def _names(head: OpenHead, at: int) -> list[Box]:
     """Over each map its head, and where its column of the cursor is."""
     width, before = head.pane.map_width, head.pane.column_of(at)
-    line: Line = []
+    line: list[Box] = []
     for place, number in enumerate(head.heads):
         name = head.screen.session.names[number]
-        clear = cell_len(name) < before
-        text = fit(name, before) + "▾" if clear else " " * before + "▾" + (f" {name}" if before + 2 < width else "")
-        line.append(Span(fit(text, width) + (" " if place + 1 < len(head.heads) else ""), style="bold"))
+        text = f"{name}{' ' * (before - cell_len(name))}▾"
+        if cell_len(name) >= before:
+            text = " " * before + "▾" + (f" {name}" if before + 2 < width else "")
+        line.append(Words(text, width, "bold"))
+        if place + 1 < len(head.heads):
+            line.append(Words(" ", style="bold"))
     return line
 
 
-def _labels(head: OpenHead, panel: Panel) -> list[str]:
+def _labels(head: OpenHead, panel: Panel) -> list[list[Words]]:
     """The lines of key labels over one map."""
     form, labels = head.pane.form, panel.columns.labels
     if form.cell >= NUMBER_CELL:
-        return ["".join(right(label, form.cell - 1) + " " for label in labels)]
+        return [[box for label in labels for box in (Words(label, form.cell - 1, "dim", right=True), _GAP)]]
     depth = form.header - 1
     stacks = [_stacked(label, depth) for label in labels] if depth else []
-    return ["".join(fit(stack[line], 2) for stack in stacks) for line in range(depth)]
+    return [[Words(stack[line], 2, "dim") for stack in stacks] for line in range(depth)]
 
 
 def _stacked(label: str, depth: int) -> list[str]:
     """The label's characters downwards, at the bottom of ``depth`` lines."""
     characters = list(label[:depth]) if len(label) <= depth else [*label[: depth - 1], "…"]
     return [""] * (depth - len(characters)) + characters
-
-
-def _filled(line: Line, width: int) -> Line:
-    used = sum(cell_len(span.text) for span in line)
-    return [*line, Span(" " * max(0, width - used))]

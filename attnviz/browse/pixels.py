@@ -1,53 +1,61 @@
 """Values as half blocks, as cells or as shades, in as many colours as the terminal has."""
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 from rich.style import Style
 
+from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.browse.blocks import CellBlock
+from attnviz.browse.boxes import Cells, Paragraph
 from attnviz.browse.layout import ANSI_COLORS
-from attnviz.render.terminal.cells import ASCII_SHADES, SHADES
-from attnviz.render.terminal.lines import Line, Span
-from attnviz.report.colors import DIVERGING, ColorScale, Rgb
-from attnviz.report.panels import Quantity
+from attnviz.render.terminal.cells import SHADES
+from attnviz.render.terminal.lines import Line, Span, right
+from attnviz.report.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
 CURSOR_COLOR: Rgb = (255, 0, 170)
+OFF_SCREEN_BRIGHTNESS = 0.35  # brightness of what is not on the screen, in a small map
 INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
 
 
-def pixel_lines(cells: CellBlock, scale: ColorScale, colors: int, cursor: tuple[int, int] | None = None) -> list[Line]:
-    """Two rows a line as half blocks; below 256 colours a shade for two rows, the larger of them."""
-    if colors <= ANSI_COLORS:
-        return _shaded_pairs(cells, scale, colors, cursor)
-    height, width = cells.values.shape
-    rgb = scale.rgb(cells.values)
-    if cursor is not None:
-        rgb[cursor] = CURSOR_COLOR
-    colored = [[tuple(pixel) for pixel in row] for row in rgb.tolist()]
-    seen = cells.visible.tolist()
-    if cursor is not None:
-        seen[cursor[0]][cursor[1]] = True
-    blank = [False] * width
-    lines: list[Line] = []
-    for row in range(0, height, 2):
-        last = row + 1 == height
-        below, below_seen = (colored[row], blank) if last else (colored[row + 1], seen[row + 1])
-        lines.append(_half_blocks(colored[row], seen[row], below, below_seen))
-    return lines
+def cell_lines(cells: Cells, colors: int) -> list[Line]:
+    """The cells as half blocks, as blanks, as numbers or as shades, whichever they are decided to be."""
+    if colors > ANSI_COLORS and cells.texts is None:
+        rgb = cells.scale.rgb(cells.block.values)
+        return _half_block_lines(cells, rgb) if cells.rows_a_line == 2 else _blank_lines(cells, rgb)
+    shown = _pairs(cells) if cells.rows_a_line == 2 else cells
+    fractions = shown.scale.fraction(shown.block.values)
+    draw = _shade_line if shown.texts is None else _number_line
+    return [draw(shown, row, fractions[row], colors) for row in range(len(fractions))]
 
 
-def shade_span(value: float, seen: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False) -> Span:
-    """One cell that says its value in ``text``, or a shade as wide where the terminal has few colours."""
-    return shade_at(float(scale.fraction(value)), value, seen, scale, colors, text, cursor)
+def text_lines(text: Paragraph, colors: int) -> list[Line]:
+    """The pieces of a text, each on its colour, the one under the cursor underlined."""
+    places = [place for line in text.lines for place, _ in line if place is not None]
+    fractions = dict(zip(places, text.scale.fraction(text.values[places]).tolist(), strict=True))
+    return [
+        [Span(" "), *(_shaded_piece(text, fractions, place, piece, colors) for place, piece in line[1:])]
+        for line in text.lines
+    ]
 
 
 def shade_at(
     fraction: float, value: float, seen: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False
 ) -> Span:
-    """The same of a value that is ``fraction`` of the way along the colours, for who knows those of many at once."""
+    """A text on the colour of its value, or in a style of its own where the terminal has few colours.
+
+    Args:
+        fraction: how far along the colours the value is.
+        value: the value, whose sign shows where there are few colours.
+        seen: whether the cell is visible.
+        scale: the colours.
+        colors: how many the terminal has.
+        text: what is written.
+        cursor: whether it is under the cursor.
+    """
     style = "reverse" if cursor else ""
     if not seen:
         return Span(text if text.strip() else "·".ljust(len(text)), style=style or "dim")
@@ -58,55 +66,19 @@ def shade_at(
     return Span(text, ink=ink, paper=paper, style="bold" if cursor else "")
 
 
-def shades(cells: CellBlock, scale: ColorScale, ascii: bool = False) -> list[list[str]]:
-    """Each cell as one character, darker for more; a cell that is not visible is a space."""
-    ramp = ASCII_SHADES if ascii else SHADES
-    fraction = np.nan_to_num(scale.fraction(cells.values))
-    if scale.colormap == DIVERGING:
-        fraction = np.abs(fraction - 0.5) * 2
-    steps = np.rint(fraction * (len(ramp) - 1)).astype(int).tolist()
-    visible = cells.visible.tolist()
-    return [
-        [ramp[step] if seen else " " for step, seen in zip(row, row_seen, strict=True)]
-        for row, row_seen in zip(steps, visible, strict=True)
+def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
+    """Two rows a line, the cell of the cursor in its own colour."""
+    seen = cells.block.visible.copy()
+    if cells.bright is not None:
+        rgb = np.where(cells.bright[..., None], rgb, np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8))
+    if cells.cursor is not None:
+        rgb[cells.cursor], seen[cells.cursor] = CURSOR_COLOR, True
+    pixels = [
+        [tuple(pixel) if shown else None for pixel, shown in zip(*row, strict=True)]
+        for row in zip(rgb.tolist(), seen.tolist(), strict=True)
     ]
-
-
-def legend(quantity: Quantity, scale: ColorScale, colors: int, columns: int) -> Line:
-    """The colours from the least to the most, with both written beside them."""
-    values = scale.value(np.linspace(0, 1, columns))
-    bar = row_spans(CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), 0, scale, colors, 1)
-    (_, low), *_, (_, high) = quantity.ticks(scale)
-    return [Span(f"{low} "), *bar, Span(f" {high}")]
-
-
-def row_spans(cells: CellBlock, row: int, scale: ColorScale, colors: int, cell: int, cursor: int | None = None) -> Line:
-    """One row of cells, each ``cell`` columns wide."""
-    if colors <= ANSI_COLORS:
-        one = CellBlock(cells.values[row : row + 1], cells.visible[row : row + 1])
-        glyphs = shades(one, scale)[0]
-        if cursor is not None:
-            glyphs[cursor] = "+"
-        return [
-            Span(glyph * cell, ink=_sign(value, scale, colors), style="reverse" if place == cursor else "")
-            for place, (glyph, value) in enumerate(zip(glyphs, cells.values[row].tolist(), strict=True))
-        ]
-    papers = scale.rgb(cells.values[row]).tolist()
-    seen = cells.visible[row].tolist()
-    line = []
-    for place, paper in enumerate(papers):
-        if place == cursor:
-            line.append(Span("[]" if cell > 1 else "+", ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold"))
-        else:
-            line.append(Span(" " * cell, paper=tuple(paper)) if seen[place] else Span("·".ljust(cell), style="dim"))
-    return line
-
-
-def _half_blocks(above: list[Rgb], above_seen: list[bool], below: list[Rgb], below_seen: list[bool]) -> Line:
-    return [
-        half_block(top if top_seen else None, bottom if bottom_seen else None)
-        for top, top_seen, bottom, bottom_seen in zip(above, above_seen, below, below_seen, strict=True)
-    ]
+    below = [*pixels[1::2], [None] * rgb.shape[1]]
+    return [list(map(half_block, *pair)) for pair in zip(pixels[::2], below, strict=False)]
 
 
 @lru_cache(maxsize=65_536)
@@ -117,19 +89,78 @@ def half_block(above: Rgb | None, below: Rgb | None) -> Span:
     return Span("▀", ink=above, paper=below)
 
 
-def _shaded_pairs(cells: CellBlock, scale: ColorScale, colors: int, cursor: tuple[int, int] | None) -> list[Line]:
-    height, width = cells.values.shape
+def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
+    """One row a line, each cell blank on its colour."""
+    wide, lines = " " * cells.cell, []
+    hidden = Span("·".ljust(cells.cell), style="dim")
+    for papers, seen in zip(rgb.tolist(), cells.block.visible.tolist(), strict=True):
+        lines.append(
+            [Span(wide, paper=tuple(paper)) if shown else hidden for paper, shown in zip(papers, seen, strict=True)]
+        )
+    if cells.cursor is not None:
+        row, column = cells.cursor
+        text = "[]" if cells.cell > 1 else "+"
+        lines[row][column] = Span(text, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold")
+    return lines
+
+
+def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
+    """One row of cells with their numbers, the cursor's in its colour where there are colours."""
+    assert cells.texts is not None
+    block, cursor = cells.block, _cursor_in(cells, row)
+    numbers = zip(
+        fractions.tolist(), block.values[row].tolist(), block.visible[row].tolist(), cells.texts[row], strict=True
+    )
+    line = []
+    for column, (fraction, value, seen, text) in enumerate(numbers):
+        here = column == cursor
+        span = shade_at(fraction, value, seen, cells.scale, colors, right(text, cells.cell), here)
+        colored = here and colors > ANSI_COLORS
+        line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if colored else span)
+    return line
+
+
+def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
+    """One row of cells as characters, darker for more; a cell that is not visible is blank."""
+    block, scale, cursor = cells.block, cells.scale, _cursor_in(cells, row)
+    strengths = np.nan_to_num(fractions)
+    if scale.colormap == DIVERGING:
+        strengths = np.abs(strengths - 0.5) * 2
+    steps = np.rint(strengths * (len(SHADES) - 1)).astype(int).tolist()
+    glyphs = [SHADES[step] if seen else " " for step, seen in zip(steps, block.visible[row].tolist(), strict=True)]
+    if cursor is not None:
+        glyphs[cursor] = "+"
+    return [
+        Span(glyph * cells.cell, ink=_sign(value, scale, colors), style="reverse" if column == cursor else "")
+        for column, (glyph, value) in enumerate(zip(glyphs, block.values[row].tolist(), strict=True))
+    ]
+
+
+def _pairs(cells: Cells) -> Cells:
+    """The larger cell of every two rows: few colours cannot tell the halves of a block apart."""
+    block, cursor = cells.block, cells.cursor
+    visible = block.visible if cells.bright is None else block.visible & cells.bright
+    height, width = block.values.shape
     starts = np.arange(0, height, 2)
-    strength = np.where(cells.visible, np.abs(cells.values) if scale.colormap == DIVERGING else cells.values, -np.inf)
+    strength = np.where(visible, np.abs(block.values) if cells.scale.colormap == DIVERGING else block.values, -np.inf)
     taller = np.concatenate([strength, np.full((1, width), -np.inf)]) if height % 2 else strength
     lower = np.minimum(starts + 1, height - 1)[:, None]
     pick = np.where(taller[1::2] > strength[starts], lower, starts[:, None])
     columns = np.arange(width)[None]
-    pairs = CellBlock(cells.values[pick, columns], cells.visible[pick, columns])
-    at = cursor and (cursor[0] // 2, cursor[1])
-    return [
-        row_spans(pairs, row, scale, colors, 1, at[1] if at and at[0] == row else None) for row in range(len(starts))
-    ]
+    pairs = CellBlock(block.values[pick, columns], visible[pick, columns])
+    return replace(cells, block=pairs, rows_a_line=1, cursor=cursor and (cursor[0] // 2, cursor[1]))
+
+
+def _cursor_in(cells: Cells, row: int) -> int | None:
+    return cells.cursor[1] if cells.cursor is not None and cells.cursor[0] == row else None
+
+
+def _shaded_piece(text: Paragraph, fractions: dict[int, float], place: int | None, piece: str, colors: int) -> Span:
+    if place is None or not piece.strip():
+        return Span(piece)
+    value, visible = float(text.values[place]), bool(text.visible[place])
+    span = shade_at(fractions[place], value, visible, text.scale, colors, piece)
+    return replace(span, style=f"{span.style} underline bold".strip()) if place == text.cursor else span
 
 
 def _sign(value: float, scale: ColorScale, colors: int) -> Rgb | None:
@@ -140,8 +171,6 @@ def _sign(value: float, scale: ColorScale, colors: int) -> Rgb | None:
 
 @lru_cache(maxsize=1024)
 def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
-    from attnviz.report.colors import colormap, ink_on
-
     paper = colormap(name)[round(fraction * 255)]
     return tuple(ink_on(paper).tolist()), tuple(paper.tolist())
 

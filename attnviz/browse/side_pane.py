@@ -1,26 +1,23 @@
 """What stands beside an open head: the other heads, the cursor in numbers, its strongest keys, and the map small."""
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray
-from attnviz.browse.bars import bar
 from attnviz.browse.blocks import CellBlock, pool
-from attnviz.browse.layout import ANSI_COLORS, listed_lines, map_lines, map_of
+from attnviz.browse.boxes import Beside, Box, Cells, ShareBar, Words
+from attnviz.browse.layout import listed_lines, map_lines, map_of
+from attnviz.browse.legends import legend, quantity_text
 from attnviz.browse.opened import OpenHead
-from attnviz.browse.pixels import legend, pixel_lines
 from attnviz.browse.session import QueryRow, means
 from attnviz.browse.text_pane import told_apart
 from attnviz.browse.why import why_lines
-from attnviz.render.terminal.lines import Line, Span, fit
-from attnviz.report.panels import PERCENT, Quantity
+from attnviz.report.panels import PERCENT
 
 BAR_WIDTH = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8
 MIN_LISTED_KEYS = 4  # beside a minimap
-OFF_SCREEN_BRIGHTNESS = 0.35  # brightness of what is not on the screen, in the minimap
 
 
 @dataclass(frozen=True)
@@ -28,14 +25,17 @@ class SideLine:
     """A line of the side pane.
 
     Attributes:
-        line: as it is drawn.
+        line: what it shows.
         key: the key that it lists.
         query: in the minimap, the query of its upper pixels.
     """
 
-    line: Line
+    line: Box
     key: int | None = None
     query: int | None = None
+
+
+EMPTY = SideLine(Words(""))
 
 
 def side_lines(head: OpenHead) -> list[SideLine]:
@@ -43,9 +43,9 @@ def side_lines(head: OpenHead) -> list[SideLine]:
     above = _head_lines(head)
     room = map_lines(head.screen.size) - 1 - len(above)
     lines = [SideLine(line) for line in why_lines(head, room)] if head.state.why else _cursor_pane(head, room)
-    bar = legend(head.panel.quantity, head.scale, head.screen.colors, max(4, head.side_width - 16))
-    blank = [SideLine([])] * (room - len(lines))
-    return [*above, *lines[:room], *blank, SideLine([Span(" "), *bar])]
+    colors = legend(head.panel.quantity, head.scale, max(4, head.side_width - 16))
+    rest = [EMPTY] * (room - len(lines))
+    return [*above, *lines[:room], *rest, SideLine(Beside((Words("", 1), *colors)))]
 
 
 def listed_heads(head: OpenHead) -> list[int]:
@@ -62,20 +62,20 @@ def _head_lines(head: OpenHead) -> list[SideLine]:
     lines = listed_lines(head.screen.size)
     if not lines:
         return []
-    listed: list[Line] = [_listed_line(head, number) for number in listed_heads(head)]
-    blank: list[Line] = [[] for _ in range(lines - 1 - len(listed))]
-    return [SideLine(line) for line in (*listed, *blank, [Span("─" * head.side_width, style="dim")])]
+    listed = [SideLine(_listed_line(head, number)) for number in listed_heads(head)]
+    rest = [EMPTY] * (lines - 1 - len(listed))
+    return [*listed, *rest, SideLine(Words("─" * head.side_width, style="dim"))]
 
 
-def _listed_line(head: OpenHead, number: int) -> Line:
+def _listed_line(head: OpenHead, number: int) -> Words:
     session, state = head.screen.session, head.state
     here = number in head.heads
     mark = "▸" if here else "•" if number in state.marked else " "
     measured = session.ranking.numbers.get(state.view.order or "", {}).get(number)
     order = "" if measured is None else f" {measured:.2f}"
     pattern = session.ranking.patterns.get(number, "")
-    text = fit(f"{mark}{session.names[number]}{order} {pattern}", head.side_width)
-    return [Span(text, style="reverse bold" if here else "")]
+    text = f"{mark}{session.names[number]}{order} {pattern}"
+    return Words(text, head.side_width, "reverse bold" if here else "")
 
 
 def _cursor_pane(head: OpenHead, room: int) -> list[SideLine]:
@@ -86,7 +86,7 @@ def _cursor_pane(head: OpenHead, room: int) -> list[SideLine]:
     left = room - len(shown)
     if len(minimap) >= left:
         return shown[:room]
-    return [*shown, *[SideLine([])] * (left - len(minimap)), *minimap]
+    return [*shown, *[EMPTY] * (left - len(minimap)), *minimap]
 
 
 def _cursor_lines(head: OpenHead) -> list[SideLine]:
@@ -95,12 +95,12 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
         f" query {head.queries.starts[state.query]} {head.queries.labels[state.query]}",
         f" key {head.keys.starts[state.key]} {head.keys.labels[state.key]}",
     )
-    lines: list[Line] = [
-        *([Span(fit(name, width), style="bold")] for name in names),
-        *([Span(text)] for text in (_side_by_side(head) if state.beside else _cursor_numbers(head))),
-        [],
-        [Span(fit(" strongest keys", width), style="dim")],
-    ]
+    lines = (
+        *(Words(name, width, "bold") for name in names),
+        *(Words(text) for text in (_side_by_side(head) if state.beside else _cursor_numbers(head))),
+        Words(""),
+        Words(" strongest keys", width, "dim"),
+    )
     return [SideLine(line) for line in lines]
 
 
@@ -137,56 +137,45 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
     return text if row.change is None else f"{text} {row.change[key]:+.2%}"
 
 
-def quantity_text(quantity: Quantity, value: float) -> str:
-    """A value of a list: weights with a decimal of their per cent."""
-    if math.isnan(value):
-        return "NaN"
-    if quantity.unit == "%":
-        return format(value, quantity.spec.replace("0%", "1%"))
-    return format(value, quantity.spec.replace(".4f", ".2f"))
-
-
 def _key_lines(head: OpenHead, room: int) -> list[SideLine]:
     """As many of the strongest keys as there is room for, each with its number and a bar."""
     if not head.strongest:
-        return [SideLine([Span(" none is visible", style="dim")])]
+        return [SideLine(Words(" none is visible", style="dim"))]
     listed = head.strongest[: max(0, room)]
     shown = np.abs(head.row.shown(head.state.view)[listed])
     most = 1.0 if head.panel.quantity is PERCENT else float(shown[np.isfinite(shown)].max(initial=0)) or 1.0
     return [SideLine(_key_line(head, key, most), key=key) for key in listed]
 
 
-def _key_line(head: OpenHead, key: int, most: float) -> Line:
+def _key_line(head: OpenHead, key: int, most: float) -> Box:
     """The label stands last: a terminal may take more columns for it than are counted."""
     value = float(head.row.shown(head.state.view)[key])
     number = f"{quantity_text(head.panel.quantity, value):>6}"
     room = head.side_width - BAR_WIDTH - len(number) - 3
     here = key == head.state.key
-    return [
-        Span(f"{'▸' if here else ' '}{number} ", style="bold" if here else ""),
-        Span(bar(value, most, BAR_WIDTH), style="" if here else "dim"),
-        Span(f" {fit(told_apart(head.keys, key), room)}", style="bold" if here else ""),
-    ]
+    return Beside(
+        (
+            Words(f"{'▸' if here else ' '}{number} ", style="bold" if here else ""),
+            ShareBar(value, most, BAR_WIDTH, "" if here else "dim"),
+            Words(f" {told_apart(head.keys, key)}", 1 + room, "bold" if here else ""),
+        )
+    )
 
 
 def _minimap(head: OpenHead) -> list[SideLine]:
-    """The whole head small, what is not on the screen darkened."""
-    units, colors, scale = (head.queries, head.keys), head.screen.colors, head.scale
-    rows, columns = (slice(0, len(each)) for each in units)
+    """The whole head small, what is not on the screen darkened: two rows a line."""
+    rows, columns = (slice(0, len(each)) for each in (head.queries, head.keys))
     size = MINIMAP_LINES * 2, head.side_width - 2
     whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *_whole_size(head))
-    cells = pool(whole, *size, mean=means(head.state.view))
-    inside = _inside(head, cells.values.shape)
-    if colors <= ANSI_COLORS:
-        lines = pixel_lines(CellBlock(cells.values, cells.visible & inside), scale, colors)
-    else:
-        lines = [
-            [_dimmed(span, *pair) for span, *pair in zip(line, *_pair(inside, number), strict=True)]
-            for number, line in enumerate(pixel_lines(cells, scale, colors))
-        ]
-    height = len(cells.values)
-    queries = [2 * number * len(head.queries) // height for number in range(len(lines))]
-    return [SideLine([Span(" "), *line], query=query) for line, query in zip(lines, queries, strict=True)]
+    block = pool(whole, *size, mean=means(head.state.view))
+    bright, height = _on_screen(head, block.values.shape), len(block.values)
+    lines = []
+    for first in range(0, height, 2):
+        pair = slice(first, first + 2)
+        part = CellBlock(block.values[pair], block.visible[pair])
+        cells = Cells(part, head.scale, rows_a_line=2, bright=bright[pair])
+        lines.append(SideLine(Beside((Words("", 1), cells)), query=first * len(head.queries) // height))
+    return lines
 
 
 def _whole_size(head: OpenHead) -> tuple[int, int]:
@@ -196,7 +185,7 @@ def _whole_size(head: OpenHead) -> tuple[int, int]:
     return max(pane.queries.cells, MINIMAP_LINES * 2), max(pane.keys.cells, head.side_width - 2)
 
 
-def _inside(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
+def _on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
     """Which pixels of the minimap are on the screen, ``(rows, columns)``."""
     marks = []
     axes = zip((head.pane.queries, head.pane.keys), shape, (len(head.queries), len(head.keys)), strict=True)
@@ -205,20 +194,3 @@ def _inside(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
         stops = np.append(starts[1:], count)
         marks.append((stops > axis.start) & (starts < axis.stop))
     return np.asarray(marks[0][:, None] & marks[1][None, :])
-
-
-def _pair(inside: BoolArray, line: int) -> tuple[list[bool], list[bool]]:
-    above = inside[2 * line].tolist()
-    return above, inside[2 * line + 1].tolist() if 2 * line + 1 < len(inside) else above
-
-
-def _dimmed(span: Span, above: bool, below: bool) -> Span:
-    ink_inside = below if span.text == "▄" else above
-    ink = span.ink if ink_inside or span.ink is None else _darker(span.ink)
-    paper = span.paper if below or span.paper is None else _darker(span.paper)
-    return replace(span, ink=ink, paper=paper)
-
-
-def _darker(color: tuple[int, int, int]) -> tuple[int, int, int]:
-    red, green, blue = (round(channel * OFF_SCREEN_BRIGHTNESS) for channel in color)
-    return red, green, blue

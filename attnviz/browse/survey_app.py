@@ -18,9 +18,9 @@ from textual.widgets.option_list import Option
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.printable import printable
 from attnviz.browse.application import Application
+from attnviz.browse.draw import IN_ASCII
 from attnviz.browse.pixels import style_of
 from attnviz.browse.save import save_report
-from attnviz.browse.screen import IN_ASCII
 from attnviz.browse.survey_points import points_lines
 from attnviz.browse.survey_state import SurveyView
 from attnviz.maps.recording import Recording

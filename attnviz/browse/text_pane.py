@@ -1,18 +1,15 @@
 """A row as running text: each token on the colour of its value, the part about the cursor where not all fits."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.browse.pixels import shade_at
-from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.browse.boxes import Paragraph, Piece
 from attnviz.report.colors import ColorScale
 from attnviz.text.units import Units
-
-Piece = tuple[int | None, str]  # of which token, and what is written
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +31,10 @@ class ShadedTokens:
     cursor: int
 
 
-def text_pane(tokens: ShadedTokens, width: int, most: int, colors: int) -> list[Line]:
+def text_pane(tokens: ShadedTokens, width: int, most: int) -> Paragraph:
     """The tokens as at most so many lines."""
-    lines = wrapped(tokens, width, most)
-    places = [place for line in lines for place, _ in line if place is not None]
-    fractions = dict(zip(places, tokens.scale.fraction(tokens.values[places]).tolist(), strict=True))
-    return [
-        [Span(" "), *(_shaded(tokens, fractions, place, piece, colors) for place, piece in line[1:])] for line in lines
-    ]
+    lines = tuple(map(tuple, wrapped(tokens, width, most)))
+    return Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)
 
 
 def token_at(tokens: ShadedTokens, width: int, most: int, x: int, y: int) -> int | None:
@@ -58,7 +51,8 @@ def wrapped(tokens: ShadedTokens, columns: int, most: int) -> list[list[Piece]]:
     lines: list[list[Piece]] = [[(None, " ")]]
     used = cursor_line = 0
     for place in range(start, len(units)):
-        piece = fit(units.labels[place], min(cell_len(units.labels[place]), width))
+        label = units.labels[place]
+        piece = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
         length = cell_len(piece)
         if used and used + length > width:
             if place > cursor and len(lines) >= cursor_line + most:
@@ -83,11 +77,3 @@ def told_apart(units: Units, place: int) -> str:
 @lru_cache(maxsize=64)
 def _repeated(units: Units) -> frozenset[str]:
     return frozenset(label for label, count in Counter(units.labels).items() if count > 1)
-
-
-def _shaded(tokens: ShadedTokens, fractions: dict[int, float], place: int | None, piece: str, colors: int) -> Span:
-    if place is None or not piece.strip():
-        return Span(piece)
-    value, visible = float(tokens.values[place]), bool(tokens.visible[place])
-    span = shade_at(fractions[place], value, visible, tokens.scale, colors, piece)
-    return replace(span, style=f"{span.style} underline bold".strip()) if place == tokens.cursor else span

@@ -11,11 +11,12 @@ from textual.pilot import Pilot
 from attnviz.base.arrays import ByteArray
 from attnviz.browse.app import Browser
 from attnviz.browse.blocks import CellBlock
+from attnviz.browse.boxes import PictureArea
 from attnviz.browse.cursor import Screen
-from attnviz.browse.graphics import PictureArea, PixelSpan, cleared, escapes, known_protocol, picture_lines
+from attnviz.browse.drawn import draw_screen
+from attnviz.browse.graphics import PixelSpan, cleared, escapes, known_protocol, picture_lines
 from attnviz.browse.layout import map_of
 from attnviz.browse.pixels import CURSOR_COLOR
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.render.terminal.lines import Line, Span

@@ -2,9 +2,9 @@ import pytest
 
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.cursor import Screen
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.hints import hints
 from attnviz.browse.keys import ACTIONS, BINDINGS, Binding, press
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording

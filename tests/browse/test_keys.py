@@ -5,10 +5,10 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.cursor import Screen, first_state, settle, strongest_keys
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.finding import filter_heads, find, metrics_meant
 from attnviz.browse.keys import BINDINGS, press
 from attnviz.browse.layout import levels, map_of, tiles
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording

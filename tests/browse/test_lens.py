@@ -5,12 +5,12 @@ import pytest
 
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.cursor import Screen, settle
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.finding import find
 from attnviz.browse.keys import press
 from attnviz.browse.layout import FIXED_LINES
 from attnviz.browse.lens import lay_out_lens
 from attnviz.browse.lens_layout import lens_heads, lens_lines
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording

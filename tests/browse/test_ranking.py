@@ -4,10 +4,10 @@ import numpy as np
 
 from attnviz.browse.command import figure_command
 from attnviz.browse.cursor import Screen
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.finding import filter_heads
 from attnviz.browse.keys import press
 from attnviz.browse.ranking import Ranking
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State, View
 from attnviz.maps.recording import Recording

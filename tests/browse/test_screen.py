@@ -4,9 +4,9 @@ import pytest
 
 from attnviz.browse.blocks import MAX_POOLED_CELLS
 from attnviz.browse.cursor import Screen, first_state
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.layout import tiles
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size
 from attnviz.maps.recording import Recording

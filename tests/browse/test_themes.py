@@ -1,9 +1,9 @@
 import pytest
 
 from attnviz.browse.cursor import Screen
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.place import start_state
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, Theme
 from attnviz.browse.themes import PAPERS

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from attnviz.browse.cursor import Screen
+from attnviz.browse.drawn import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.opened import lay_out
-from attnviz.browse.screen import draw_screen
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording

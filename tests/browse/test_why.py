@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from attnviz.browse.boxes import ScreenView
 from attnviz.browse.cursor import Screen
+from attnviz.browse.draw import draw
 from attnviz.browse.keys import press
 from attnviz.browse.opened import lay_out
 from attnviz.browse.session import Session
@@ -13,7 +15,9 @@ from tests.browse.examples import long_recording
 
 
 def told(screen: Screen, state: State, room: int = 20) -> list[str]:
-    return ["".join(span.text for span in line) for line in why_lines(lay_out(screen, state), room)]
+    lines = draw(ScreenView(tuple(why_lines(lay_out(screen, state), room)), Size(40, room), 0))
+    drawn = ["".join(span.text for span in line).rstrip() for line in lines]
+    return [line for line in drawn if line]
 
 
 def test_shares_of_the_features_sum_to_the_score() -> None:

@@ -2,6 +2,7 @@
 
 from rich.cells import cell_len, set_cell_size
 
+from attnviz.render.terminal.bars import blocks
 from attnviz.render.terminal.lines import Line, Span, cut, right, widest
 from attnviz.report.colors import SEQUENTIAL, colormap
 from attnviz.report.look import Look
@@ -9,7 +10,6 @@ from attnviz.report.report import Summary
 
 BAR_COLUMNS = 4  # columns of a bar beside a number
 BAR_COLOR = 140  # of 256: a green that stands out on dark and on light
-EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
 def summary_lines(summary: Summary, look: Look) -> list[Line]:
@@ -43,8 +43,7 @@ def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[
 def _bar(length: float | None, look: Look) -> Span:
     """A bar in `BAR_COLUMNS` columns, in eighths of one, or in whole ones where only ASCII can be drawn."""
     eighths = round(min(max(length or 0.0, 0.0), 1.0) * BAR_COLUMNS * 8)
-    whole, part = divmod(eighths, 8)
-    drawn = "#" * round(eighths / 8) if look.ascii else "█" * whole + EIGHTHS[part]
+    drawn = "#" * round(eighths / 8) if look.ascii else blocks(eighths)
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
     return Span(drawn.ljust(BAR_COLUMNS), ink=color)
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from attnviz.browse.bars import bar
+from attnviz.render.terminal.bars import bar
 
 
 @pytest.mark.parametrize(
