@@ -22,15 +22,14 @@ from attnviz.browse.application import Application
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.copying import copied
 from attnviz.browse.cursor import Screen, first_ranked, settle
-from attnviz.browse.draw import padded
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen, padded
 from attnviz.browse.finding import filter_heads, find
 from attnviz.browse.graphics import SIXEL_ATTRIBUTE, Protocol, cleared, escapes, known_protocol, terminal_character
 from attnviz.browse.hints import written
 from attnviz.browse.history import remembered
 from attnviz.browse.keys import ACTIONS, press
 from attnviz.browse.layout import ANSI_COLORS, tiles
-from attnviz.browse.lens_layout import lens_heads, lens_lines
+from attnviz.browse.lens_layout import lens_heads, lens_pane
 from attnviz.browse.pixels import COLORS, style_of
 from attnviz.browse.place import start_state
 from attnviz.browse.session import Session
@@ -161,7 +160,7 @@ class Canvas(Widget):
 
     def compute_rows(self, state: State) -> tuple[bool, bool]:
         """Computes some rows of the lens: whether there were any, and any on the screen."""
-        heads, lines = lens_heads(self.session, state), lens_lines(self.session, state, self.here.size)
+        heads, lines = lens_heads(self.session, state), lens_pane(self.session, state, self.here.size).lines
         first = heads[state.top : state.top + lines]
         everyone = [*first, *(head for head in heads if head not in set(first))]
         computed = self.session.compute_token_rows(everyone, state.view, state.token, state.direction)

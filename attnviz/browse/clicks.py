@@ -56,10 +56,10 @@ def said_under(screen: Screen, state: State, x: int, y: int) -> str:
         return _cell_said(screen, state, cell_under(screen, state, x, y - 1))
     if state.lens:
         lens = lay_out_lens(screen, state)
-        place = (x - lens.columns.before) // lens.cell
-        if not 2 <= y <= 1 + len(lens.shown) or not 0 <= place < lens.axis.cells or x < lens.columns.before:
+        place = (x - lens.pane.columns.before) // lens.pane.cell
+        if not 2 <= y <= 1 + len(lens.shown) or not 0 <= place < lens.pane.axis.cells or x < lens.pane.columns.before:
             return ""
-        other = lens.axis.unit_of(place)
+        other = lens.pane.axis.unit_of(place)
         pair = (state.token, other) if state.direction == "to" else (other, state.token)
         return _cell_said(screen, state, (lens.shown[y - 2], *pair))
     head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)

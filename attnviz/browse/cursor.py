@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from attnviz.browse.layout import levels, tiles
-from attnviz.browse.lens_layout import lens_axis, lens_heads, lens_lines
+from attnviz.browse.lens_layout import lens_heads, lens_pane
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 
@@ -49,9 +47,9 @@ def settle_lens(screen: Screen, state: State) -> State:
     listed = lens_heads(session, state)
     head = state.head if state.head in listed else listed[0]
     state = _on_tokens(session, replace(state, head=head))
-    rows, place = lens_lines(session, state, screen.size), listed.index(head)
+    pane, place = lens_pane(session, state, screen.size), listed.index(head)
+    rows, axis = pane.lines, pane.axis
     top = min(max(state.top, place - rows + 1), place, max(0, len(listed) - rows))
-    axis = lens_axis(session, state, screen.size)
     count = len(session.units(head, state.view)[state.direction == "to"])
     column = 0 if axis.pooled else _scrolled(state.column, state.other_token, axis.cells, count)
     return replace(state, top=max(0, top), column=column)
@@ -97,12 +95,7 @@ def open_head(screen: Screen, state: State) -> State:
 def strongest_keys(screen: Screen, state: State) -> list[int]:
     """The keys of the cursor's query, by what is shown: the largest value, or the largest change, first."""
     view = screen.session.view_of(state.head, state.view)
-    row = screen.session.row(state.head, view, state.query)
-    shown = row.shown(view)
-    values = np.where(row.visible, np.abs(shown) if view.difference else shown, -np.inf)
-    order = np.argsort(-values, kind="stable")
-    places: list[int] = order[row.visible[order]].tolist()
-    return places
+    return screen.session.row(state.head, view, state.query).strongest(view)
 
 
 def on_other(state: State, place: int) -> State:

@@ -13,21 +13,28 @@ from attnviz.browse.boxes import (
     Box,
     Cells,
     Paragraph,
-    PictureArea,
     ScreenView,
     ShareBar,
     Sized,
     Words,
     Wrapped,
 )
+from attnviz.browse.cursor import Screen
 from attnviz.browse.layout import ANSI_COLORS
 from attnviz.browse.pixels import cell_lines, text_lines
+from attnviz.browse.screen import compose
+from attnviz.browse.state import State
 from attnviz.browse.themes import on_paper
 from attnviz.render.terminal.bars import bar
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, right, wrap
 
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉", ">v^|+-+#@*oO->^.::-=+#")
 HALF_BLOCKS = frozenset("▀▄ ")  # of which most of a screen is made
+
+
+def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
+    """Every line of the terminal, each exactly as wide as it: decided first, then drawn."""
+    return draw(compose(screen, state), ascii)
 
 
 def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
@@ -66,17 +73,11 @@ def _drawn(box: Box, colors: int) -> list[Line]:
         case Sized():
             return _sized(_drawn(box.box, colors), box)
         case Cells():
-            return cell_lines(box, colors) if box.area is None else _picture(box, box.area)
+            return cell_lines(box, colors)
         case Paragraph():
             return text_lines(box, colors)
         case _:
             return _written(box)
-
-
-def _picture(cells: Cells, area: PictureArea) -> list[Line]:
-    from attnviz.browse.graphics import picture_lines
-
-    return picture_lines(cells.block, cells.scale, area, cells.cursor)
 
 
 def _written(box: Words | Wrapped | ShareBar) -> list[Line]:

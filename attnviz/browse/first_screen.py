@@ -15,7 +15,7 @@ from rich.console import Console
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import undone_by_signals
 from attnviz.browse.cursor import Screen, first_state
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.layout import tiles
 from attnviz.browse.pixels import COLORS, style_of
 from attnviz.browse.session import Session

@@ -14,12 +14,10 @@ from typing import Literal
 import numpy as np
 from rich.cells import cell_len
 
-from attnviz.base.arrays import ByteArray, IntArray
-from attnviz.browse.blocks import CellBlock
+from attnviz.base.arrays import BoolArray, ByteArray, IntArray
 from attnviz.browse.boxes import PictureArea
-from attnviz.browse.pixels import CURSOR_COLOR
+from attnviz.browse.themes import CURSOR_COLOR
 from attnviz.render.terminal.lines import Line, Span
-from attnviz.report.colors import ColorScale
 
 Protocol = Literal["kitty", "sixel"]
 KITTY_TERMINALS = ("xterm-kitty", "xterm-ghostty")  # values of TERM
@@ -43,13 +41,20 @@ class PixelSpan(Span):
 
 
 def picture_lines(
-    cells: CellBlock, scale: ColorScale, area: PictureArea, cursor: tuple[int, int] | None = None
+    rgb: ByteArray, visible: BoolArray, area: PictureArea, cursor: tuple[int, int] | None = None
 ) -> list[Line]:
-    """The cells as pixels, a span for each line of the area, the cell of the cursor framed."""
-    colored = np.zeros((*(count + 1 for count in cells.values.shape), 4), np.uint8)  # the last of each is beyond them
-    colored[:-1, :-1, :3] = scale.rgb(cells.values)
-    colored[:-1, :-1, 3] = np.where(cells.visible, 255, 0)
-    down, across = _places(area, cells.values.shape)
+    """Cells as pixels, a span for each line of the area, the cell of the cursor framed.
+
+    Args:
+        rgb: the colour of each cell, ``(rows, columns, 3)``.
+        visible: the cells that are drawn, ``(rows, columns)``; others stay clear.
+        area: where they are drawn.
+        cursor: the row and the column of the cell under the cursor.
+    """
+    colored = np.zeros((*(count + 1 for count in visible.shape), 4), np.uint8)  # the last of each is beyond them
+    colored[:-1, :-1, :3] = rgb
+    colored[:-1, :-1, 3] = np.where(visible, 255, 0)
+    down, across = _places(area, visible.shape)
     last = [count - 1 for count in colored.shape[:2]]
     whole = colored.view(np.uint32)[..., 0]  # four bytes at once
     wide = np.take(whole, np.minimum(across, last[1]), axis=1)

@@ -1,8 +1,13 @@
-"""The last line: which keys do what here, as buttons."""
+"""The last line: which keys do what here, as buttons, or what is being typed."""
 
 from dataclasses import dataclass
 from functools import cache
 
+from rich.cells import cell_len
+
+from attnviz.browse.boxes import Beside, Box, Words
+from attnviz.browse.cursor import Screen
+from attnviz.browse.finding import metrics_meant
 from attnviz.browse.keys import BINDINGS, Place
 from attnviz.browse.state import State
 
@@ -27,6 +32,7 @@ class Hint:
         return len(self.shown) + len(self.does) + 3
 
 
+PROMPTS = {"query": "find query", "key": "find key", "filter": "filter", "save": "save as", "copy": "copy"}
 WRITTEN = {
     "enter": "Enter",
     "escape": "Esc",
@@ -90,3 +96,35 @@ def hint_at(shown: tuple[Hint, ...], column: int) -> Hint | None:
             return hint
         column -= hint.width
     return None
+
+
+def last_line(screen: Screen, state: State) -> Box:
+    """The keys, or what is being typed and what may be."""
+    if state.prompt is None:
+        return Beside(tuple(_hint_words(hints(state, screen.size.width))))
+    if state.prompt == "copy":
+        return Beside((Words(" copy:", style="bold"), *_hint_words(COPY_HINTS)))
+    asked = PROMPTS[state.prompt]
+    room = screen.size.width - len(asked) - 5
+    typed = state.typed if cell_len(state.typed) <= room else "…" + state.typed[-room + 1 :]
+    line = Words(f" {asked}: ", style="bold"), Words(typed, style="reverse" if state.offered else "")
+    return Beside((*line, Words(" ", style="reverse"), _offered(screen, state)))
+
+
+def _hint_words(shown: tuple[Hint, ...]) -> list[Words]:
+    """Each key and what it does: buttons for the mouse."""
+    return [Words(f" {hint.shown} {hint.does} ", style="dim") for hint in shown]
+
+
+def _offered(screen: Screen, state: State) -> Words:
+    """What may be typed."""
+    room = screen.size.width - cell_len(state.typed) - len(PROMPTS[state.prompt or "query"]) - 4
+    if state.prompt == "filter":
+        text = "" if state.typed else "  previous>0.5 layer:3-5   sink<.2 -uniform   nothing: all"
+    elif state.prompt != "query" or state.opened or state.lens:
+        text = ""
+    else:
+        names = metrics_meant(state.typed, screen.session.ranking.names)
+        text = "" if state.typed else f"  a token; {screen.session.names[0]}; or what to sort by: "
+        text += ("  " if state.typed and names else "") + " ".join(names)
+    return Words(text, max(0, min(cell_len(text), room)), "dim")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
+from attnviz.browse.state import MapShape, Size, State
 
 FIXED_LINES = 3  # the title above, the status and the hints below
 MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; ranked tiles have their number beside their name
@@ -204,42 +204,55 @@ def tile_height(width: int) -> int:
 
 
 def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
-    """The map pane at the state's zoom."""
-    every = levels(session, state, size, colors)
+    """The pane of the open head's map at the state's zoom."""
+    return place_map(session.shape(state.head, state.view), state, size, colors)
+
+
+def levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
+    """The zooms of the open head."""
+    return zoom_levels(session.shape(state.head, state.view), 1 + len(state.beside), size, colors)
+
+
+def place_map(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
+    """The pane of a map of this shape at the state's zoom."""
+    maps, labels = 1 + len(state.beside), label_columns(shape)
+    every = zoom_levels(shape, maps, size, colors)
     level = every[min(state.zoom, len(every) - 1)]
-    rows, columns = level.form.capacity(size, label_columns(session, state), 1 + len(state.beside))
+    rows, columns = level.form.capacity(size, labels, maps)
     form = level.form
     if form.cell == NUMBER_CELL:
-        keys = session.units(state.head, state.view)[1]
-        form = replace(form, cell=max(NUMBER_CELL, min(columns * NUMBER_CELL // level.columns, keys.widest + 1)))
+        form = replace(form, cell=max(NUMBER_CELL, min(columns * NUMBER_CELL // level.columns, shape.column_label + 1)))
     return MapPane(
         queries=MapAxis(state.row, state.row + level.rows, min(level.rows, rows)),
         keys=MapAxis(state.column, state.column + level.columns, min(level.columns, columns)),
         form=form,
-        labels=label_columns(session, state),
+        labels=labels,
         width=size.width - side_width(size) - 1,
     )
 
 
-def levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
-    """The zooms: the whole map, halves of it until every unit has a cell, then larger cells, each filling the pane."""
-    rows, columns = (len(units) for units in session.units(state.head, state.view))
-    counts = rows, columns
-    forms = map_forms(size, colors)
-    labels = label_columns(session, state)
-    room = {form: form.capacity(size, labels, 1 + len(state.beside)) for form in forms}
+def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
+    """The zooms: the whole map, halves of it until every unit has a cell, then larger cells, each filling the pane.
+
+    Args:
+        shape: of the map.
+        maps: how many of them are side by side.
+        size: of the terminal.
+        colors: how many it has.
+    """
+    counts = shape.rows, shape.columns
+    forms, labels = map_forms(size, colors), label_columns(shape)
+    room = {form: form.capacity(size, labels, maps) for form in forms}
     fitting = [form for form in forms if _nearly_fits(counts, room[form])]
     while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, room[fitting[-1]], 1):
         fitting.pop()  # smaller pixels show all of it
     found = (
-        [ZoomLevel(min(rows, room[fitting[-1]][0]), min(columns, room[fitting[-1]][1]), fitting[-1])]
+        [ZoomLevel(*map(min, counts, room[fitting[-1]]), fitting[-1])]
         if fitting
         else list(_pooled_levels(counts, forms[0], room[forms[0]]))
     )
-    for form in forms[forms.index(found[-1].form) + bool(fitting) :]:
-        rows, columns = (min(count, most) for count, most in zip(counts, room[form], strict=True))
-        found.append(ZoomLevel(rows, columns, form))
-    return tuple(found)
+    larger = forms[forms.index(found[-1].form) + bool(fitting) :]
+    return (*found, *(ZoomLevel(*map(min, counts, room[form]), form) for form in larger))
 
 
 def _nearly_fits(counts: tuple[int, int], room: tuple[int, int], times: float = MAX_SCROLLED) -> bool:
@@ -267,9 +280,9 @@ def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
     return *(CellForm(1, max(1, height * count // width), 1, count) for count in across), *larger
 
 
-def label_columns(session: Session, state: State) -> int:
+def label_columns(shape: MapShape) -> int:
     """Columns of the map's row labels."""
-    return max(6, min(MAX_LABEL_WIDTH, session.units(state.head, state.view)[0].widest))
+    return max(6, min(MAX_LABEL_WIDTH, shape.row_label))
 
 
 def side_width(size: Size) -> int:

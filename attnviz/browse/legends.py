@@ -12,9 +12,9 @@ from attnviz.report.panels import Quantity
 
 def legend(quantity: Quantity, scale: ColorScale, columns: int) -> tuple[Words, Box, Words]:
     """The colours from the least to the most, with both written beside them."""
+    (_, low), *_, (_, high) = quantity.ticks(scale)
     values = scale.value(np.linspace(0, 1, columns))
     cells = Cells(CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), scale)
-    (_, low), *_, (_, high) = quantity.ticks(scale)
     return Words(f"{low} "), cells, Words(f" {high}")
 
 

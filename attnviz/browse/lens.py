@@ -9,22 +9,14 @@ from rich.cells import cell_len
 from attnviz.browse.blocks import CellBlock, pool
 from attnviz.browse.boxes import Below, Beside, Body, Box, Cells, Sized, Words
 from attnviz.browse.cursor import Screen, on_other
-from attnviz.browse.layout import MapAxis, text_lines
+from attnviz.browse.layout import text_lines
 from attnviz.browse.legends import quantity_text
-from attnviz.browse.lens_layout import (
-    LensColumns,
-    lens_axis,
-    lens_cell,
-    lens_columns,
-    lens_heads,
-    lens_layers,
-    lens_lines,
-)
+from attnviz.browse.lens_layout import LensPane, lens_heads, place_lens
 from attnviz.browse.session import TokenRow
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import ShadedTokens, text_pane, token_at, told_apart
-from attnviz.browse.themes import themed
 from attnviz.report.colors import LOG_RANGE, ColorScale
+from attnviz.report.panels import Quantity
 from attnviz.text.units import Units
 
 
@@ -36,52 +28,40 @@ class LaidOutLens:
         screen: the recording and the terminal.
         state: its token, and where its cursor is.
         heads: the heads in their order.
-        layers: those of each layer whose mean is seen.
-        axis: the tokens that are seen of a row.
-        columns: how a line is divided.
+        rows: the token in each head that it is computed of.
+        units: what the lens's token is one of, and what the columns stand for.
+        quantity: what the numbers are.
+        pane: where things stand.
     """
 
     screen: Screen
     state: State
     heads: list[int]
-    layers: list[list[int]]
-    axis: MapAxis
-    columns: LensColumns
+    rows: dict[int, TokenRow]
+    units: tuple[Units, Units]
+    quantity: Quantity
+    pane: LensPane
 
     @property
     def shown(self) -> list[int]:
         """The heads on the screen."""
-        lines = lens_lines(self.screen.session, self.state, self.screen.size)
-        return self.heads[self.state.top : self.state.top + lines]
-
-    @cached_property
-    def units(self) -> tuple[Units, Units]:
-        """What the lens's token is one of, and what the columns stand for."""
-        queries, keys = self.screen.session.units(self.state.head, self.state.view)
-        return (queries, keys) if self.state.direction == "to" else (keys, queries)
-
-    @cached_property
-    def cell(self) -> int:
-        """Columns of a cell."""
-        return lens_cell(self.screen.session, self.state, self.screen.size)
+        return self.heads[self.state.top : self.state.top + self.pane.lines]
 
     @cached_property
     def scale(self) -> ColorScale:
         """One for all rows, to the largest of those that are computed."""
         session, view = self.screen.session, self.state.view
-        found = [row for head in self.heads if (row := self.row(head)) is not None]
+        found = list(self.rows.values())
         if view.scores or view.difference:
             few = [CellBlock(row.values[None], row.visible[None]) for row in found[:32]]
-            return themed(session.scale(view, few), self.state.theme, session.colormap)
+            return session.scale(view, few, self.state.theme)
         high = max((row.largest for row in found), default=0.0) or 1.0
-        usual = session.scale(replace(view, own=False), [])
-        scale = replace(usual, high=high, low=high * LOG_RANGE * (view.steps == "log"))
-        return themed(scale, self.state.theme, session.colormap)
+        usual = session.scale(replace(view, own=False), [], self.state.theme)
+        return replace(usual, high=high, low=high * LOG_RANGE * (view.steps == "log"))
 
     def row(self, head: int) -> TokenRow | None:
         """The token in a head, if it is computed."""
-        state = self.state
-        return self.screen.session.token_row(head, state.view, state.token, state.direction)
+        return self.rows.get(head)
 
     def mean(self, heads: list[int]) -> TokenRow | None:
         """The mean over heads, if all are computed."""
@@ -107,41 +87,48 @@ class LaidOutLens:
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
     """The lens of the state's token."""
-    session, size = screen.session, screen.size
+    session = screen.session
     heads = lens_heads(session, state)
     if state.head not in heads:
         state = replace(state, head=heads[0])
+    found = {head: session.token_row(head, state.view, state.token, state.direction) for head in heads}
+    queries, keys = session.units(state.head, state.view)
+    units = (queries, keys) if state.direction == "to" else (keys, queries)
+    layers, names = session.ranking.by_layer(sorted(heads)), session.names[: session.recorded]
     return LaidOutLens(
         screen=screen,
         state=state,
         heads=heads,
-        layers=lens_layers(session, state, size),
-        axis=lens_axis(session, state, size),
-        columns=lens_columns(session, size),
+        rows={head: row for head, row in found.items() if row is not None},
+        units=units,
+        quantity=session.quantity(state.view),
+        pane=place_lens(layers, names, len(units[1]), state, screen.size),
     )
 
 
-def lens_body(lens: LaidOutLens) -> Body:
+def lens_body(screen: Screen, state: State) -> Body:
     """A line for each head, below them the layers' means, then the text."""
-    state, size = lens.state, lens.screen.size
+    lens, size = lay_out_lens(screen, state), screen.size
+    state = lens.state
     heads = Below(tuple(_head_line(lens, head) for head in lens.shown))
-    lines: list[Box] = [_header(lens), Sized(heads, height=lens_lines(lens.screen.session, state, size))]
-    if lens.layers:
+    lines: list[Box] = [_header(lens), Sized(heads, height=lens.pane.lines)]
+    if lens.pane.layers:
         lines.append(Words("─" * size.width, style="dim"))
-        lines += [_layer_line(lens, heads) for heads in lens.layers]
+        lines += [_layer_line(lens, heads) for heads in lens.pane.layers]
+    title, status = said_of(state, lens), lens_status(lens)
     text = text_pane(lens.text, size.width, text_lines(size))
-    return Body(said_of(state, lens), Below((*lines, text)), lens_status(lens))
+    return Body(title, Below((*lines, text)), status)
 
 
 def lens_status(lens: LaidOutLens) -> Words:
     """The chosen head and the pair under its cursor, with their number."""
     state, session = lens.state, lens.screen.session
     pattern = session.ranking.patterns.get(state.head, "")
-    words = told_apart(lens.units[0], state.token), told_apart(lens.units[1], state.other_token)
+    words = _named(lens, 0, state.token), _named(lens, 1, state.other_token)
     pair = " → ".join(words if state.direction == "to" else words[::-1])
     row = lens.row(state.head)
     number = "…" if row is None else _number(lens, row, state.other_token)
-    unread = sum(lens.row(head) is None for head in lens.heads)
+    unread = len(lens.heads) - len(lens.rows)
     waiting = f"; {unread} heads to come" if unread else ""
     return Words(f" head {session.names[state.head]}{f': {pattern}' if pattern else ''}; {pair} {number}{waiting}")
 
@@ -162,18 +149,18 @@ def clicked_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State
         return (state if token is None else on_other(state, token)), False
     if not 1 <= y <= len(lens.shown):
         return state, False
-    head, cell = lens.shown[y - 1], (x - lens.columns.before) // lens.cell
-    on_name = x < lens.columns.before and head == state.head
+    head, cell = lens.shown[y - 1], (x - lens.pane.columns.before) // lens.pane.cell
+    on_name = x < lens.pane.columns.before and head == state.head
     state = replace(state, head=head)
-    inside = x >= lens.columns.before and cell < lens.axis.cells
-    return (on_other(state, lens.axis.unit_of(cell)) if inside else state), on_name
+    inside = x >= lens.pane.columns.before and cell < lens.pane.axis.cells
+    return (on_other(state, lens.pane.axis.unit_of(cell)) if inside else state), on_name
 
 
 def _header(lens: LaidOutLens) -> Box:
     """Over the cursor's column its token, and over the numbers what they are of."""
-    state, columns = lens.state, lens.columns
+    state, columns = lens.state, lens.pane.columns
     room = columns.strip
-    before = lens.axis.cell_of(state.other_token) * lens.cell
+    before = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell
     label = lens.units[1].labels[state.other_token]
     width = min(cell_len(label), max(1, room - 2))
     name = Words(label, width, "bold")
@@ -185,7 +172,7 @@ def _header(lens: LaidOutLens) -> Box:
 
 
 def _head_line(lens: LaidOutLens, head: int) -> Box:
-    session, state, columns = lens.screen.session, lens.state, lens.columns
+    session, state, columns = lens.screen.session, lens.state, lens.pane.columns
     here = head == state.head
     mark = ("▸" if here else " ") + ("•" if head in state.marked else " ")
     measured = session.ranking.numbers.get(state.view.order or "", {}).get(head)
@@ -198,26 +185,31 @@ def _head_line(lens: LaidOutLens, head: int) -> Box:
 
 def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
     maps, _ = lens.screen.session.heads[heads[0]]
-    start = Words(f"  layer {maps.layer}, mean", lens.columns.before, "dim")
+    start = Words(f"  layer {maps.layer}, mean", lens.pane.columns.before, "dim")
     return Beside((start, *_strip(lens, lens.mean(heads), False)))
 
 
 def _strip(lens: LaidOutLens, of: TokenRow | None, here: bool) -> tuple[Box, ...]:
     """A row of numbers as cells, and its strongest token, or the second token, with its number."""
-    columns, axis = lens.columns, lens.axis
+    columns, axis = lens.pane.columns, lens.pane.axis
     if of is None:
         return (Words("…", columns.strip, "dim"),)
     block = CellBlock(of.values[None, axis.span], of.visible[None, axis.span])
     cursor = (0, axis.cell_of(lens.state.other_token)) if here else None
-    cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.cell, cursor=cursor)
+    cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell, cursor=cursor)
     place = of.strongest if lens.state.second is None else lens.state.second
     number = f"{_number(lens, of, place):>6}"
     room = max(1, columns.number - len(number) - 2)
-    rest = Words("", columns.strip - axis.cells * lens.cell)
-    return cells, rest, Words(f" {number} "), Words(told_apart(lens.units[1], place), room)
+    rest = Words("", columns.strip - axis.cells * lens.pane.cell)
+    return cells, rest, Words(f" {number} "), Words(_named(lens, 1, place), room)
+
+
+def _named(lens: LaidOutLens, axis: int, place: int) -> str:
+    """A token of the lens's own axis, 0, or of the other, 1, told apart from others of its text."""
+    return told_apart(lens.units[axis], place)
 
 
 def _number(lens: LaidOutLens, row: TokenRow, place: int) -> str:
     if not row.visible[place]:
         return "masked"
-    return quantity_text(lens.screen.session.quantity(lens.state.view), float(row.values[place]))
+    return quantity_text(lens.quantity, float(row.values[place]))

@@ -34,12 +34,48 @@ class LensColumns:
         return self.name + self.pattern
 
 
-def lens_columns(session: Session, size: Size) -> LensColumns:
-    """How a line of the lens is divided."""
-    name = min(3 + max(map(len, session.names[: session.recorded])), 12)
-    pattern = next(wide for least, wide in PATTERN_WIDTHS if size.width >= least)
-    strip = max(MIN_STRIP, size.width - name - pattern - NUMBER_WIDTH)
-    return LensColumns(name, pattern, strip, max(0, size.width - name - pattern - strip))
+@dataclass(frozen=True)
+class LensPane:
+    """Where things stand in the lens.
+
+    Attributes:
+        columns: how a line is divided.
+        axis: the tokens that are seen of a row, and the cells they take.
+        cell: columns of a cell.
+        layers: the heads of each layer whose mean is seen below.
+        lines: how many heads are seen.
+    """
+
+    columns: LensColumns
+    axis: MapAxis
+    cell: int
+    layers: list[list[int]]
+    lines: int
+
+
+def lens_pane(session: Session, state: State, size: Size) -> LensPane:
+    """Where things stand in the lens of the state's token."""
+    layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
+    count = len(session.units(state.head, state.view)[state.direction == "to"])
+    return place_lens(layers, session.names[: session.recorded], count, state, size)
+
+
+def place_lens(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
+    """Where things stand in a lens.
+
+    Args:
+        layers: the listed heads, layer by layer.
+        names: of the recorded heads.
+        count: units of a row.
+        state: its cursors.
+        size: of the terminal.
+    """
+    columns = _columns(max(map(len, names)), size)
+    axis = _axis(count, state.column, columns.strip)
+    cell = max(1, min(MAX_CELL, columns.strip // axis.cells))
+    body = size.height - FIXED_LINES - text_lines(size)
+    means = _layers_about(state.head, layers, (body - 1) // 3)
+    return LensPane(columns, axis, cell, means, max(1, body - 1 - (len(means) + 1 if means else 0)))
 
 
 def lens_heads(session: Session, state: State) -> list[int]:
@@ -60,38 +96,26 @@ def lens_heads(session: Session, state: State) -> list[int]:
     return sorted(listed, key=lambda head: -weight(head))
 
 
-def lens_layers(session: Session, state: State, size: Size) -> list[list[int]]:
-    """The heads of the layers whose means are seen below, those about the chosen head's where not all fit."""
-    layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
-    most = (_body(size) - 1) // 3
-    if len(layers) < 2 or most < 2:
-        return []
-    here = next((place for place, heads in enumerate(layers) if state.head in heads), 0)
-    first = min(max(0, here - most // 2), max(0, len(layers) - most))
-    return layers[first : first + most]
+def _columns(widest: int, size: Size) -> LensColumns:
+    """How a line of the lens is divided: by the widest name, what a head does, its row, and its strongest token."""
+    name = min(3 + widest, 12)
+    pattern = next(wide for least, wide in PATTERN_WIDTHS if size.width >= least)
+    strip = max(MIN_STRIP, size.width - name - pattern - NUMBER_WIDTH)
+    return LensColumns(name, pattern, strip, max(0, size.width - name - pattern - strip))
 
 
-def lens_lines(session: Session, state: State, size: Size) -> int:
-    """How many heads are seen."""
-    layers = len(lens_layers(session, state, size))
-    return max(1, _body(size) - 1 - (layers + 1 if layers else 0))
-
-
-def lens_axis(session: Session, state: State, size: Size) -> MapAxis:
-    """The tokens of the rows that are seen, and the cells they take: scrolled by a few, pooled where they are many."""
-    count = len(session.units(state.head, state.view)[state.direction == "to"])
-    room = lens_columns(session, size).strip
+def _axis(count: int, column: int, room: int) -> MapAxis:
+    """The tokens that are seen, and the cells they take: scrolled by a few, pooled where they are many."""
     if room < count <= MAX_SCROLLED * room:
-        start = min(max(0, state.column), count - room)
+        start = min(max(0, column), count - room)
         return MapAxis(start, start + room, room)
     return MapAxis(0, count, min(count, room))
 
 
-def lens_cell(session: Session, state: State, size: Size) -> int:
-    """Columns of a cell."""
-    cells = lens_axis(session, state, size).cells
-    return max(1, min(MAX_CELL, lens_columns(session, size).strip // cells))
-
-
-def _body(size: Size) -> int:
-    return size.height - FIXED_LINES - text_lines(size)
+def _layers_about(head: int, layers: list[list[int]], most: int) -> list[list[int]]:
+    """The layers whose means are seen, those about the chosen head's where not all fit."""
+    if len(layers) < 2 or most < 2:
+        return []
+    here = next((place for place, heads in enumerate(layers) if head in heads), 0)
+    first = min(max(0, here - most // 2), max(0, len(layers) - most))
+    return layers[first : first + most]

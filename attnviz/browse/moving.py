@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from attnviz.browse.cursor import Screen, on_other, open_head, strongest_keys
 from attnviz.browse.layout import Tiles, levels, map_of, tiles
-from attnviz.browse.lens_layout import lens_axis, lens_heads, lens_lines
+from attnviz.browse.lens_layout import lens_heads, lens_pane
 from attnviz.browse.marking import side_by_side
 from attnviz.browse.state import State
 
@@ -31,7 +31,7 @@ def _move_in_lens(screen: Screen, state: State, down: int, across: int) -> State
     """To another head, or to another token of its row."""
     listed = lens_heads(screen.session, state)
     place = min(max(listed.index(state.head) + down, 0), len(listed) - 1) if state.head in listed else 0
-    axis = lens_axis(screen.session, state, screen.size)
+    axis = lens_pane(screen.session, state, screen.size).axis
     return on_other(replace(state, head=listed[place]), axis.moved(state.other_token, across))
 
 
@@ -49,7 +49,7 @@ def page(screen: Screen, state: State, key: str) -> State:
     """Moves by a screenful."""
     sign = -1 if key == "pageup" else 1
     if state.lens and not state.opened:
-        return _move_in_lens(screen, state, sign * lens_lines(screen.session, state, screen.size), 0)
+        return _move_in_lens(screen, state, sign * lens_pane(screen.session, state, screen.size).lines, 0)
     if not state.opened:
         grid = tiles(screen.session, state, screen.size)
         return _move_head(grid, state, sign * grid.shown, 0)

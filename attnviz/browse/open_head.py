@@ -32,14 +32,15 @@ def head_body(screen: Screen, state: State) -> Body:
     """The map and what stands beside it, then the row as text."""
     head = lay_out(screen, state)
     size = screen.size
-    cells, beside = Below(_map_lines(head)), Below(tuple(line.line for line in side_lines(head)))
+    cells, title, status = Below(_map_lines(head)), _title(head), _status(head)
+    beside = Below(tuple(line.line for line in side_lines(head)))
     widths = head.pane.width, head.side_width
     first, second, width = (beside, cells, widths[1]) if two_panes(size) else (cells, beside, widths[0])
     height = map_lines(size)
     edge = Below((Words("│", style="dim"),) * height)
     panes = Beside((Sized(first, width, height), edge, Sized(second, height=height)))
     text = Sized(text_pane(head.text, size.width, text_lines(size)), height=text_lines(size))
-    return Body(_title(head), Below((panes, text)), _status(head))
+    return Body(title, Below((panes, text)), status)
 
 
 def _title(head: OpenHead) -> str:
@@ -56,7 +57,8 @@ def _status(head: OpenHead) -> Box:
     """How much of the map is refined, what a cell is, and how much of the map is seen."""
     spans = head.pane.queries.span, head.pane.keys.span
     on_map = [block for block in head.screen.session.wanted if (block.queries, block.keys) == spans]
-    return Beside((Words(preview(on_map), style="bold"), Words(place_status(head))))
+    place = Words(place_status(head))
+    return Beside((Words(preview(on_map), style="bold"), place))
 
 
 def place_status(head: OpenHead) -> str:

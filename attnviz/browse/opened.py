@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from attnviz.browse.cursor import Screen, strongest_keys
-from attnviz.browse.layout import MapPane, map_of, side_width
+from attnviz.browse.cursor import Screen
+from attnviz.browse.layout import MapPane, place_map, side_width
 from attnviz.browse.session import QueryRow
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import ShadedTokens
-from attnviz.browse.themes import themed
 from attnviz.report.colors import ColorScale
 from attnviz.report.panels import Panel
 from attnviz.text.units import Units
@@ -24,6 +23,7 @@ class OpenHead:
         queries: what the rows stand for.
         keys: what the columns stand for.
         pane: where the map's cells are.
+        whole: where they are before the map is zoomed.
         row: what the cursor's query looks at.
         strongest: its keys, the strongest first.
     """
@@ -33,6 +33,7 @@ class OpenHead:
     queries: Units
     keys: Units
     pane: MapPane
+    whole: MapPane
     row: QueryRow
     strongest: list[int]
 
@@ -48,7 +49,7 @@ class OpenHead:
         spans = pane.queries.span, pane.keys.span
         panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
         low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
-        scale = themed(replace(panels[0].scale, low=low, high=high), self.state.theme, session.colormap)
+        scale = session.themed(replace(panels[0].scale, low=low, high=high), self.state.theme)
         return [replace(panel, scale=scale) for panel in panels]
 
     @property
@@ -80,14 +81,18 @@ class OpenHead:
 
 def lay_out(screen: Screen, state: State) -> OpenHead:
     """The head that is open."""
-    state = replace(state, view=screen.session.view_of(state.head, state.view))
-    queries, keys = screen.session.units(state.head, state.view)
+    session, size = screen.session, screen.size
+    view = session.view_of(state.head, state.view)
+    state = replace(state, view=view)
+    queries, keys = session.units(state.head, view)
+    shape, row = session.shape(state.head, view), session.row(state.head, view, min(state.query, len(queries) - 1))
     return OpenHead(
         screen=screen,
         state=state,
         queries=queries,
         keys=keys,
-        pane=map_of(screen.session, state, screen.size, screen.colors),
-        row=screen.session.row(state.head, state.view, min(state.query, len(queries) - 1)),
-        strongest=strongest_keys(screen, state),
+        row=row,
+        strongest=row.strongest(view),
+        pane=place_map(shape, state, size, screen.colors),
+        whole=place_map(shape, replace(state, zoom=0, row=0, column=0), size, screen.colors),
     )

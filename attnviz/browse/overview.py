@@ -12,7 +12,6 @@ from attnviz.browse.layout import Tiles, tiles
 from attnviz.browse.legends import legend, preview
 from attnviz.browse.session import Session
 from attnviz.browse.state import State
-from attnviz.browse.themes import themed
 from attnviz.report.colors import DIVERGING, ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
@@ -23,10 +22,12 @@ def overview_body(screen: Screen, state: State) -> Body:
     """Rows of tiles from the first on the screen."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
     session.want_thumbnails(grid.on_screen(state.top), state.view, grid.pixels)
-    scale = _shared_scale(session, state, grid)
+    scale, quantity = _shared_scale(session, state, grid), session.quantity(state.view)
     rows = grid.rows[state.top : state.top + grid.shown]
     boxes = tuple(Beside((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
-    return Body(_title(session, state), Below(boxes), _status(screen, state, grid, scale))
+    return Body(
+        _title(session, state), Below(boxes), _status(screen, state, grid, legend(quantity, scale, LEGEND_COLUMNS))
+    )
 
 
 def _title(session: Session, state: State) -> str:
@@ -41,7 +42,7 @@ def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
     """The colours of all thumbnails computed so far."""
     computed = [session.thumbnail(head, state.view, grid.pixels) for head in range(session.recorded)]
     cells = [each for each in computed if each is not None]
-    return themed(session.scale(replace(state.view, own=False), cells), state.theme, session.colormap)
+    return session.scale(replace(state.view, own=False), cells, state.theme)
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
@@ -58,7 +59,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     if block is None:
         return Sized(Below((title, Words("…", grid.width, "dim"))), grid.width, grid.height)
     if state.view.own:
-        scale = themed(session.scale(state.view, [block]), state.theme, session.colormap)
+        scale = session.scale(state.view, [block], state.theme)
     return Sized(Below((title, _thumbnail(screen, block, grid, scale))), grid.width, grid.height)
 
 
@@ -97,11 +98,11 @@ def _number(session: Session, state: State, head: int) -> str:
     return " —" if np.isnan(numbers[head]) else f" {numbers[head]:{'+.4f' if order in added else '.2f'}}"
 
 
-def _status(screen: Screen, state: State, grid: Tiles, scale: ColorScale) -> Box:
+def _status(screen: Screen, state: State, grid: Tiles, shown: tuple[Words, Box, Words]) -> Box:
     """How much is refined, what the chosen head does, and the colours."""
     before = preview(screen.session.wanted)
-    low, cells, high = legend(screen.session.quantity(state.view), scale, LEGEND_COLUMNS)
-    colors: tuple[Box, ...] = (low, cells, high)
+    low, _, high = shown
+    colors: tuple[Box, ...] = shown
     room = screen.size.width - LEGEND_COLUMNS - cell_len(low.text) - cell_len(high.text)
     if state.view.own:
         own = "each its own scale"

@@ -7,39 +7,47 @@ from functools import lru_cache
 import numpy as np
 from rich.style import Style
 
-from attnviz.base.arrays import ByteArray, Float64Array
+from attnviz.base.arrays import ByteArray, Float64Array, FloatArray
 from attnviz.browse.blocks import CellBlock
 from attnviz.browse.boxes import Cells, Paragraph
 from attnviz.browse.layout import ANSI_COLORS
+from attnviz.browse.themes import CURSOR_COLOR
 from attnviz.render.terminal.cells import SHADES
 from attnviz.render.terminal.lines import Line, Span, right
 from attnviz.report.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
-CURSOR_COLOR: Rgb = (255, 0, 170)
 OFF_SCREEN_BRIGHTNESS = 0.35  # brightness of what is not on the screen, in a small map
 INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
 
 
 def cell_lines(cells: Cells, colors: int) -> list[Line]:
-    """The cells as half blocks, as blanks, as numbers or as shades, whichever they are decided to be."""
+    """The cells in pixels, as half blocks, as blanks, as numbers or as shades, whichever they are decided to be."""
     if colors > ANSI_COLORS and cells.texts is None:
         rgb = cells.scale.rgb(cells.block.values)
+        if cells.area is not None:
+            from attnviz.browse.graphics import picture_lines
+
+            return picture_lines(rgb, cells.block.visible, cells.area, cells.cursor)
         return _half_block_lines(cells, rgb) if cells.rows_a_line == 2 else _blank_lines(cells, rgb)
     shown = _pairs(cells) if cells.rows_a_line == 2 else cells
-    fractions = shown.scale.fraction(shown.block.values)
     draw = _shade_line if shown.texts is None else _number_line
-    return [draw(shown, row, fractions[row], colors) for row in range(len(fractions))]
+    return [draw(shown, row, each, colors) for row, each in enumerate(_fractions(shown.scale, shown.block.values))]
 
 
 def text_lines(text: Paragraph, colors: int) -> list[Line]:
     """The pieces of a text, each on its colour, the one under the cursor underlined."""
     places = [place for line in text.lines for place, _ in line if place is not None]
-    fractions = dict(zip(places, text.scale.fraction(text.values[places]).tolist(), strict=True))
+    fractions = dict(zip(places, _fractions(text.scale, text.values[places]).tolist(), strict=True))
     return [
         [Span(" "), *(_shaded_piece(text, fractions, place, piece, colors) for place, piece in line[1:])]
         for line in text.lines
     ]
+
+
+def _fractions(scale: ColorScale, values: FloatArray) -> Float64Array:
+    """How far along the colours each value is, 0 to 1."""
+    return scale.fraction(values)
 
 
 def shade_at(

@@ -21,12 +21,12 @@ from attnviz.browse.blocks import (
 )
 from attnviz.browse.cache import LruCache
 from attnviz.browse.ranking import Ranking
-from attnviz.browse.state import Direction, Theme, View
+from attnviz.browse.state import Direction, MapShape, Theme, View
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.heads import cell_heads, choose, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.report.colors import LOG_RANGE, SEQUENTIAL, ColorScale
+from attnviz.report.colors import LOG_RANGE, SEQUENTIAL, TEXT_COLORMAPS, ColorScale
 from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, quantity_of
 from attnviz.report.scales import shared_scale
 from attnviz.streaming.overview import block_edges
@@ -72,6 +72,14 @@ class QueryRow:
             return self.change
         return self.scores if view.scores else self.weights
 
+    def strongest(self, view: View) -> list[int]:
+        """The keys by what is shown, the largest value or the largest change first."""
+        shown = self.shown(view)
+        values = np.where(self.visible, np.abs(shown) if view.difference else shown, -np.inf)
+        order = np.argsort(-values, kind="stable")
+        places: list[int] = order[self.visible[order]].tolist()
+        return places
+
 
 @dataclass(frozen=True, eq=False)
 class TokenRow:
@@ -113,6 +121,7 @@ class Session:
             list stands for a head elsewhere.
         recorded: how many of them are the recording's.
         names: every head as ``layer.head``, told apart by its text where there are several.
+        weights: what weights are called, and how they are written.
         ranking: what is measured of the heads.
         wanted: blocks on the screen that are still to be refined, emptied before each screen is drawn.
 
@@ -148,6 +157,7 @@ class Session:
         self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
         self._alike: dict[CellMaps, list[int]] = {}
         self._made: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.weights = quantity_of(self.heads[0][0], PERCENT)
         self.ranking = Ranking(self.heads, self.added)
         self.wanted: list[RefinedBlock] = []
         self._units = LruCache[Units](MAX_KEPT_UNITS)
@@ -207,6 +217,11 @@ class Session:
         words, special = (view.words, view.special) if self.joins(head) else (False, True)
         return self._units_of(maps.query_tokens, words, special), self._units_of(maps.key_tokens, words, special)
 
+    def shape(self, head: int, view: View) -> MapShape:
+        """How many units a head has on each axis, and how wide their labels are."""
+        rows, columns = self.units(head, view)
+        return MapShape(len(rows), len(columns), rows.widest, columns.widest)
+
     def selected(self, head: int, view: View) -> tuple[slice, slice] | None:
         """The units of the queries and keys that were selected; ``None`` where all are."""
         if self.selection.queries == self.selection.keys == (None, None):
@@ -263,7 +278,7 @@ class Session:
             pool="mean" if means(view) else "max",
         )
         largest = float(np.nanmax(np.abs(cells.values), where=cells.visible, initial=0.0))
-        return replace(panel, scale=self.scale(view, [cells]), decimals=quantity.decimals(largest))
+        return replace(panel, scale=self._scale(view, [cells]), decimals=quantity.decimals(largest))
 
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """The values of a block, each unit its own cell where they fit, else pooled: large ones as far as they are."""
@@ -278,8 +293,19 @@ class Session:
         key = (head, shown, rows.start, rows.stop, columns.start, columns.stop, height, width)
         return self._cells.get(key, lambda: self._block(head, view, rows, columns, height, width))
 
-    def scale(self, view: View, shown: list[CellBlock]) -> ColorScale:
+    def scale(self, view: View, shown: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
         """The colours: weights from 0 to 1 for every head, unless the view gives each head its own."""
+        return self.themed(self._scale(view, shown), theme)
+
+    def themed(self, scale: ColorScale, theme: Theme) -> ColorScale:
+        """The scale in the colours of the theme, or in those that were asked for: changes keep theirs."""
+        if scale.colormap != SEQUENTIAL:
+            return scale
+        colormap = self.colormap if self.colormap != SEQUENTIAL else TEXT_COLORMAPS.get(theme, SEQUENTIAL)
+        return replace(scale, colormap=colormap)
+
+    def _scale(self, view: View, shown: list[CellBlock]) -> ColorScale:
+        """The scale in the usual colours."""
         quantity = self.quantity(view)
         if not shown or (quantity is PERCENT and not view.own and not view.mean):
             high = 1.0

@@ -1,13 +1,13 @@
 """What stands beside an open head: the other heads, the cursor in numbers, its strongest keys, and the map small."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray
 from attnviz.browse.blocks import CellBlock, pool
 from attnviz.browse.boxes import Beside, Box, Cells, ShareBar, Words
-from attnviz.browse.layout import listed_lines, map_lines, map_of
+from attnviz.browse.layout import listed_lines, map_lines
 from attnviz.browse.legends import legend, quantity_text
 from attnviz.browse.opened import OpenHead
 from attnviz.browse.session import QueryRow, means
@@ -42,7 +42,7 @@ def side_lines(head: OpenHead) -> list[SideLine]:
     """The heads where there is room, the cursor in words and numbers, its strongest keys, the minimap, the colours."""
     above = _head_lines(head)
     room = map_lines(head.screen.size) - 1 - len(above)
-    lines = [SideLine(line) for line in why_lines(head, room)] if head.state.why else _cursor_pane(head, room)
+    lines = _cursor_pane(head, room) if not head.state.why else [SideLine(line) for line in why_lines(head, room)]
     colors = legend(head.panel.quantity, head.scale, max(4, head.side_width - 16))
     rest = [EMPTY] * (room - len(lines))
     return [*above, *lines[:room], *rest, SideLine(Beside((Words("", 1), *colors)))]
@@ -97,7 +97,7 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
     )
     lines = (
         *(Words(name, width, "bold") for name in names),
-        *(Words(text) for text in (_side_by_side(head) if state.beside else _cursor_numbers(head))),
+        *(Words(text) for text in (_cursor_numbers(head) if not state.beside else _side_by_side(head))),
         Words(""),
         Words(" strongest keys", width, "dim"),
     )
@@ -130,7 +130,7 @@ def _cursor_numbers(head: OpenHead) -> list[str]:
 
 def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
     """The weight of a key, or what stands in its place, and its change."""
-    quantity = head.screen.session.quantity(replace(head.state.view, scores=False, difference=False))
+    quantity = head.screen.session.weights
     if quantity is not PERCENT:
         return f" {quantity.name.split(' ')[0]} {row.weights[key]:.4f}"
     text = f" weight {row.weights[key]:.2%}"
@@ -166,7 +166,8 @@ def _minimap(head: OpenHead) -> list[SideLine]:
     """The whole head small, what is not on the screen darkened: two rows a line."""
     rows, columns = (slice(0, len(each)) for each in (head.queries, head.keys))
     size = MINIMAP_LINES * 2, head.side_width - 2
-    whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *_whole_size(head))
+    finest = map(max, (head.whole.queries.cells, head.whole.keys.cells), size)  # as the map is before it is zoomed
+    whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *finest)
     block = pool(whole, *size, mean=means(head.state.view))
     bright, height = _on_screen(head, block.values.shape), len(block.values)
     lines = []
@@ -176,13 +177,6 @@ def _minimap(head: OpenHead) -> list[SideLine]:
         cells = Cells(part, head.scale, rows_a_line=2, bright=bright[pair])
         lines.append(SideLine(Beside((Words("", 1), cells)), query=first * len(head.queries) // height))
     return lines
-
-
-def _whole_size(head: OpenHead) -> tuple[int, int]:
-    """The cells of the whole map as it is before it is zoomed, which the minimap is made of."""
-    closed = replace(head.state, zoom=0, row=0, column=0)
-    pane = map_of(head.screen.session, closed, head.screen.size, head.screen.colors)
-    return max(pane.queries.cells, MINIMAP_LINES * 2), max(pane.keys.cells, head.side_width - 2)
 
 
 def _on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:

@@ -33,6 +33,23 @@ class Size:
 
 
 @dataclass(frozen=True)
+class MapShape:
+    """How large a head's map is.
+
+    Attributes:
+        rows: units of its queries.
+        columns: units of its keys.
+        row_label: columns of the terminal that the widest label of a row takes.
+        column_label: the same of a column.
+    """
+
+    rows: int
+    columns: int
+    row_label: int
+    column_label: int
+
+
+@dataclass(frozen=True)
 class View:
     """The toggles: what is shown of a map, and how.
 

@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 
 from attnviz.browse.state import Theme
 from attnviz.render.terminal.lines import Line, Span
-from attnviz.report.colors import SEQUENTIAL, TEXT_COLORMAPS, ColorScale, Rgb
+from attnviz.report.colors import Rgb
+
+CURSOR_COLOR: Rgb = (255, 0, 170)
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,6 @@ PAPERS = {
     "light": Paper((28, 30, 34), (96, 102, 112), (252, 252, 250)),
     "dark": Paper((222, 225, 230), (148, 154, 164), (20, 22, 27)),
 }
-
-
-def themed(scale: ColorScale, theme: Theme, colormap: str) -> ColorScale:
-    """The scale in the colours of the theme, or in those that were asked for: changes keep theirs."""
-    if scale.colormap != SEQUENTIAL:
-        return scale
-    if colormap == SEQUENTIAL:
-        colormap = TEXT_COLORMAPS.get(theme, SEQUENTIAL)
-    return replace(scale, colormap=colormap)
 
 
 def on_paper(line: Line, theme: Theme) -> Line:

@@ -13,12 +13,12 @@ from attnviz.browse.app import Browser
 from attnviz.browse.blocks import CellBlock
 from attnviz.browse.boxes import PictureArea
 from attnviz.browse.cursor import Screen
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.graphics import PixelSpan, cleared, escapes, known_protocol, picture_lines
 from attnviz.browse.layout import map_of
-from attnviz.browse.pixels import CURSOR_COLOR
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
+from attnviz.browse.themes import CURSOR_COLOR
 from attnviz.render.terminal.lines import Line, Span
 from attnviz.report.colors import ColorScale
 from tests.browse.examples import long_recording, wide_recording
@@ -31,6 +31,10 @@ SCREEN = Size(120, 40, CHARACTER)
 def block(rows: int, columns: int) -> CellBlock:
     values = np.random.default_rng(0).random((rows, columns)).astype(np.float32)
     return CellBlock(values, values > 0.2)
+
+
+def picture_of(cells: CellBlock, area: PictureArea, cursor: tuple[int, int] | None = None) -> list[Line]:
+    return picture_lines(SCALE.rgb(cells.values), cells.visible, area, cursor)
 
 
 def pixels_of(lines: list[Line]) -> ByteArray:
@@ -73,7 +77,7 @@ def unsixelled(written: str) -> ByteArray:
 
 def test_cells_are_pixels_of_their_colour_and_hidden_ones_are_clear() -> None:
     cells = block(8, 4)
-    shown = pixels_of(picture_lines(cells, SCALE, PictureArea(2, 2, CHARACTER, (4, 2))))
+    shown = pixels_of(picture_of(cells, PictureArea(2, 2, CHARACTER, (4, 2))))
     assert shown.shape == (32, 16, 4)
     each = shown.reshape(8, 4, 4, 4, 4).transpose(0, 2, 1, 3, 4).reshape(8, 4, 16, 4)
     assert (each == each[:, :, :1]).all()
@@ -83,15 +87,15 @@ def test_cells_are_pixels_of_their_colour_and_hidden_ones_are_clear() -> None:
 
 def test_thumbnail_fills_its_area_and_a_map_ends_with_its_cells() -> None:
     seen = CellBlock(np.ones((5, 5), np.float32), np.ones((5, 5), dtype=bool))
-    assert (pixels_of(picture_lines(seen, SCALE, PictureArea(2, 3, CHARACTER)))[..., 3] == 255).all()
-    shown = pixels_of(picture_lines(seen, SCALE, PictureArea(2, 3, CHARACTER, (4, 2))))
+    assert (pixels_of(picture_of(seen, PictureArea(2, 3, CHARACTER)))[..., 3] == 255).all()
+    shown = pixels_of(picture_of(seen, PictureArea(2, 3, CHARACTER, (4, 2))))
     assert np.array_equal(shown[..., 3] == 255, (np.arange(32) < 20)[:, None] & (np.arange(24) < 20))
 
 
 def test_cursor_is_framed_and_its_cell_keeps_its_colour() -> None:
     cells = CellBlock(np.full((8, 8), 0.5, np.float32), np.ones((8, 8), dtype=bool))
     area = PictureArea(2, 4, CHARACTER, (4, 2))
-    shown, plain = (pixels_of(picture_lines(cells, SCALE, area, cursor)) for cursor in ((4, 4), None))
+    shown, plain = (pixels_of(picture_of(cells, area, cursor)) for cursor in ((4, 4), None))
     framed = (shown[..., :3] == CURSOR_COLOR).all(axis=-1)
     assert np.array_equal(shown[~framed], plain[~framed])
     rows, columns = np.nonzero(framed)
@@ -101,7 +105,7 @@ def test_cursor_is_framed_and_its_cell_keeps_its_colour() -> None:
 
 @pytest.mark.parametrize("protocol", ["kitty", "sixel"])
 def test_line_is_drawn_where_it_stands(protocol: str) -> None:
-    span = picture_lines(block(4, 20), SCALE, PictureArea(1, 10, CHARACTER, (4, 2)))[0][0]
+    span = picture_of(block(4, 20), PictureArea(1, 10, CHARACTER, (4, 2)))[0][0]
     assert isinstance(span, PixelSpan)
     written = escapes([Span("日本 "), span, Span("end")], 6, CHARACTER, "kitty" if protocol == "kitty" else "sixel")
     assert written.startswith("\x1b[7;6H")

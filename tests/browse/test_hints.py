@@ -2,7 +2,7 @@ import pytest
 
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.cursor import Screen
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.hints import hints
 from attnviz.browse.keys import ACTIONS, BINDINGS, Binding, press
 from attnviz.browse.session import Session

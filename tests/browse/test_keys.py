@@ -5,7 +5,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.cursor import Screen, first_state, settle, strongest_keys
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.finding import filter_heads, find, metrics_meant
 from attnviz.browse.keys import BINDINGS, press
 from attnviz.browse.layout import levels, map_of, tiles

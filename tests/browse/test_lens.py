@@ -5,12 +5,12 @@ import pytest
 
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.cursor import Screen, settle
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.finding import find
 from attnviz.browse.keys import press
 from attnviz.browse.layout import FIXED_LINES
 from attnviz.browse.lens import lay_out_lens
-from attnviz.browse.lens_layout import lens_heads, lens_lines
+from attnviz.browse.lens_layout import lens_heads
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
 from attnviz.maps.recording import Recording
@@ -123,8 +123,8 @@ def test_cursors_are_on_the_screen_at_any_size(size: tuple[int, int], tokens: in
         state = press(screen, state, key)
         lens = lay_out_lens(screen, state)
         assert state.head in lens.shown
-        assert lens.axis.start <= state.other_token < lens.axis.stop
-        assert len(lens.shown) <= lens_lines(screen.session, state, screen.size) <= size[1] - FIXED_LINES
+        assert lens.pane.axis.start <= state.other_token < lens.pane.axis.stop
+        assert len(lens.shown) <= lens.pane.lines <= size[1] - FIXED_LINES
         drawn = draw_screen(screen, state)
         assert len(drawn) == size[1]
 
@@ -145,7 +145,7 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     screen = screen_of(recording)
     state = lens_of(screen)
     lens = lay_out_lens(screen, state)
-    x = lens.columns.before + 3 * lens.cell
+    x = lens.pane.columns.before + 3 * lens.pane.cell
     key, moved = clicked(screen, state, x, 4, again=False)
     assert (key, moved.head, moved.key) == ("", 2, 3)
     assert clicked(screen, moved, 1, 4, again=False)[0] == "enter"

@@ -4,7 +4,7 @@ import numpy as np
 
 from attnviz.browse.command import figure_command
 from attnviz.browse.cursor import Screen
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.finding import filter_heads
 from attnviz.browse.keys import press
 from attnviz.browse.ranking import Ranking

@@ -4,7 +4,7 @@ import pytest
 
 from attnviz.browse.blocks import MAX_POOLED_CELLS
 from attnviz.browse.cursor import Screen, first_state
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.layout import tiles
 from attnviz.browse.session import Session

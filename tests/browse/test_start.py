@@ -9,7 +9,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.browse import start as browse
 from attnviz.browse.cursor import Screen
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State

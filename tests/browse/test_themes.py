@@ -1,7 +1,7 @@
 import pytest
 
 from attnviz.browse.cursor import Screen
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.place import start_state
 from attnviz.browse.session import Session

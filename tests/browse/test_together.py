@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnviz.browse.cursor import Screen
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.opened import lay_out
 from attnviz.browse.session import Session

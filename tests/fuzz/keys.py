@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.app import Browser
 from attnviz.browse.cursor import Screen, first_state
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.keys import BINDINGS, press
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State

@@ -14,7 +14,7 @@ from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.command import figure_command
 from attnviz.browse.cursor import Screen
-from attnviz.browse.drawn import draw_screen
+from attnviz.browse.draw import draw_screen
 from attnviz.browse.keys import press
 from attnviz.browse.session import Session
 from attnviz.browse.state import Size, State
