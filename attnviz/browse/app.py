@@ -155,7 +155,7 @@ class Canvas(Widget):
         grid = tiles(self.session, state, self.here.size)
         first = grid.on_screen(state.top)
         everyone = [*first, *(head for head in range(self.session.recorded) if head not in set(first))]
-        computed = self.session.compute_thumbnails(everyone, state.view, grid.pixels)
+        computed = self.session.thumbnails.compute(everyone, state.view, grid.pixels)
         return bool(computed), bool(set(computed) & set(first))
 
     def compute_rows(self, state: State) -> tuple[bool, bool]:
@@ -163,12 +163,12 @@ class Canvas(Widget):
         heads, lines = lens_heads(self.session, state), lens_pane(self.session, state, self.here.size).lines
         first = heads[state.top : state.top + lines]
         everyone = [*first, *(head for head in heads if head not in set(first))]
-        computed = self.session.compute_token_rows(everyone, state.view, state.token, state.direction)
+        computed = self.session.token_rows.compute(everyone, state.view, state.token, state.direction)
         return bool(computed), bool(set(computed) & set(first))
 
     def lens_missing(self) -> bool:
         """Whether some rows of the lens are still to be computed."""
-        state, row = self.state, self.session.token_row
+        state, row = self.state, self.session.token_rows.find
         heads = lens_heads(self.session, state)
         return any(row(head, state.view, state.token, state.direction) is None for head in heads)
 

@@ -8,7 +8,7 @@ from attnviz.browse.cursor import Screen, strongest_keys
 from attnviz.browse.lens import LaidOutLens, lay_out_lens
 from attnviz.browse.opened import lay_out
 from attnviz.browse.place import written_place
-from attnviz.browse.session import TokenRow
+from attnviz.browse.rows import TokenRow
 from attnviz.browse.state import State
 
 MAX_COPIED = 74_000  # bytes, which base64 makes 100,000 of: more than that many terminals leave out without a word

@@ -78,7 +78,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     if screen.size.enough and not state.opened and not state.lens:
         grid = tiles(session, state, screen.size)
         end = time.monotonic() + MAX_THUMBNAIL_SECONDS
-        while time.monotonic() < end and session.compute_thumbnails(grid.on_screen(0), state.view, grid.pixels):
+        while time.monotonic() < end and session.thumbnails.compute(grid.on_screen(0), state.view, grid.pixels):
             pass
     return "\r\n".join(encoded(line, SYSTEMS.get(name or "")) for line in draw_screen(screen, state, ascii))
 

@@ -12,7 +12,7 @@ from attnviz.browse.cursor import Screen, on_other
 from attnviz.browse.layout import text_lines
 from attnviz.browse.legends import quantity_text
 from attnviz.browse.lens_layout import LensPane, lens_heads, place_lens
-from attnviz.browse.session import TokenRow
+from attnviz.browse.rows import TokenRow
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import ShadedTokens, text_pane, token_at, told_apart
 from attnviz.report.colors import LOG_RANGE, ColorScale
@@ -91,7 +91,7 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
     heads = lens_heads(session, state)
     if state.head not in heads:
         state = replace(state, head=heads[0])
-    found = {head: session.token_row(head, state.view, state.token, state.direction) for head in heads}
+    found = {head: session.token_rows.find(head, state.view, state.token, state.direction) for head in heads}
     queries, keys = session.units(state.head, state.view)
     units = (queries, keys) if state.direction == "to" else (keys, queries)
     layers, names = session.ranking.by_layer(sorted(heads)), session.names[: session.recorded]

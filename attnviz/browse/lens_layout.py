@@ -88,7 +88,7 @@ def lens_heads(session: Session, state: State) -> list[int]:
     place = state.second
 
     def weight(head: int) -> float:
-        row = session.token_row(head, state.view, state.token, state.direction)
+        row = session.token_rows.find(head, state.view, state.token, state.direction)
         if row is None or place >= len(row.values):
             return -2.0
         return abs(float(row.values[place])) if row.visible[place] else -1.0

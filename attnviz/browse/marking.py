@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.cursor import Screen, open_head
-from attnviz.browse.session import Together
+from attnviz.browse.heads import Together
 from attnviz.browse.state import State
 
 MAX_SIDE_BY_SIDE = 6  # heads

@@ -110,7 +110,7 @@ def zoom(screen: Screen, state: State, key: str) -> State:
 def next_strongest(screen: Screen, state: State, key: str) -> State:
     """The cursor on the next strongest key of its query, or on the strongest."""
     if state.lens and not state.opened:
-        row = screen.session.token_row(state.head, state.view, state.token, state.direction)
+        row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
         return state if row is None else on_other(state, row.strongest)
     if not state.opened:
         return replace(state, message="Enter opens a head; g goes to its strongest keys there")

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from attnviz.browse.cursor import Screen
 from attnviz.browse.layout import MapPane, place_map, side_width
-from attnviz.browse.session import QueryRow
+from attnviz.browse.rows import QueryRow
 from attnviz.browse.state import State
 from attnviz.browse.text_pane import ShadedTokens
 from attnviz.report.colors import ColorScale

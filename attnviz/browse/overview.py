@@ -21,7 +21,7 @@ LEGEND_COLUMNS = 12
 def overview_body(screen: Screen, state: State) -> Body:
     """Rows of tiles from the first on the screen."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
-    session.want_thumbnails(grid.on_screen(state.top), state.view, grid.pixels)
+    session.wanted += session.thumbnails.unfinished(grid.on_screen(state.top), state.view, grid.pixels)
     scale, quantity = _shared_scale(session, state, grid), session.quantity(state.view)
     rows = grid.rows[state.top : state.top + grid.shown]
     boxes = tuple(Beside((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
@@ -40,7 +40,7 @@ def _title(session: Session, state: State) -> str:
 
 def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
     """The colours of all thumbnails computed so far."""
-    computed = [session.thumbnail(head, state.view, grid.pixels) for head in range(session.recorded)]
+    computed = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded)]
     cells = [each for each in computed if each is not None]
     return session.scale(replace(state.view, own=False), cells, state.theme)
 
@@ -48,7 +48,7 @@ def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
     """One head: its name, then its pixels, all of the tile's width."""
     session, chosen = screen.session, head == state.head
-    block = session.thumbnail(head, state.view, grid.pixels)
+    block = session.thumbnails.find(head, state.view, grid.pixels)
     effect = _effect(session, head)
     room = grid.columns - (2 if effect else 0)
     name = session.names[head] + _number(session, state, head)

@@ -85,7 +85,7 @@ def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
 def _lens_panel(screen: Screen, state: State) -> Panel:
     """One token in all heads: a row each."""
     session, view = screen.session, state.view
-    while session.compute_token_rows(lens_heads(session, state), view, state.token, state.direction):
+    while session.token_rows.compute(lens_heads(session, state), view, state.token, state.direction):
         pass
     lens = lay_out_lens(screen, state)
     rows = [row for head in lens.heads if (row := lens.row(head)) is not None]

@@ -10,7 +10,8 @@ from attnviz.browse.boxes import Beside, Box, Cells, ShareBar, Words
 from attnviz.browse.layout import listed_lines, map_lines
 from attnviz.browse.legends import legend, quantity_text
 from attnviz.browse.opened import OpenHead
-from attnviz.browse.session import QueryRow, means
+from attnviz.browse.rows import QueryRow
+from attnviz.browse.session import means
 from attnviz.browse.text_pane import told_apart
 from attnviz.browse.why import why_lines
 from attnviz.report.panels import PERCENT

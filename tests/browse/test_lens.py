@@ -25,7 +25,7 @@ def text(lines: list[Line]) -> str:
 
 def all_rows(screen: Screen, state: State) -> State:
     heads = lens_heads(screen.session, state)
-    while screen.session.compute_token_rows(heads, state.view, state.token, state.direction):
+    while screen.session.token_rows.compute(heads, state.view, state.token, state.direction):
         pass
     return settle(screen, state)
 
@@ -46,7 +46,7 @@ def test_rows_of_a_token_are_those_of_the_maps(causal_recording: Recording, turn
         state = all_rows(screen, press(screen, replace(state, query=3, key=2), "r"))
         assert (state.direction, state.key) == ("from", 3)
     weights = dense_maps(1, causal=True).weights[2]
-    row = screen.session.token_row(5, state.view, state.token, state.direction)
+    row = screen.session.token_rows.find(5, state.view, state.token, state.direction)
     assert row is not None
     assert np.array_equal(row.values, weights[:, 3] if turned else weights[2])
 
@@ -132,10 +132,10 @@ def test_cursors_are_on_the_screen_at_any_size(size: tuple[int, int], tokens: in
 def test_rows_of_a_long_map_come_in_slices_those_on_the_screen_first() -> None:
     screen = screen_of(long_recording(3000))
     state = press(screen, replace(State(), query=2999), "a")
-    computed = screen.session.compute_token_rows([7, 8, 9], state.view, state.token, state.direction)
+    computed = screen.session.token_rows.compute([7, 8, 9], state.view, state.token, state.direction)
     assert computed[0] == 7
     window = screen.session.heads[7][0].window((7,), slice(2999, 3000), slice(0, 3000))
-    row = screen.session.token_row(7, state.view, 2999, "to")
+    row = screen.session.token_rows.find(7, state.view, 2999, "to")
     assert row is not None
     assert np.array_equal(row.values, window.weights[0, 0])
     assert "heads to come" in text(draw_screen(screen, state))

@@ -59,7 +59,7 @@ def screen() -> Screen:
         session.ranking.name(group)
     state = first_state(screen)
     pixels = tiles(session, state, screen.size).pixels
-    while session.compute_thumbnails(list(range(4)), state.view, pixels):
+    while session.thumbnails.compute(list(range(4)), state.view, pixels):
         pass
     return screen
 

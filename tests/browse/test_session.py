@@ -72,11 +72,11 @@ def test_refuses_recordings_that_do_not_correspond(recording: Recording) -> None
 def test_thumbnails_come_in_slices_and_once(recording: Recording) -> None:
     session, heads = Session(recording), list(range(LAYERS * HEADS))
     slices = 0
-    while session.compute_thumbnails(heads, View(), 4):
+    while session.thumbnails.compute(heads, View(), 4):
         slices += 1
     assert slices == LAYERS
     overview = dense_maps(1).overview((0,), 4, 4, ROWS, COLUMNS)
-    thumbnail = session.thumbnail(HEADS, View(), 4)
+    thumbnail = session.thumbnails.find(HEADS, View(), 4)
     assert thumbnail is not None
     assert np.array_equal(thumbnail.values, overview.maximum[0])
 
@@ -125,7 +125,7 @@ def test_long_maps_are_never_made_whole() -> None:
         assert len(session.row(0, view, 31_999).weights) == 32_000
     near = slice(31_990, 32_000)
     assert session.cells(0, replace(View(), scores=True), near, near, 30, 40).values.max() == 0.25
-    while session.compute_thumbnails([0, 1], View(), 9):
+    while session.thumbnails.compute([0, 1], View(), 9):
         pass
 
 
