@@ -4,7 +4,7 @@ from threading import Event
 
 import pytest
 
-from attnviz.browse.app import Background
+from attnviz.browse.background import Background
 
 
 def test_work_of_one_kind_is_done_once_at_a_time() -> None:

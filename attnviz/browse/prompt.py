@@ -1,0 +1,110 @@
+"""What is typed in a prompt, and what is done with it: a token is found, heads are filtered, a picture is saved."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from attnviz.base.errors import AttnvizError, flag
+from attnviz.browse.copying import copied
+from attnviz.browse.cursor import Screen
+from attnviz.browse.finding import filter_heads, find
+from attnviz.browse.history import remembered
+from attnviz.browse.state import State
+
+if TYPE_CHECKING:
+    from textual import events
+
+Save = Callable[[Screen, State, Path], None]
+
+
+class Typist(Protocol):
+    """Where something is typed.
+
+    Attributes:
+        state: what is shown.
+        app: the application, which owns the clipboard.
+    """
+
+    state: State
+
+    @property
+    def app(self) -> Any:
+        """The application."""
+
+    @property
+    def here(self) -> Screen:
+        """What an answer depends on."""
+
+    def go(self, state: State) -> None:
+        """Draws the state."""
+
+    def run_worker(self, work: Callable[[], None], *, group: str, thread: bool) -> Any:
+        """Runs a function in a thread."""
+
+
+class PromptLine:
+    """The line in which something is typed."""
+
+    def __init__(self, stage: Typist, save: Save) -> None:
+        self.stage, self.save = stage, save
+
+    def type(self, event: "events.Key") -> None:
+        """One key of a name that is being typed; a name that was only offered is replaced."""
+        state = self.stage.state
+        kept = replace(state, offered=False)
+        if event.key == "escape":
+            self.stage.go(replace(kept, prompt=None, typed=""))
+        elif state.prompt == "copy":
+            self.copy(event.key)
+        elif event.key == "enter":
+            self.answer()
+        elif event.key == "backspace":
+            self.stage.go(replace(kept, typed=state.typed[:-1]))
+        elif event.key == "ctrl+u":
+            self.stage.go(replace(kept, typed=""))
+        elif event.key in ("left", "right", "end"):
+            self.stage.go(kept)
+        elif event.is_printable and event.character:
+            self.stage.go(replace(kept, typed=("" if state.offered else state.typed) + event.character))
+
+    def copy(self, what: str) -> None:
+        """Has the terminal copy what the key stands for (OSC 52)."""
+        state = replace(self.stage.state, prompt=None)
+        try:
+            text, said = copied(self.stage.here, state, what)
+        except AttnvizError as error:
+            text, said = "", str(error)
+        if text:
+            self.stage.app.copy_to_clipboard(text)
+        self.stage.go(replace(state, message=said))
+
+    def paste(self, text: str) -> None:
+        """Types what is pasted."""
+        state = self.stage.state
+        pasted = "".join(character for character in text if character.isprintable())
+        self.stage.go(replace(state, typed=("" if state.offered else state.typed) + pasted, offered=False))
+
+    def answer(self) -> None:
+        """Does what was asked for: finds, or saves without keeping the keys waiting."""
+        state = self.stage.state
+        if state.prompt in ("query", "key"):
+            self.stage.go(remembered(state, find(self.stage.here, state, state.typed)))
+            return
+        if state.prompt == "filter":
+            self.stage.go(remembered(state, filter_heads(self.stage.here, state, state.typed)))
+            return
+        path = Path(os.path.expanduser(state.typed))
+        self.stage.go(replace(state, prompt=None, typed="", message=f"saving {path} …"))
+        screen = self.stage.here
+        self.stage.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
+
+    def write(self, screen: Screen, state: State, path: Path) -> None:
+        """Writes the picture, in a thread, and says how it went."""
+        try:
+            self.save(screen, state, path)
+            message = f"saved {path}"
+        except AttnvizError as error:
+            message = error.worded(flag)
+        self.stage.app.call_from_thread(lambda: self.stage.go(replace(self.stage.state, message=message)))
