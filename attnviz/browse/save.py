@@ -1,27 +1,24 @@
 """What the inspector shows, as a file: a report of it, for the same renderers as every other."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, known_names
-from attnviz.base.files import output_file
 from attnviz.browse.cursor import Screen
 from attnviz.browse.layout import map_of, tiles
 from attnviz.browse.lens import lay_out_lens, said_of
 from attnviz.browse.lens_layout import lens_heads
+from attnviz.browse.pictures import refuse_picture, save_report
 from attnviz.browse.state import State, View
-from attnviz.render.formats import FORMATS, write
+from attnviz.render.formats import FORMATS
 from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
-from attnviz.report.report import Heatmaps, Report
+from attnviz.report.report import Heatmaps
 from attnviz.text.named_groups import Mark
 
 MAX_NAMED_HEADS = 24  # one by one, down a picture
-PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 
 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
@@ -32,25 +29,6 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     """
     refuse_picture(path)
     save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look).max_cells, look), path)
-
-
-def save_report(report: Report, path: Path) -> None:
-    """Writes a report as a picture.
-
-    Raises:
-        AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
-    """
-    refuse_picture(path)
-    with output_file(path) as file:
-        write(report, path.suffix.lower(), file)
-
-
-def refuse_picture(path: Path) -> None:
-    """Raises AttnvizError where the suffix is not that of a picture, or the file exists."""
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURE_SUFFIXES)} works")
-    if os.path.lexists(path):
-        raise AttnvizError(f"{str(path)!r} exists; another name works")
 
 
 def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:

@@ -19,8 +19,8 @@ from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.printable import printable
 from attnviz.browse.application import Application
 from attnviz.browse.draw import IN_ASCII
+from attnviz.browse.pictures import save_report
 from attnviz.browse.pixels import style_of
-from attnviz.browse.save import save_report
 from attnviz.browse.survey_points import points_lines
 from attnviz.browse.survey_state import SurveyView
 from attnviz.maps.recording import Recording

@@ -1,0 +1,30 @@
+"""Reports as pictures in files that are not there yet."""
+
+import os
+from pathlib import Path
+
+from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.files import output_file
+from attnviz.render.formats import FORMATS, write
+from attnviz.report.report import Report
+
+PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
+
+
+def save_report(report: Report, path: Path) -> None:
+    """Writes a report as a picture.
+
+    Raises:
+        AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
+    """
+    refuse_picture(path)
+    with output_file(path) as file:
+        write(report, path.suffix.lower(), file)
+
+
+def refuse_picture(path: Path) -> None:
+    """Raises AttnvizError where the suffix is not that of a picture, or the file exists."""
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURE_SUFFIXES)} works")
+    if os.path.lexists(path):
+        raise AttnvizError(f"{str(path)!r} exists; another name works")
