@@ -24,6 +24,7 @@ browse cli __init__ __main__
 # A room inside a room imports only those before it; files that lie directly in the room come last.
 INNER_ROOMS = {
     "capture": ["flow", "calls", "assembly", "hooks"],
+    "browse": ["session", "moves", "view", "drawing", "process", "survey"],
 }
 
 CELL, LABELS, TOP = 36, 190, 110  # pixels: of a cell's side, of the column of names, of the row of names

@@ -15,22 +15,29 @@ from textual.screen import Screen as TextualScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.browse.application import Application
 from attnviz.browse.clicks import clicked, said_under
 from attnviz.browse.computing import Computing
-from attnviz.browse.cursor import Screen, settle
-from attnviz.browse.draw import draw_screen, padded
-from attnviz.browse.graphics import SIXEL_ATTRIBUTE, Protocol, cleared, escapes, known_protocol, terminal_character
-from attnviz.browse.hints import written
-from attnviz.browse.history import remembered
-from attnviz.browse.keys import ACTIONS, press
-from attnviz.browse.layout import ANSI_COLORS
-from attnviz.browse.pixels import COLORS, style_of
-from attnviz.browse.place import start_state
+from attnviz.browse.drawing.draw import draw_screen, padded
+from attnviz.browse.drawing.graphics import (
+    SIXEL_ATTRIBUTE,
+    Protocol,
+    cleared,
+    escapes,
+    known_protocol,
+    terminal_character,
+)
+from attnviz.browse.drawing.pixels import COLORS, style_of
+from attnviz.browse.drawing.themes import on_paper
+from attnviz.browse.moves.cursor import Screen, settle
+from attnviz.browse.moves.history import remembered
+from attnviz.browse.moves.keys import ACTIONS, press
+from attnviz.browse.moves.layout import ANSI_COLORS
+from attnviz.browse.moves.place import start_state
+from attnviz.browse.process.application import Application
 from attnviz.browse.prompt import PromptLine, Save
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
-from attnviz.browse.themes import on_paper
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.hints import written
 from attnviz.render.terminal.lines import Line, Span
 
 NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # has textual pass the text on as it is

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.browse.cursor import Screen
-from attnviz.browse.hints import hint_at, hints
-from attnviz.browse.layout import tiles
-from attnviz.browse.legends import quantity_text
-from attnviz.browse.lens import clicked_in_lens, lay_out_lens
-from attnviz.browse.open_head import cell_under, clicked_in_head
-from attnviz.browse.state import State
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.layout import tiles
+from attnviz.browse.session.state import State
+from attnviz.browse.view.hints import hint_at, hints
+from attnviz.browse.view.legends import quantity_text
+from attnviz.browse.view.lens import clicked_in_lens, lay_out_lens
+from attnviz.browse.view.open_head import cell_under, clicked_in_head
 
 
 def clicked(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[str, State]:

@@ -2,11 +2,11 @@
 
 import shlex
 
-from attnviz.browse.cursor import Screen
-from attnviz.browse.layout import map_of, tiles
-from attnviz.browse.place import written_token
-from attnviz.browse.session import Session
-from attnviz.browse.state import State, View
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.layout import map_of, tiles
+from attnviz.browse.moves.place import written_token
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import State, View
 from attnviz.maps.heads import tokens_of
 from attnviz.streaming.overview import block_edges
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from attnviz.browse.background import Background
-from attnviz.browse.cursor import Screen, first_ranked
-from attnviz.browse.finding import filter_heads
-from attnviz.browse.layout import tiles
-from attnviz.browse.lens_layout import lens_heads, lens_pane
-from attnviz.browse.session import Session
-from attnviz.browse.state import State
+from attnviz.browse.moves.cursor import Screen, first_ranked
+from attnviz.browse.moves.finding import filter_heads
+from attnviz.browse.moves.layout import tiles
+from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
+from attnviz.browse.process.background import Background
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import State
 
 SECONDS_BEFORE_MEASURING = 0.2  # at a metric
 SECONDS_BETWEEN_SLICES = 0.001  # of background work, so that keys come first

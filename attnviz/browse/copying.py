@@ -4,12 +4,12 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.command import figure_command
-from attnviz.browse.cursor import Screen, strongest_keys
-from attnviz.browse.lens import LaidOutLens, lay_out_lens
-from attnviz.browse.opened import lay_out
-from attnviz.browse.place import written_place
-from attnviz.browse.rows import TokenRow
-from attnviz.browse.state import State
+from attnviz.browse.moves.cursor import Screen, strongest_keys
+from attnviz.browse.moves.place import written_place
+from attnviz.browse.session.rows import TokenRow
+from attnviz.browse.session.state import State
+from attnviz.browse.view.lens import LaidOutLens, lay_out_lens
+from attnviz.browse.view.opened import lay_out
 
 MAX_COPIED = 74_000  # bytes, which base64 makes 100,000 of: more than that many terminals leave out without a word
 WHAT = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}

@@ -14,13 +14,13 @@ from rich.console import Console
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import undone_by_signals
-from attnviz.browse.cursor import Screen, first_state
-from attnviz.browse.draw import draw_screen
-from attnviz.browse.layout import tiles
-from attnviz.browse.pixels import COLORS, style_of
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
-from attnviz.browse.terminal import ASK_ATTRIBUTES
+from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.drawing.pixels import COLORS, style_of
+from attnviz.browse.moves.cursor import Screen, first_state
+from attnviz.browse.moves.layout import tiles
+from attnviz.browse.process.terminal import ASK_ATTRIBUTES
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
 from attnviz.render.terminal.lines import Line
 
 ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # the other screen, without a cursor
@@ -84,7 +84,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
 
 
 def _start_state(screen: Screen) -> State:
-    from attnviz.browse.place import start_state
+    from attnviz.browse.moves.place import start_state
 
     return start_state(screen)
 

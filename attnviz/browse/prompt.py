@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.browse.copying import copied
-from attnviz.browse.cursor import Screen
-from attnviz.browse.finding import filter_heads, find
-from attnviz.browse.history import remembered
-from attnviz.browse.state import State
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.finding import filter_heads, find
+from attnviz.browse.moves.history import remembered
+from attnviz.browse.session.state import State
 
 if TYPE_CHECKING:
     from textual import events

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from attnviz.browse.cursor import Screen
-from attnviz.browse.layout import map_of, tiles
-from attnviz.browse.lens import lay_out_lens, said_of
-from attnviz.browse.lens_layout import lens_heads
-from attnviz.browse.pictures import refuse_picture, save_report
-from attnviz.browse.state import State, View
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.layout import map_of, tiles
+from attnviz.browse.moves.lens_layout import lens_heads
+from attnviz.browse.process.pictures import refuse_picture, save_report
+from attnviz.browse.session.state import State, View
+from attnviz.browse.view.lens import lay_out_lens, said_of
 from attnviz.render.formats import FORMATS
 from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.report.look import Look

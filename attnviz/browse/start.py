@@ -15,10 +15,10 @@ from attnviz.report.look import Look
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
-    from attnviz.browse.session import Session
-    from attnviz.browse.survey_app import OpenedText
-    from attnviz.browse.survey_state import SurveyView
-    from attnviz.metrics.head_frame import HeadFrame
+    from attnviz.browse.session.session import Session
+    from attnviz.browse.survey.app import OpenedText
+    from attnviz.browse.survey.listing import SurveyView
+    from attnviz.metrics.head_table import AddedNumber
 
 
 def refuse_browse() -> None:
@@ -54,9 +54,9 @@ def browse(
         AttnvizError: if the two do not correspond, there is no such place, or there is no terminal for the keys.
     """
     from attnviz.browse.first_screen import early_screen
-    from attnviz.browse.session import Session
-    from attnviz.browse.state import Theme
-    from attnviz.browse.terminal import tolerated_terminal
+    from attnviz.browse.process.terminal import tolerated_terminal
+    from attnviz.browse.session.session import Session
+    from attnviz.browse.session.state import Theme
     from attnviz.report.colors import SEQUENTIAL
 
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
@@ -104,8 +104,8 @@ def browse_survey(
     Raises:
         AttnvizError: if there is no terminal for the keys.
     """
-    from attnviz.browse.survey_app import SurveyBrowser
-    from attnviz.browse.terminal import tolerated_terminal
+    from attnviz.browse.process.terminal import tolerated_terminal
+    from attnviz.browse.survey.app import SurveyBrowser
 
     _take_keys_from_terminal()
     with tolerated_terminal():
@@ -124,9 +124,9 @@ def _ended(code: int) -> int:
 def _refuse_place(session: "Session") -> None:
     """Raises AttnvizError where the place that is to be shown first is none."""
     if session.at:
-        from attnviz.browse.cursor import Screen
-        from attnviz.browse.place import start_state
-        from attnviz.browse.state import Size
+        from attnviz.browse.moves.cursor import Screen
+        from attnviz.browse.moves.place import start_state
+        from attnviz.browse.session.state import Size
 
         start_state(Screen(session, Size(80, 24), 0))
 

@@ -130,7 +130,7 @@ def look_through(path: Path, selection: Selection, look: "Look") -> int:
         AttnvizError: if the file is no survey, or has no such heads.
     """
     from attnviz.browse.start import browse, browse_survey
-    from attnviz.browse.survey_state import SurveyView
+    from attnviz.browse.survey.listing import SurveyView
     from attnviz.cli.recordings import record
     from attnviz.corpus.saved import load_survey
     from attnviz.report.options import ReportOptions

@@ -14,10 +14,10 @@ from textual.strip import Strip
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.app import Browser
-from attnviz.browse.cursor import Screen
-from attnviz.browse.graphics import Protocol
-from attnviz.browse.session import Session
-from attnviz.browse.state import State
+from attnviz.browse.drawing.graphics import Protocol
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]

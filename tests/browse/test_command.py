@@ -3,11 +3,11 @@ import shlex
 import pytest
 
 from attnviz.browse.command import figure_command
-from attnviz.browse.cursor import Screen
-from attnviz.browse.finding import filter_heads
-from attnviz.browse.keys import press
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.finding import filter_heads
+from attnviz.browse.moves.keys import press
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save

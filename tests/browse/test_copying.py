@@ -2,10 +2,10 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.copying import copied
-from attnviz.browse.cursor import Screen
-from attnviz.browse.keys import press
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.keys import press
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
 from tests.browse.examples import long_recording
 from tests.conftest import dense_maps

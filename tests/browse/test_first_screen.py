@@ -15,7 +15,7 @@ from rich.console import Console
 
 from attnviz.base.signals import ENDING
 from attnviz.browse.first_screen import ENTER_SCREEN, first_screen
-from attnviz.browse.session import Session
+from attnviz.browse.session.session import Session
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.cursor import Screen
+from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.save import picture, save_picture
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State, View
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State, View
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
 from tests.browse.examples import worded_recording

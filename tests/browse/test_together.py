@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.cursor import Screen
-from attnviz.browse.draw import draw_screen
-from attnviz.browse.keys import press
-from attnviz.browse.opened import lay_out
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
+from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.keys import press
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.opened import lay_out
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from tests.browse.examples import previous_maps, wide_recording

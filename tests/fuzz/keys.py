@@ -14,12 +14,12 @@ from textual.pilot import Pilot
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.app import Browser
-from attnviz.browse.cursor import Screen, first_state
-from attnviz.browse.draw import draw_screen
-from attnviz.browse.keys import BINDINGS, press
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
-from attnviz.browse.terminal import KeyDecoder
+from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.moves.cursor import Screen, first_state
+from attnviz.browse.moves.keys import BINDINGS, press
+from attnviz.browse.process.terminal import KeyDecoder
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
 from tests.browse.examples import long_recording, other_recording, wide_recording, worded_recording
 from tests.conftest import LAYERS, dense_maps

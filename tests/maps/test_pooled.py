@@ -13,11 +13,11 @@ import attnviz
 from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.command import figure_command
-from attnviz.browse.cursor import Screen
-from attnviz.browse.draw import draw_screen
-from attnviz.browse.keys import press
-from attnviz.browse.session import Session
-from attnviz.browse.state import Size, State
+from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.keys import press
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
 from attnviz.maps.block_cells import block_cells

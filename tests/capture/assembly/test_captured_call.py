@@ -17,8 +17,8 @@ import attnviz
 from attnviz.api.drawing import DrawOptions, report_options
 from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.blocks import InspectedHead, pooled
-from attnviz.browse.state import View
+from attnviz.browse.session.blocks import InspectedHead, pooled
+from attnviz.browse.session.state import View
 from attnviz.cli.commands import main
 from attnviz.maps.contributions import contributions_of
 from attnviz.maps.dense import DenseMaps

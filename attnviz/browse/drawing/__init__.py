@@ -1,0 +1,1 @@
+"""A decided screen as lines of spans, and pixels."""

@@ -1,0 +1,110 @@
+"""Finding: a token among queries or among keys, a head by its name, an order by the name of a metric."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.moves.cursor import Screen, settle, sort_by
+from attnviz.browse.moves.lens_layout import lens_heads
+from attnviz.browse.session.state import Prompt, State
+
+LAYER_ORDER = "layer"  # what is typed for heads in the order in which they were recorded
+
+
+def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
+    """The state with the cursor on the next query that has ``sought`` in it, or on the next key, as was asked.
+
+    Among all heads it may be the name of a head, or what heads are sorted by; a token is then shown in all heads.
+    """
+    axis: Prompt = state.prompt if state.prompt in ("query", "key") else state.sought_axis
+    state = replace(state, prompt=None, typed="", message="")
+    if state.opened or state.lens or axis == "key":
+        return settle(screen, find_token(screen, state, sought, axis, step))
+    return _find_among_heads(screen, state, sought.strip())
+
+
+def find_token(screen: Screen, state: State, sought: str, axis: Prompt, step: int = 1) -> State:
+    """The state with the query or the key on the next token that has ``sought`` in it: whole tokens first."""
+    if not sought:
+        return state
+    queries, keys = (units.labels for units in screen.session.units(state.head, state.view))
+    hits = _hits(keys if axis == "key" else queries, sought)
+    if axis == "query" and not hits and queries != keys and (state.opened or state.lens):
+        return find_token(screen, state, sought, "key", step)
+    here = state.key if axis == "key" else state.query
+    many = {"query": "queries", "key": "keys"}
+    if not hits:
+        return replace(state, message=f"no {axis} with “{sought}”")
+    again = state.sought == sought and state.sought_axis == axis and here in hits
+    place = hits[(hits.index(here) + step) % len(hits)] if again else hits[0]
+    count = f"1 {axis}" if len(hits) == 1 else f"{many[axis]} {hits.index(place) + 1} of {len(hits)}"
+    found = f"“{sought}”: {count}" + ("; n finds the next" if hits[1:] else "")
+    state = replace(state, sought=sought, sought_axis=axis, message=found)
+    state = replace(state, key=place) if axis == "key" else replace(state, query=place)
+    on_other = state.lens and not state.opened and (axis == "key") == (state.direction == "to")
+    if not on_other:
+        return state
+    state = replace(state, second=place, top=0)
+    return replace(state, head=lens_heads(screen.session, state)[0])
+
+
+def is_token(screen: Screen, state: State, sought: str) -> bool:
+    """Whether a query is called so."""
+    labels = screen.session.units(state.head, state.view)[0].labels
+    return any(label.strip().casefold() == sought.casefold() for label in labels)
+
+
+def metrics_meant(typed: str, known: Iterable[str]) -> list[str]:
+    """The metrics whose names begin with what is typed, those that name a pattern first, and the order of layers."""
+    from attnviz.metrics.patterns import SHARP
+
+    names = dict.fromkeys([*SHARP, *known, LAYER_ORDER])
+    return [name for name in names if name.startswith(typed.strip().casefold().removeprefix("-"))]
+
+
+def _hits(labels: tuple[str, ...], sought: str) -> list[int]:
+    """The places of the labels with the text in them: whole ones first, then those that begin so, as in the page."""
+    wanted = sought.casefold()
+    found = [(place, label.casefold().strip()) for place, label in enumerate(labels) if wanted in label.casefold()]
+    exact = wanted.strip()
+    return [place for place, label in sorted(found, key=lambda hit: (hit[1] != exact, not hit[1].startswith(exact)))]
+
+
+def _find_among_heads(screen: Screen, state: State, sought: str) -> State:
+    names = screen.session.names[: screen.session.recorded]
+    if sought in names:
+        return settle(screen, replace(state, head=names.index(sought)))
+    metrics = screen.session.ranking.names
+    meant = metrics_meant(sought, metrics)
+    named = sought.removeprefix("-")
+    is_metric = named in metrics or named == LAYER_ORDER
+    if sought and (is_metric or (len(meant) == 1 and not is_token(screen, state, sought))):
+        return _sort_by_name(screen, state, named if is_metric else meant[0], sought.startswith("-"))
+    found = find_token(screen, state, sought, "query")
+    if found.sought_axis == "query" and found.sought == sought and found is not state:
+        return settle(screen, replace(found, lens=True, direction="to", second=None, top=0, column=0))
+    message = f"no head, metric or token “{sought}”; {names[0]} to {names[-1]}, previous, sink or layer work"
+    return replace(state, message=message if sought else "")
+
+
+def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> State:
+    if name == LAYER_ORDER:
+        return sort_by(screen, state, None)
+    return sort_by(screen, state, name, ascending)
+
+
+def filter_heads(screen: Screen, state: State, words: str) -> State:
+    """The state with the heads for which every word holds; the old ones and why, where the words are no filter."""
+    state, words = replace(state, prompt=None, typed="", message=""), " ".join(words.split())
+    try:
+        screen.session.ranking.refuse_filter(words)
+    except AttnvizError as error:
+        return replace(state, message=str(error))
+    return on_listed(screen, replace(state, view=replace(state.view, filter=words), top=0))
+
+
+def on_listed(screen: Screen, state: State) -> State:
+    """The state on a head that the filter leaves, the first where the chosen one is gone."""
+    listed = screen.session.ranking.order(state.view)
+    gone = state.head not in listed and state.head < screen.session.recorded
+    return settle(screen, replace(state, head=listed[0]) if gone and not state.opened else state)

@@ -1,0 +1,286 @@
+"""The table of keys: the help, the palette, the hints of the last line and the answer to a key all follow from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from attnviz.browse.moves.cursor import Screen, settle
+from attnviz.browse.moves.finding import find
+from attnviz.browse.moves.history import go_back, go_forward, remembered
+from attnviz.browse.moves.layout import help_pages
+from attnviz.browse.moves.marking import combine_marked, mark, subtract
+from attnviz.browse.moves.moving import (
+    enter,
+    go_to_end,
+    leave,
+    move,
+    next_head,
+    next_strongest,
+    open_lens,
+    page,
+    zoom,
+)
+from attnviz.browse.moves.toggling import next_theme, sort, toggle, toggle_tokens, toggle_why
+from attnviz.browse.session.state import Prompt, State
+
+Place = Literal["heads", "head", "lens", "marked"]
+LAST_RANK = 99  # of a hint that stays where there is no room for others
+MORE_HELP = ("question_mark", "down", "pagedown", "space")
+ARROWS = ("up", "down", "left", "right")
+
+
+@dataclass(frozen=True)
+class KeyHint:
+    """What the last line calls a key in one place.
+
+    Attributes:
+        place: with all ``heads`` on the screen, in an open ``head``, in the token ``lens``, or with ``marked`` heads.
+        rank: its place in the line; where there is no room, the last are left out.
+        does: in a word or two.
+        key: as textual names it; empty for the first of its binding.
+    """
+
+    place: Place
+    rank: int
+    does: str
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Keys that do the same, what it is, and how.
+
+    Attributes:
+        keys: as textual names them.
+        shown: as the help shows them.
+        does: in a few words.
+        press: the next state.
+        actions: what the palette calls the keys, one each from the first; ``None`` calls the first what it does, and
+            an empty one leaves the keys out.
+        hints: what the last line calls them.
+    """
+
+    keys: tuple[str, ...]
+    shown: str
+    does: str
+    press: Callable[[Screen, State, str], State]
+    actions: tuple[str, ...] | None = None
+    hints: tuple[KeyHint, ...] = ()
+
+    @property
+    def named_actions(self) -> tuple[tuple[str, str], ...]:
+        """What the palette lists: a name and the key that it presses, each."""
+        return tuple(zip((self.does,) if self.actions is None else self.actions, self.keys, strict=False))
+
+
+def press(screen: Screen, state: State, key: str) -> State:
+    """The state after a key; the same one where the key means nothing."""
+    if state.help:
+        more = key in MORE_HELP and state.help < help_pages(screen.size, len(BINDINGS))
+        return replace(state, help=state.help + 1 if more else 0)
+    binding = BY_KEY.get(key)
+    if binding is None or not screen.size.enough:
+        return state
+    before = replace(state, message="")
+    return remembered(before, settle(screen, binding.press(screen, before, key)))
+
+
+def _history(screen: Screen, state: State, key: str) -> State:
+    return go_forward(state) if key == "B" else go_back(state)
+
+
+def _ask(screen: Screen, state: State, key: str) -> State:
+    if key == "s":
+        name = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
+        typed = f"head-{name}.svg" if state.opened else "heads.svg"
+        return replace(state, prompt="save", typed=typed, offered=True)
+    if key == "f":
+        return replace(state, prompt="filter", typed=state.view.filter, offered=bool(state.view.filter))
+    prompts: dict[str, Prompt] = {"slash": "query", "backslash": "key", "y": "copy"}
+    return replace(state, prompt=prompts[key], typed="", offered=False)
+
+
+def _again(screen: Screen, state: State, key: str) -> State:
+    if not state.sought or not (state.opened or state.lens):
+        return replace(state, message="/ finds a query, \\ a key")
+    return find(screen, state, state.sought, -1 if key == "N" else 1)
+
+
+def _help(screen: Screen, state: State, key: str) -> State:
+    return replace(state, help=1)
+
+
+def _quit(screen: Screen, state: State, key: str) -> State:
+    return state
+
+
+BINDINGS = (
+    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; with Shift by ten", move, ()),
+    Binding(("pageup", "pagedown"), "PgUp PgDn", "a screenful up or down", page, ()),
+    Binding(("home", "end"), "Home End", "the first or the last", go_to_end, ()),
+    Binding(
+        ("enter",),
+        "Enter",
+        "open the head; zoom in",
+        enter,
+        ("open the head",),
+        (KeyHint("heads", 1, "opens"), KeyHint("lens", 1, "opens")),
+    ),
+    Binding(
+        ("escape", "backspace"),
+        "Esc",
+        "zoom out, then back",
+        leave,
+        ("back: out of the zoom, the head, the lens",),
+        (KeyHint("head", LAST_RANK, "back"), KeyHint("lens", LAST_RANK, "back"), KeyHint("marked", LAST_RANK, "back")),
+    ),
+    Binding(
+        ("b", "B", "ctrl+o"),
+        "b B",
+        "place before; forward again",
+        _history,
+        ("the place before", "forward again"),
+    ),
+    Binding(
+        ("tab", "shift+tab", "right_square_bracket", "left_square_bracket"),
+        "Tab ] [",
+        "next head, previous head",
+        next_head,
+        ("next head", "previous head"),
+        (KeyHint("head", 5, "next head"),),
+    ),
+    Binding(
+        ("a",),
+        "a",
+        "the query in all heads",
+        open_lens,
+        ("one token in all heads",),
+        (KeyHint("heads", 6, "in all heads"), KeyHint("head", 3, "in all heads")),
+    ),
+    Binding(
+        ("space",),
+        "Space",
+        "mark the head",
+        mark,
+        hints=(
+            KeyHint("heads", 5, "marks"),
+            KeyHint("head", 6, "marks"),
+            KeyHint("lens", 5, "marks"),
+            KeyHint("marked", 6, "marks"),
+        ),
+    ),
+    Binding(
+        ("m", "M", "R"),
+        "m M R",
+        "marked: mean, max, rollout",
+        combine_marked,
+        ("mean of the marked heads", "maximum of the marked heads", "rollout of the marked heads"),
+        (
+            KeyHint("marked", 3, "mean"),
+            KeyHint("marked", 4, "maximum", "M"),
+            KeyHint("marked", 5, "rollout", "R"),
+        ),
+    ),
+    Binding(
+        ("plus", "minus", "0"),
+        "+ - 0",
+        "zoom in, out, all",
+        zoom,
+        ("zoom in", "zoom out", "the whole map"),
+        (KeyHint("head", 1, "zooms"),),
+    ),
+    Binding(("equals_sign",), "=", "marked heads side by side", zoom, hints=(KeyHint("marked", 1, "side by side"),)),
+    Binding(
+        ("g",),
+        "g",
+        "the next strongest key",
+        next_strongest,
+        ("the query's next strongest key",),
+        (KeyHint("head", 4, "strongest"),),
+    ),
+    Binding(("v",), "v", "scores or weights", toggle),
+    Binding(("l",), "l", "colours: sqrt, linear, log", toggle, ("steps of the colours: square root, linear, log",)),
+    Binding(("c",), "c", "colour scale: shared, own", toggle, ("one colour scale, or one a head",)),
+    Binding(("h",), "h", "theme: own, light, dark", next_theme, ("colours: the terminal's own, light, dark",)),
+    Binding(("p",), "p", "pooled: maximum or mean", toggle, ("pooled cells: maximum or mean",)),
+    Binding(("w",), "w", "join tokens into words", toggle_tokens),
+    Binding(("t",), "t", "hide special tokens", toggle_tokens),
+    Binding(
+        ("d",),
+        "d",
+        "difference: marked, or runs",
+        subtract,
+        ("difference of two marked heads, or to the other recording",),
+        (KeyHint("marked", 2, "difference"),),
+    ),
+    Binding(
+        ("o", "O", "r"),
+        "o O r",
+        "sort by metrics; reverse",
+        sort,
+        (
+            "sort by the next metric, or one token by the weight on the cursor's",
+            "sort by the previous metric",
+            "reverse the order, or turn to who looks at the token",
+        ),
+        (
+            KeyHint("heads", 3, "sorts"),
+            KeyHint("lens", 2, "sorts by this token"),
+            KeyHint("lens", 3, "who looks at it", "r"),
+        ),
+    ),
+    Binding(
+        ("slash",),
+        "/",
+        "find a query, head, order",
+        _ask,
+        ("find a query",),
+        (KeyHint("heads", 2, "finds"), KeyHint("head", 2, "finds"), KeyHint("lens", 4, "finds")),
+    ),
+    Binding(("backslash",), "\\", "find a key", _ask),
+    Binding(
+        ("f",),
+        "f",
+        "filter: previous>0.5",
+        _ask,
+        ("filter heads",),
+        (KeyHint("heads", 4, "filters"), KeyHint("lens", 6, "filters")),
+    ),
+    Binding(
+        ("x",),
+        "x",
+        "why this weight: q·k",
+        toggle_why,
+        ("why this weight: q, k and q·k by feature",),
+        (KeyHint("head", 7, "why"),),
+    ),
+    Binding(
+        ("y",),
+        "y",
+        "copy cells, command, place",
+        _ask,
+        ("copy the cell, row, table, command or place",),
+        (KeyHint("heads", 7, "copies"), KeyHint("head", 8, "copies"), KeyHint("lens", 7, "copies")),
+    ),
+    Binding(("n", "N"), "n N", "find the next, the previous", _again, ("find the next", "find the previous")),
+    Binding(
+        ("s",),
+        "s",
+        "save: SVG, PNG, PDF",
+        _ask,
+        ("save what is seen",),
+        (KeyHint("heads", 8, "saves"), KeyHint("head", 9, "saves")),
+    ),
+    Binding(
+        ("colon", "ctrl+p"),
+        ":",
+        "all actions by their names",
+        _help,
+        (),
+        (KeyHint("heads", 9, "all"), KeyHint("head", 10, "all"), KeyHint("lens", 8, "all")),
+    ),
+    Binding(("question_mark", "f1"), "?", "these keys", _help, ("all keys",)),
+    Binding(("q",), "q", "quit", _quit, ()),
+)
+BY_KEY = {key: binding for binding in BINDINGS for key in binding.keys}
+ACTIONS = tuple(action for binding in BINDINGS for action in binding.named_actions)

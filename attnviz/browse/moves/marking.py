@@ -1,0 +1,62 @@
+"""Keys that mark heads, and show the marked ones side by side or as one map."""
+
+from dataclasses import replace
+
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.moves.cursor import Screen, open_head
+from attnviz.browse.session.heads import Together
+from attnviz.browse.session.state import State
+
+MAX_SIDE_BY_SIDE = 6  # heads
+TOGETHER: dict[str, Together] = {"d": "difference", "m": "mean", "M": "max", "R": "rollout"}
+
+
+def mark(screen: Screen, state: State, key: str) -> State:
+    """The chosen head marked, or no longer; the next one chosen where heads are listed."""
+    if state.head >= screen.session.recorded:
+        return replace(state, message="this is made of several heads; Esc goes back to one")
+    if state.head in state.marked:
+        return replace(state, marked=tuple(head for head in state.marked if head != state.head))
+    return replace(state, marked=(*state.marked, state.head))
+
+
+def side_by_side(screen: Screen, state: State) -> State:
+    """Opens the marked heads beside each other."""
+    marked = state.marked
+    if refused := _refused(screen, state, 2, MAX_SIDE_BY_SIDE, "stand side by side"):
+        return replace(state, message=refused)
+    state = open_head(screen, replace(state, head=marked[0]))
+    return replace(state, beside=marked[1:], marked=())
+
+
+def combine_marked(screen: Screen, state: State, key: str) -> State:
+    """One map of the marked heads, or of all that are listed: their difference, mean, maximum or rollout."""
+    how = TOGETHER[key]
+    if how != "difference" and not state.marked:
+        state = replace(state, marked=tuple(screen.session.ranking.order(state.view)))
+    most = 2 if how == "difference" else len(screen.session.heads)
+    if refused := _refused(screen, state, 2, most, "make a difference" if how == "difference" else f"make a {how}"):
+        return replace(state, message=refused)
+    try:
+        made = screen.session.combine(state.marked, how)
+    except AttnvizError as error:
+        return replace(state, message=str(error))
+    return replace(open_head(screen, replace(state, head=made)), marked=())
+
+
+def _refused(screen: Screen, state: State, least: int, most: int, what: str) -> str:
+    """Why the marked heads cannot be shown together; empty where they can."""
+    count, alike = len(state.marked), set(screen.session.alike(state.marked[0])) if state.marked else set()
+    if not least <= count <= most:
+        works = f"{least}" if least == most else f"{least} to {most}"
+        return f"{works} marked heads {what}, and {count} are marked: Space marks one"
+    return "" if set(state.marked) <= alike else "these heads are not over the same tokens"
+
+
+def subtract(screen: Screen, state: State, key: str) -> State:
+    """Of two marked heads the second minus the first, else the other recording minus this one."""
+    if len(state.marked) == 2 or (state.marked and screen.session.other is None):
+        return combine_marked(screen, state, key)
+    if screen.session.other is None:
+        return replace(state, message="nothing to differ from: Space marks two heads, browse A --with B opens two runs")
+    return replace(state, view=replace(state.view, difference=not state.view.difference, scores=False))

@@ -1,0 +1,100 @@
+"""Keys that change what is shown of the same heads: toggles, colours, and the order of heads."""
+
+from dataclasses import replace
+
+from attnviz.browse.moves.cursor import Screen, first_ranked, sort_by
+from attnviz.browse.moves.layout import ANSI_COLORS
+from attnviz.browse.moves.lens_layout import lens_heads
+from attnviz.browse.moves.moving import turn_lens
+from attnviz.browse.session.state import THEMES, State
+from attnviz.maps.heads import tokens_of
+from attnviz.report.colors import Steps
+
+COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
+WORD_SCORES = "a word has no score; v shows weights, w tokens"
+
+
+def toggle(screen: Screen, state: State, key: str) -> State:
+    """Switches scores, the steps of the colours, the pooling or the colour scale."""
+    view = state.view
+    if key == "v" and state.opened and state.head >= screen.session.recorded:
+        return replace(state, message="several heads together have no score; Esc goes back to one")
+    if key == "v" and tokens_of(screen.session.heads[state.head][0]).block != (1, 1):
+        return replace(state, message="these maps were pooled when they were captured, and a block has no score")
+    if key == "v" and view.words:
+        return replace(state, message=WORD_SCORES)
+    if key == "l" and (view.scores or view.difference):
+        return replace(state, message="steps of the colours are for weights; v shows them")
+    toggled = {
+        "v": lambda: replace(view, scores=not view.scores, difference=False),
+        "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
+        "p": lambda: replace(view, mean=not view.mean),
+        "c": lambda: replace(view, own=not view.own),
+    }[key]()
+    return replace(state, view=toggled)
+
+
+def toggle_tokens(screen: Screen, state: State, key: str) -> State:
+    """Words or special tokens on or off, the cursor staying on its tokens."""
+    session, old = screen.session, screen.session.units(state.head, state.view)
+    if not state.opened and not state.lens:
+        return replace(state, message="Enter opens a head; words and special tokens are joined and hidden there")
+    if not session.joins(state.head):
+        return replace(state, message="words and special tokens: not for maps of this length")
+    view = state.view
+    if key == "w" and view.scores:
+        return replace(state, message=WORD_SCORES)
+    view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
+    new = session.units(state.head, view)
+    query, place = (
+        after.unit_of(int(before.starts[cursor]))
+        for before, after, cursor in zip(old, new, (state.query, state.key), strict=True)
+    )
+    side = state.direction == "to"
+    second = None if state.second is None else new[side].unit_of(int(old[side].starts[state.second]))
+    same = all(len(before) == len(after) for before, after in zip(old, new, strict=True))
+    kept = "every token is special" if all(old[1].tokens.special) else "no token is special"
+    nothing = "no token is part of a longer word" if key == "w" else kept
+    return replace(state, view=view, query=query, key=place, second=second, message=nothing if same else "")
+
+
+def toggle_why(screen: Screen, state: State, key: str) -> State:
+    """Lists what the weight under the cursor is made of, or no longer."""
+    if not state.opened:
+        return replace(state, message="Enter opens a head; x tells there why a weight is what it is")
+    return replace(state, why=not state.why)
+
+
+def next_theme(screen: Screen, state: State, key: str) -> State:
+    """The terminal's own colours, then light ones, then dark ones."""
+    if screen.colors <= ANSI_COLORS:
+        return replace(state, message="this terminal has few colours; its own are used")
+    theme = THEMES[(THEMES.index(state.theme) + 1) % len(THEMES)]
+    told = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
+    return replace(state, theme=theme, message=told)
+
+
+def sort(screen: Screen, state: State, key: str) -> State:
+    """By the next metric, the order of layers among them, or the other way round; the lens by the weight on a token."""
+    if state.lens and not state.opened:
+        if key == "r":
+            return turn_lens(state)
+        state = replace(state, second=None if state.second == state.other_token else state.other_token, top=0)
+        return replace(state, head=lens_heads(screen.session, state)[0]) if state.second is not None else state
+    if key == "r":
+        if state.view.order is None:
+            return replace(state, message="layers are in order; o sorts by a metric")
+        state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
+        return _told_order(state) if state.opened else first_ranked(screen, state)
+    names: list[str | None] = [None, *screen.session.ranking.names]
+    step = -1 if key == "O" else 1
+    state = sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])
+    return _told_order(state) if state.opened else state
+
+
+def _told_order(state: State) -> State:
+    """In a head the order is that of Tab."""
+    order = "in the order of layers"
+    if state.view.order is not None:
+        order = f"by {state.view.order}, the {'least' if state.view.ascending else 'most'} first"
+    return replace(state, message=f"Tab goes through heads {order}")

@@ -1,0 +1,1 @@
+"""What every full-screen application does: the terminal, threads, pictures."""

@@ -1,0 +1,1 @@
+"""What the inspector knows: the state, the recording, and what has been computed of it."""

@@ -1,0 +1,353 @@
+"""The inspector of a survey: its heads as a list and as points, and of one its numbers and the texts that show it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from rich.cells import cell_len
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import DataTable, Footer, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.printable import printable
+from attnviz.browse.drawing.draw import IN_ASCII
+from attnviz.browse.drawing.pixels import style_of
+from attnviz.browse.process.application import Application
+from attnviz.browse.process.pictures import save_report
+from attnviz.browse.survey.listing import SurveyView
+from attnviz.browse.survey.points import points_lines
+from attnviz.maps.recording import Recording
+from attnviz.metrics.head_frame import HeadRow
+from attnviz.render.terminal.draw import report_lines
+from attnviz.render.terminal.lines import Line, fit
+from attnviz.report.look import Look
+from attnviz.report.surveyed_heads import ChosenExample
+from attnviz.text.tokens import start_of
+
+BESIDE = 120  # columns from which the card stands beside the list
+Record = Callable[[str], Recording]
+PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 24, 10, 20, 2
+
+
+class OpenedText(NamedTuple):
+    """A text of a survey that is to be looked at, all of its cells.
+
+    Attributes:
+        recording: of the text.
+        at: the place in it that is shown first.
+        view: the survey as it was looked at, to come back to.
+        line: of the list, the chosen head's.
+    """
+
+    recording: Recording
+    at: str
+    view: SurveyView
+    line: int
+
+
+class SurveyBrowser(Application[OpenedText]):
+    """The inspector as an application, whose result is the text to open; none where the user quits."""
+
+    CSS = """
+    Screen, DataTable, OptionList, Static, Input, VerticalScroll { background: ansi_default; color: ansi_default; }
+    * { scrollbar-size: 1 1; scrollbar-color: ansi_bright_black; scrollbar-background: ansi_default; }
+    #title, #status { height: 1; }
+    #title { text-style: bold; }
+    DataTable { width: 1fr; height: 1fr; }
+    DataTable > .datatable--header { background: ansi_default; color: ansi_default; text-style: bold; }
+    DataTable > .datatable--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
+    DataTable > .datatable--odd-row, DataTable > .datatable--even-row { background: ansi_default; }
+    #card { width: 1fr; }
+    #card.beside { border-left: solid ansi_bright_black; padding: 0 0 0 1; }
+    #does { height: 1; text-style: bold; }
+    OptionList { height: auto; max-height: 40%; border: none; padding: 0; }
+    OptionList > .option-list--option-highlighted { background: ansi_default; color: ansi_default; text-style: none; }
+    OptionList:focus > .option-list--option-highlighted { background: ansi_default; text-style: reverse; }
+    #tables { height: 1fr; }
+    #points { width: 1fr; height: 1fr; }
+    Input { height: 1; border: none; padding: 0; }
+    CommandPalette CommandList { min-width: 20; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open"),
+        Binding("escape,backspace", "heads", "back"),
+        Binding("o", "sort(1)", "sort"),
+        Binding("O", "sort(-1)", "sort by the metric before", show=False),
+        Binding("r", "reverse", "reverse"),
+        Binding("f", "ask('filter')", "filter"),
+        Binding("p", "points", "points"),
+        Binding("a", "ask('axes')", "axes"),
+        Binding("y", "copy", "copy command"),
+        Binding("s", "ask('save')", "save"),
+        Binding("q", "quit", "quit"),
+        *(
+            Binding(key, f"move({axis}, {step})", show=False)
+            for key, axis, step in (("up", 1, 1), ("down", 1, -1), ("right", 0, 1), ("left", 0, -1))
+        ),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+    ]
+    COMMAND_PALETTE_BINDING = "colon"
+
+    def __init__(self, view: SurveyView, file: str, record: Record, look: Look, line: int | None = None) -> None:
+        """``file`` is where the survey is saved, ``record`` runs its model over a text, ``line``'s head is opened."""
+        super().__init__()
+        self.view, self.file, self.record, self.look, self.first = view, file, record, look, line
+        self.opened = self.pointed = False
+        self.asked = self.told = ""
+        self.examples: list[ChosenExample] = []
+
+    def compose(self) -> ComposeResult:
+        """Title, list or points, card, a line to type in, status, keys."""
+        yield Static(id="title", markup=False)
+        with Horizontal():
+            yield DataTable(id="heads", cursor_type="row")
+            yield Static(id="points", markup=False)
+            with Vertical(id="card"):
+                yield Static(id="does", markup=False)
+                yield OptionList(id="texts", markup=False)
+                with VerticalScroll(id="tables"):
+                    yield Static(id="numbers", markup=False)
+        yield Input(id="typed", compact=True)
+        yield Static(id="status", markup=False)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Lists the heads."""
+        self.query_one("#typed").display = False
+        self.list_heads(self.first or 0)
+        self.query_one(DataTable).focus()
+        if self.first is not None:
+            self.action_open()
+
+    @property
+    def row(self) -> HeadRow:
+        """The chosen head."""
+        place = self.query_one(DataTable).cursor_row
+        return self.view.rows[min(max(place, 0), len(self.view.rows) - 1)]
+
+    def list_heads(self, place: int = 0) -> None:
+        """Fills the list anew, and chooses a line of it."""
+        table, view = self.query_one(DataTable), self.view
+        table.clear(columns=True)
+        marked = {view.sort: " ▴" if view.ascending else " ▾"}
+        table.add_column("head")
+        table.add_column("does", width=PATTERN_COLUMNS)
+        for name in view.numbers:
+            table.add_column(Text(name + marked.get(name, ""), justify="right"))
+        for row in view.rows:
+            name, pattern, *numbers = view.cells(row)
+            cells = [Text(name), Text(start_of(printable(pattern), PATTERN_COLUMNS))]
+            table.add_row(*cells, *(Text(number, justify="right") for number in numbers))
+        table.move_cursor(row=min(place, len(view.rows) - 1))
+        survey = view.survey
+        heads = f"{len(view.rows)} of {len(survey.heads)} heads" if view.filter else f"{len(survey.heads)} heads"
+        self.query_one("#title", Static).update(
+            printable(f" {survey.model}: {heads} over {survey.texts} texts, {survey.tokens} tokens")
+        )
+        self.show()
+
+    def show(self, said: str = "") -> None:
+        """Shows what is open, and says something of it; what is said stays until the next key."""
+        self.told = said
+        wide = self.size.width >= BESIDE
+        self.query_one(DataTable).display = not self.pointed and (wide or not self.opened)
+        self.query_one("#points").display = self.pointed and (wide or not self.opened)
+        self.query_one("#card").display = wide or self.opened
+        self.query_one("#card").set_class(wide and not self.look.ascii, "beside")
+        self.query_one("#status", Static).update(self.status)
+        self.call_after_refresh(self.draw)
+
+    @property
+    def status(self) -> str:
+        """What is seen, and what can be done with it."""
+        view = self.view
+        if self.told:
+            return printable(f" {self.told}")
+        if isinstance(self.focused, OptionList):
+            return " Enter opens the text in this head, every cell; Tab goes on to the numbers, Esc back to the heads"
+        if self.pointed:
+            return f" {view.axes[0]} across, {view.axes[1]} up; a asks for others, arrows choose a head"
+        order = f"sorted by {view.sort}" if view.sort else "in the order of layers"
+        return f" {order}; Enter shows what the head does, and the texts that show it"
+
+    def draw(self) -> None:
+        """Draws the card and the points for the room that there is."""
+        row = self.row
+        if self.query_one("#points").display:
+            size = self.query_one("#points").size
+            names, chosen = [each.name for each in self.view.rows], self.view.rows.index(row)
+            lines = points_lines(
+                self.view.points, names, self.view.axes, chosen, (max(20, size.width), max(6, size.height))
+            )
+            self.query_one("#points", Static).update(self.written(lines))
+        if not self.query_one("#card").display:
+            return
+        width = max(40, self.query_one("#tables").size.width)
+        self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}"))
+        card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else 2**24))
+        card = replace(card, sections=card.sections[:2])
+        self.query_one("#numbers", Static).update(self.written(report_lines(card)[3:]))
+        self.list_texts(row, width)
+
+    def written(self, lines: list[Line]) -> Text:
+        """Lines as textual takes them; nothing in them is markup."""
+        text = Text(no_wrap=True)
+        for line in lines:
+            for span in line:
+                words = printable(span.text)
+                shown = words.translate(IN_ASCII) if self.look.ascii else words
+                text.append(shown, style_of(span.ink, span.paper, span.style))
+            text.append("\n")
+        return text
+
+    def list_texts(self, row: HeadRow, width: int) -> None:
+        """Lists the texts that show the head, unless they are listed."""
+        listed, examples = self.query_one(OptionList), self.view.examples(row)
+        if examples == self.examples and listed.option_count:
+            return
+        self.examples = examples
+        listed.clear_options()
+        listed.add_options([Option(Text(self.said(each, width), no_wrap=True)) for each in examples])
+        if examples:
+            listed.highlighted = 0
+
+    def said(self, example: ChosenExample, width: int) -> str:
+        """A line of a text: why it is there, the number, the token that looks, the text from near it."""
+        tokens = self.view.survey.examples.texts[example.id].tokens
+        label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
+        before = f"{example.said:<8} {example.value:6.2f}  {label}  "
+        return printable(before + start_of(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(before))))
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Another head was chosen."""
+        self.draw()
+
+    def on_data_table_row_selected(self) -> None:
+        """Enter, or a click on the chosen head."""
+        self.action_open()
+
+    def on_descendant_focus(self) -> None:
+        """Says what can be done where the keys go now."""
+        self.query_one("#status", Static).update(self.status)
+
+    def on_key(self) -> None:
+        """What was said has been read."""
+        self.told = ""
+
+    def on_resize(self) -> None:
+        """Lays out for the new size."""
+        self.show()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Has the model run over the text, in a thread, and opens what it gave."""
+        example, head = self.examples[event.option_index], self.row.name
+        text = self.view.survey.examples.texts[example.id].tokens.text
+        at = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
+        self.show(f"running {self.view.survey.model} over the text …")
+        self.run_worker(lambda: self.run_model(text, at), thread=True, exclusive=True)
+
+    def run_model(self, text: str, at: str) -> None:
+        """Runs the model over a text, and ends with what it gave; says why where it cannot be run."""
+        try:
+            recording = self.record(text)
+        except AttnvizError as error:
+            self.call_from_thread(self.show, error.worded(flag))
+        else:
+            opened = OpenedText(recording, at, self.view, self.query_one(DataTable).cursor_row)
+            self.call_from_thread(self.exit, opened)
+
+    def action_open(self) -> None:
+        """Opens the card of the chosen head."""
+        self.opened = True
+        self.show()
+        self.query_one(OptionList).focus()
+
+    def action_heads(self) -> None:
+        """Back to the heads; out of a filter where nothing is open."""
+        if not self.opened and self.view.filter:
+            self.view = replace(self.view, filter="")
+            self.list_heads()
+        self.opened = False
+        self.show()
+        self.query_one(DataTable).focus()
+
+    def action_sort(self, step: int) -> None:
+        """Sorts by the next number."""
+        self.look_at(self.view.sorted_by_next(step), first=True)
+
+    def action_reverse(self) -> None:
+        """The other end of the order first."""
+        self.look_at(replace(self.view, ascending=not self.view.ascending), first=True)
+
+    def action_points(self) -> None:
+        """Points instead of the list, and back."""
+        self.pointed = not self.pointed
+        self.show()
+
+    def action_move(self, axis: int, step: int) -> None:
+        """Where points are seen, to the next head along an axis: 0 across, 1 up."""
+        table, values = self.query_one(DataTable), self.view.points
+        known = np.flatnonzero(~np.isnan(values).any(axis=1))
+        if not self.pointed or not known.size:
+            return
+        along = known[np.lexsort((values[known, 1 - axis], values[known, axis]))].tolist()
+        place = along.index(table.cursor_row) + step if table.cursor_row in along else 0
+        table.move_cursor(row=along[min(max(place, 0), len(along) - 1)])
+
+    def look_at(self, view: SurveyView, first: bool = False) -> None:
+        """Lists the heads as the view has them, the chosen one or the first chosen; what it cannot have is said."""
+        name = self.row.name
+        try:
+            names = [row.name for row in view.rows]
+            _ = view.axes
+        except AttnvizError as error:
+            self.show(error.worded(flag))
+            return
+        self.view = view
+        self.list_heads(0 if first or name not in names else names.index(name))
+
+    def action_ask(self, what: str) -> None:
+        """Has something typed: a filter, the axes of the points, or where a picture is saved."""
+        self.asked = what
+        if what == "save":
+            typed = "heads.svg" if self.pointed else f"head-{self.row.name}.svg"
+        else:
+            typed = self.view.filter if what == "filter" else ",".join(self.view.axes)
+        field = self.query_one(Input)
+        field.display, field.value = True, typed
+        hints = {"filter": "filter, as previous>0.5 layer:3-5", "axes": "axes, as previous,sink", "save": "save as"}
+        self.show(hints[what])
+        field.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Does what was asked for."""
+        event.input.display = False
+        self.query_one(DataTable).focus()
+        if self.asked == "save":
+            self.save_as(Path(os.path.expanduser(event.value)))
+        elif self.asked == "filter":
+            self.look_at(replace(self.view, filter=event.value.strip()))
+        else:
+            self.pointed = True
+            self.look_at(replace(self.view, asked=event.value.strip()))
+
+    def save_as(self, path: Path) -> None:
+        """Writes the points, or the card of the chosen head, as a picture."""
+        try:
+            save_report(self.view.picture(None if self.pointed else self.row, self.look), path)
+            self.show(f"saved {path}")
+        except AttnvizError as error:
+            self.show(error.worded(flag))
+
+    def action_copy(self) -> None:
+        """Has the terminal copy the command that draws what is seen (OSC 52)."""
+        command = self.view.command(self.file, None if self.pointed else self.row)
+        self.copy_to_clipboard(command)
+        self.show(f"copied {command}")

@@ -1,0 +1,98 @@
+"""An open head laid out on the screen: what its panes are drawn from, and what a click asks."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.layout import MapPane, place_map, side_width
+from attnviz.browse.session.rows import QueryRow
+from attnviz.browse.session.state import State
+from attnviz.browse.view.text_pane import ShadedTokens
+from attnviz.report.colors import ColorScale
+from attnviz.report.panels import Panel
+from attnviz.text.units import Units
+
+
+@dataclass(frozen=True, eq=False)
+class OpenHead:
+    """An open head, or several side by side.
+
+    Attributes:
+        screen: the recording and the terminal.
+        state: which head, and where its cursor is.
+        queries: what the rows stand for.
+        keys: what the columns stand for.
+        pane: where the map's cells are.
+        whole: where they are before the map is zoomed.
+        row: what the cursor's query looks at.
+        strongest: its keys, the strongest first.
+    """
+
+    screen: Screen
+    state: State
+    queries: Units
+    keys: Units
+    pane: MapPane
+    whole: MapPane
+    row: QueryRow
+    strongest: list[int]
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The open head, and those beside it."""
+        return self.state.head, *self.state.beside
+
+    @cached_property
+    def panels(self) -> list[Panel]:
+        """The numbers of each map as it is pooled, all of one scale."""
+        pane, session, view = self.pane, self.screen.session, self.state.view
+        spans = pane.queries.span, pane.keys.span
+        panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
+        low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
+        scale = session.themed(replace(panels[0].scale, low=low, high=high), self.state.theme)
+        return [replace(panel, scale=scale) for panel in panels]
+
+    @property
+    def panel(self) -> Panel:
+        """That of the open head."""
+        return self.panels[0]
+
+    @property
+    def scale(self) -> ColorScale:
+        """The colours of all maps."""
+        return self.panel.scale
+
+    @property
+    def side_width(self) -> int:
+        """Columns of the side pane."""
+        return side_width(self.screen.size)
+
+    @property
+    def scrolled(self) -> bool:
+        """Whether a part of the map is not on the screen."""
+        axes = (self.pane.queries, self.queries), (self.pane.keys, self.keys)
+        return any(axis.stop - axis.start < len(units) for axis, units in axes)
+
+    @property
+    def text(self) -> ShadedTokens:
+        """The keys, each on the colour of the cursor's row."""
+        return ShadedTokens(self.keys, self.row.shown(self.state.view), self.row.visible, self.scale, self.state.key)
+
+
+def lay_out(screen: Screen, state: State) -> OpenHead:
+    """The head that is open."""
+    session, size = screen.session, screen.size
+    view = session.view_of(state.head, state.view)
+    state = replace(state, view=view)
+    queries, keys = session.units(state.head, view)
+    shape, row = session.shape(state.head, view), session.row(state.head, view, min(state.query, len(queries) - 1))
+    return OpenHead(
+        screen=screen,
+        state=state,
+        queries=queries,
+        keys=keys,
+        row=row,
+        strongest=row.strongest(view),
+        pane=place_map(shape, state, size, screen.colors),
+        whole=place_map(shape, replace(state, zoom=0, row=0, column=0), size, screen.colors),
+    )

@@ -1,0 +1,79 @@
+"""A row as running text: each token on the colour of its value, the part about the cursor where not all fits."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rich.cells import cell_len, set_cell_size
+
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.browse.view.boxes import Paragraph, Piece
+from attnviz.report.colors import ColorScale
+from attnviz.text.units import Units
+
+
+@dataclass(frozen=True, eq=False)
+class ShadedTokens:
+    """Tokens, and the colours that they stand on.
+
+    Attributes:
+        units: the tokens.
+        values: one each.
+        visible: which of them are seen.
+        scale: the colours of the values.
+        cursor: the token under the cursor.
+    """
+
+    units: Units
+    values: FloatArray
+    visible: BoolArray
+    scale: ColorScale
+    cursor: int
+
+
+def text_pane(tokens: ShadedTokens, width: int, most: int) -> Paragraph:
+    """The tokens as at most so many lines."""
+    lines = tuple(map(tuple, wrapped(tokens, width, most)))
+    return Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)
+
+
+def token_at(tokens: ShadedTokens, width: int, most: int, x: int, y: int) -> int | None:
+    """The token under a place of the pane, if there is one."""
+    lines = wrapped(tokens, width, most)
+    places = [place for place, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
+    return places[x] if x < len(places) else None
+
+
+def wrapped(tokens: ShadedTokens, columns: int, most: int) -> list[list[Piece]]:
+    """The tokens in lines of text, those about the cursor where not all fit."""
+    units, cursor, width = tokens.units, tokens.cursor, columns - 2
+    start = max(0, cursor - width * most // 2) if len(units) > width * most else 0
+    lines: list[list[Piece]] = [[(None, " ")]]
+    used = cursor_line = 0
+    for place in range(start, len(units)):
+        label = units.labels[place]
+        piece = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
+        length = cell_len(piece)
+        if used and used + length > width:
+            if place > cursor and len(lines) >= cursor_line + most:
+                break
+            lines.append([(None, " ")])
+            used = 0
+        if place == cursor:
+            cursor_line = len(lines) - 1
+        gap = " " if units.is_spaced(place) else ""
+        lines[-1] += [(place, piece), *([(None, gap)] if gap else [])]
+        used += length + len(gap)
+    first = min(max(0, cursor_line - most // 2), max(0, len(lines) - most))
+    return lines[first : first + most]
+
+
+def told_apart(units: Units, place: int) -> str:
+    """A token's text, with its number where other tokens have the same."""
+    label = units.labels[place]
+    return f"{label} {units.starts[place]}" if label in _repeated(units) else label
+
+
+@lru_cache(maxsize=64)
+def _repeated(units: Units) -> frozenset[str]:
+    return frozenset(label for label, count in Counter(units.labels).items() if count > 1)

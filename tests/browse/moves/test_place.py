@@ -1,0 +1,82 @@
+from dataclasses import replace
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.keys import press
+from attnviz.browse.moves.place import read_place, start_state, written_place
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
+from attnviz.maps.recording import Recording
+from tests.browse.examples import worded_recording
+
+
+def screen_of(recording: Recording, at: str = "") -> Screen:
+    return Screen(Session(recording, at=at), Size(120, 40), 2**24)
+
+
+def after(screen: Screen, *keys: str) -> State:
+    state = State()
+    for key in keys:
+        state = press(screen, state, key)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [
+        (["right", "enter", "down", "right", "right"], "#head=0.1&query=q1&key=k2"),
+        (["a", "r"], "#key=k0&direction=from"),
+        (["enter", "down", "a"], "#query=q1"),
+        (["a", "right", "o"], "#query=q0&key=k1"),
+        (["space", "right", "space", "equals_sign"], "#heads=0.0,0.1&together=side&query=q0&key=k0"),
+        (["space", "right", "space", "M", "l"], "#heads=0.0,0.1&together=max&query=q0&key=k0&scale=linear"),
+        (["space", "right", "space", "d", "c"], "#heads=0.0,0.1&together=difference&query=q0&key=k0&limits=head"),
+        (["o", "r"], "#sort=-entropy"),
+        (["o"], "#sort=entropy"),
+    ],
+)
+def test_place_is_written_as_the_page_does_and_read_back(recording: Recording, keys: list[str], place: str) -> None:
+    screen = screen_of(recording)
+    state = after(screen, *keys)
+    assert written_place(screen, state) == place
+    found = read_place(screen, State(), place)
+    assert written_place(screen, found) == place
+    assert (found.opened, found.lens, found.direction) == (state.opened, state.lens, state.direction)
+    assert (found.head, found.beside) == (state.head, state.beside)
+
+
+def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> None:
+    recording = worded_recording()
+    tokens = replace(recording.maps[0].query_tokens, labels=("it", "it", "7", "a b", "[SEP]"))
+    maps = replace(recording.maps[0], query_tokens=tokens, key_tokens=tokens)
+    screen = screen_of(Recording(maps=(maps,), model="a test"))
+    state = replace(after(screen, "enter"), query=1, key=3)
+    assert written_place(screen, state) == "#head=0.0&query=1&key=a+b"
+    found = read_place(screen, State(), "file:///tmp/x.html#head=0.0&query=1&key=a+b")
+    assert (found.query, found.key) == (1, 3)
+
+
+def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
+    state = start_state(screen_of(recording, "head=1.2&query=3"))
+    assert (state.opened, state.head, state.query) == (True, 5, 3)
+    assert start_state(screen_of(recording, "query=q2")).lens
+    assert not start_state(screen_of(recording)).opened
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("nonsense", "is no place; 'head=3.4&query=it' works"),
+        ("head=7.7", r"no head '7.7'; 0.0 to 1.2 work"),
+        ("query=zebra", "no query 'zebra' among the tokens"),
+        ("filter=previous>", "is no test of a head"),
+        ("filter=layer:9", "leaves none of 6 heads"),
+        ("sort=lenght", "unknown metric"),
+        ("heads=0.0,1.1&together=rollout", "rollout follows"),
+    ],
+)
+def test_place_that_is_none_is_refused_in_one_line(recording: Recording, place: str, said: str) -> None:
+    with pytest.raises(AttnvizError, match=said):
+        start_state(screen_of(recording, place))

@@ -1,0 +1,74 @@
+import math
+
+import numpy as np
+
+from attnviz.browse.command import figure_command
+from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.finding import filter_heads
+from attnviz.browse.moves.keys import press
+from attnviz.browse.session.ranking import Ranking
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State, View
+from attnviz.maps.recording import Recording
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.measure import Measure
+from attnviz.metrics.metrics import METRICS
+from attnviz.text.tokens import Tokens
+from tests.browse.examples import previous_maps
+from tests.conftest import HEADS, every_head
+from tests.maps.examples import ComputedMaps
+
+
+def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:
+    maps = previous_maps(0), previous_maps(1)
+    ranking = Ranking([(each, head) for each in maps for head in each.heads])
+    assert ranking.unnamed() == [0, 1]
+    ranking.name([0, 1])
+    assert ranking.patterns[0] == "previous token 1.00"
+    assert ranking.patterns[1].startswith("sink")
+    assert ranking.unnamed() == [2, 3]
+    assert not ranking.numbers
+    ranking.name([2, 3])
+    assert ranking.unnamed() is None
+    assert set(ranking.numbers) == set(METRICS)
+    assert ranking.order(View(order="previous"))[:2] == [0, 2]
+
+
+def test_naming_measures_what_measuring_does(recording: Recording) -> None:
+    heads = every_head(recording)
+    named, measured = Ranking(heads), Ranking(heads)
+    while (group := named.unnamed()) is not None:
+        assert len(group) == HEADS
+        named.name(group)
+    measured.measure("entropy")
+    assert all(math.isclose(named.numbers["entropy"][head], measured.numbers["entropy"][head]) for head in range(6))
+
+
+def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
+    tokens = Tokens.numbered(32_000)
+    maps = ComputedMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
+    assert Ranking([(maps, 0)]).unnamed() is None
+
+
+def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: Recording) -> None:
+    rows = tuple(HeadRow(((0, head),)) for head in (0, 1))
+    effects = HeadFrame(
+        rows=rows, measures=(Measure("effect", "effect", "change", ""),), values=np.array([[-0.25], [0.5]])
+    )
+    session = Session(recording, added=(effects,), file="run.safetensors")
+    assert session.ranking.names[0] == "effect"
+    for group in session.ranking.layers:
+        session.ranking.name(group)
+    screen = Screen(session, Size(80, 24), 2**24)
+    ranked = press(screen, State(), "o")
+    assert ranked.view.order == "effect"
+    assert [session.names[head] for head in session.ranking.order(ranked.view)][:2] == ["0.1", "0.0"]
+    drawn = ["".join(span.text for span in line) for line in draw_screen(screen, ranked)]
+    assert drawn[1].startswith("+ ▸0.1 +0.5000")
+    assert "- 0.0 -0.2500" in drawn[1]
+    kept = filter_heads(screen, State(), "effect<0")
+    assert [session.names[head] for head in session.ranking.order(kept.view)] == ["0.0"]
+    assert figure_command(screen, kept)[0].startswith("attnviz show run.safetensors --heads 0.0 --")
+    plain = draw_screen(Screen(Session(recording), Size(80, 24), 2**24), State())
+    assert "".join(span.text for span in plain[1]).startswith("▸0.0")

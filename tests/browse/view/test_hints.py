@@ -1,0 +1,63 @@
+import pytest
+
+from attnviz.browse.clicks import clicked, said_under
+from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.keys import ACTIONS, BINDINGS, Binding, press
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.hints import hints
+from attnviz.maps.recording import Recording
+
+BOUND = {key for binding in BINDINGS for key in binding.keys}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("keys", [[], ["enter"], ["a"], ["space", "right", "space"], ["y"]])
+def test_every_hint_is_a_button_where_it_stands(recording: Recording, width: int, keys: list[str]) -> None:
+    screen = Screen(Session(recording), Size(width, 24), 2**24)
+    state = State()
+    for key in keys:
+        state = press(screen, state, key)
+    line = "".join(span.text for span in draw_screen(screen, state)[-1])
+    for hint in hints(state, width):
+        found = line.find(f" {hint.shown} {hint.does}")
+        if found >= 0:
+            assert clicked(screen, state, found + 1, 23, again=False)[0] == hint.key
+    assert clicked(screen, state, 0, 22, again=False)[0] in ("", "enter")
+
+
+def test_help_and_the_end_are_always_named() -> None:
+    for width in range(40, 200, 7):
+        assert [hint.key for hint in hints(State(), width)][-2:] == ["question_mark", "q"]
+
+
+@pytest.mark.parametrize("keys", [[], ["enter"], ["a"]])
+def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
+    screen = Screen(Session(recording), Size(120, 24), 2**24)
+    state = State()
+    for key in keys:
+        state = press(screen, state, key)
+    for x in (0, 3, 60, 119):
+        assert clicked(screen, state, x, 0, again=False) == ("", state)
+        assert said_under(screen, state, x, 0) == ""
+
+
+def test_palette_has_every_key_that_acts() -> None:
+    assert {key for _, key in ACTIONS} <= BOUND
+    assert len({name for name, _ in ACTIONS}) == len(ACTIONS)
+    missing = [binding.shown for binding in BINDINGS if not {key for _, key in ACTIONS} & set(binding.keys)]
+    assert missing == [binding.shown for binding in BINDINGS if binding.actions == ()]
+
+
+def test_new_key_is_in_the_palette_without_another_word() -> None:
+    assert Binding(("z",), "z", "does a thing", lambda screen, state, key: state).named_actions == (
+        ("does a thing", "z"),
+    )
+
+
+def test_hints_are_of_keys_that_act_and_each_has_a_rank_of_its_own() -> None:
+    for binding in BINDINGS:
+        assert {hint.key or binding.keys[0] for hint in binding.hints} <= set(binding.keys)
+    ranks = [(hint.place, hint.rank) for binding in BINDINGS for hint in binding.hints]
+    assert len(set(ranks)) == len(ranks)

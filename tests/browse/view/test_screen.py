@@ -1,0 +1,98 @@
+from dataclasses import replace
+
+import pytest
+
+from attnviz.browse.drawing.draw import draw_screen
+from attnviz.browse.moves.cursor import Screen, first_state
+from attnviz.browse.moves.keys import press
+from attnviz.browse.moves.layout import tiles
+from attnviz.browse.session.blocks import MAX_POOLED_CELLS
+from attnviz.browse.session.session import Session
+from attnviz.browse.session.state import Size
+from attnviz.maps.recording import Recording
+from attnviz.render.terminal.lines import Line
+from tests.browse.examples import long_recording, previous_maps
+
+OVERVIEW = """\
+ 4 heads  weights                                    a test
+>0.4     0.7
+@.       @.
+.@@.     @...
+...@@.   @.....
+.....@@. @.......
+1.4      1.7
+@.       @.
+.@@.     @...
+...@@.   @.....
+.....@@. @.......
+
+ head 0.4: previous token 1.00  0% ..---++###@@ 100%
+ Enter opens  / finds  o sorts  f filters  ? keys  q quits"""
+
+HEAD = """\
+ head 0.4: previous token 1.00  weights              a test
+       v 0                       | query 2 2
+     0 @@                        | key 0 0
+     1 @@..                      | weight 0.00%
+     2>++@@..                    | score  0.0000
+     3 ....@@..                  |
+     4 ......@@..                | strongest keys
+     5 ........@@..              | 100.0% @@@@@@ 1
+     6 ..........@@..            | 0% ..--++##@@ 100%
+ 0 1 2 3 4 5 6 7
+
+
+ queries 0-6 of 8, keys 0-7 of 8
+ + zooms  / finds  Esc back  ? keys  q quits"""
+
+SORTED = """\
+ 4 heads  weights · by previous                      a test
+▸0.4 1.00      1.4 1.00       0.7 0.14       1.7 0.14"""
+
+
+@pytest.fixture
+def screen() -> Screen:
+    """Two calls of a head that looks at the previous token and one that looks at the first, measured and pooled."""
+    session = Session(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
+    screen = Screen(session, Size(60, 14), colors=0)
+    while (group := session.ranking.unnamed()) is not None:
+        session.ranking.name(group)
+    state = first_state(screen)
+    pixels = tiles(session, state, screen.size).pixels
+    while session.thumbnails.compute(list(range(4)), state.view, pixels):
+        pass
+    return screen
+
+
+def text(lines: list[Line]) -> str:
+    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
+
+
+def test_overview_says_what_the_chosen_head_does(screen: Screen) -> None:
+    assert text(draw_screen(screen, first_state(screen), ascii=True)) == OVERVIEW
+
+
+def test_head_shows_its_map_the_row_of_the_cursor_and_the_text(screen: Screen) -> None:
+    state = first_state(screen)
+    for key in ("enter", "down", "down"):
+        state = press(screen, state, key)
+    assert text(draw_screen(screen, state, ascii=True)) == HEAD
+
+
+def test_sorted_heads_have_their_number_beside_their_name(screen: Screen) -> None:
+    state = press(screen, first_state(screen), "slash")
+    assert "or what to sort by: induction" in text(draw_screen(screen, state))
+    state = replace(state, prompt=None, view=replace(state.view, order="previous"))
+    assert text(draw_screen(screen, state)).startswith(SORTED)
+
+
+def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
+    screen = Screen(Session(long_recording(1100)), Size(80, 24), colors=0)
+    assert MAX_POOLED_CELLS < 1100**2
+    state = press(screen, first_state(screen), "enter")
+    assert " preview: 1 query in 65, 0% refined " in text(draw_screen(screen, state))
+    [block] = screen.session.wanted
+    while not block.finished:
+        block.advance()
+    screen.session.wanted = []
+    assert "preview" not in text(draw_screen(screen, state))
