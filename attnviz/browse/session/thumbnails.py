@@ -1,4 +1,4 @@
-"""HeadThumbnails: whole heads in few cells, computed a slice at a time."""
+"""Whole heads in few cells, computed a slice at a time."""
 
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pooled
 from attnviz.browse.session.cache import LruCache

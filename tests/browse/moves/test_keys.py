@@ -219,7 +219,7 @@ def test_help_says_every_key_whole(recording: Recording, width: int, height: int
 
 
 def test_documentation_lists_every_key_as_the_help_does() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "browse.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "browse.md").read_text(encoding="utf-8")
     assert [f"| {binding.shown} | {binding.does} |" for binding in BINDINGS] == [
         line for line in page.split("\n") if line.startswith("| ") and line != "| key | does |"
     ]
