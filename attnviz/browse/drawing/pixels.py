@@ -12,7 +12,7 @@ from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.view.boxes import Cells, Paragraph
-from attnviz.render.terminal.cells import SHADES
+from attnviz.render.terminal.cells import SHADES, half_block
 from attnviz.render.terminal.lines import Line, Span, right
 from attnviz.report.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
 
@@ -81,20 +81,12 @@ def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
         rgb = np.where(cells.bright[..., None], rgb, np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8))
     if cells.cursor is not None:
         rgb[cells.cursor], seen[cells.cursor] = CURSOR_COLOR, True
-    pixels = [
-        [tuple(pixel) if shown else None for pixel, shown in zip(*row, strict=True)]
+    pixels: list[list[Rgb | None]] = [
+        [(red, green, blue) if shown else None for (red, green, blue), shown in zip(*row, strict=True)]
         for row in zip(rgb.tolist(), seen.tolist(), strict=True)
     ]
-    below = [*pixels[1::2], [None] * rgb.shape[1]]
-    return [list(map(half_block, *pair)) for pair in zip(pixels[::2], below, strict=False)]
-
-
-@lru_cache(maxsize=65_536)
-def half_block(above: Rgb | None, below: Rgb | None) -> Span:
-    """Two pixels in one column; ``None`` leaves the terminal's own colour."""
-    if above is None:
-        return Span(" ") if below is None else Span("▄", ink=below)
-    return Span("▀", ink=above, paper=below)
+    below: list[list[Rgb | None]] = [*pixels[1::2], [None] * rgb.shape[1]]
+    return [list(map(half_block, top, bottom)) for top, bottom in zip(pixels[::2], below, strict=False)]
 
 
 def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:

@@ -246,13 +246,15 @@ def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[Zo
     fitting = [form for form in forms if _nearly_fits(counts, room[form])]
     while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, room[fitting[-1]], 1):
         fitting.pop()  # smaller pixels show all of it
-    found = (
-        [ZoomLevel(*map(min, counts, room[fitting[-1]]), fitting[-1])]
-        if fitting
-        else list(_pooled_levels(counts, forms[0], room[forms[0]]))
-    )
+    found = [_level(counts, room, fitting[-1])] if fitting else list(_pooled_levels(counts, forms[0], room[forms[0]]))
     larger = forms[forms.index(found[-1].form) + bool(fitting) :]
-    return (*found, *(ZoomLevel(*map(min, counts, room[form]), form) for form in larger))
+    return (*found, *(_level(counts, room, form) for form in larger))
+
+
+def _level(counts: tuple[int, int], room: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:
+    """As many cells of a form as there are, or as there is room for."""
+    rows, columns = (min(count, most) for count, most in zip(counts, room[form], strict=True))
+    return ZoomLevel(rows, columns, form)
 
 
 def _nearly_fits(counts: tuple[int, int], room: tuple[int, int], times: float = MAX_SCROLLED) -> bool:

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.state import View
 from attnviz.maps.layer_maps import CellMaps, Window
-from attnviz.streaming.overview import bands, block_edges
+from attnviz.streaming.overview import bands, block_edges, pool_weights
 from attnviz.text.units import Units
 
 MAX_POOLED_CELLS = 1_000_000  # cells of a block that are pooled before the screen is drawn
@@ -72,19 +71,8 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
     rows, columns = cells.values.shape
     if rows <= height and columns <= width:
         return cells
-
-    def over(reduce: np.ufunc, values: NDArray[np.generic]) -> NDArray:  # type: ignore[type-arg]
-        for axis, most in ((1, width), (0, height)):
-            count = values.shape[axis]
-            if count > most:
-                values = np.asarray(reduce.reduceat(values, block_edges(count, most)[:-1], axis=axis))
-        return values
-
-    shown = np.where(cells.visible, cells.values, 0)
-    if not mean:
-        return CellBlock(over(np.maximum, shown), over(np.logical_or, cells.visible))
-    seen = over(np.add, cells.visible.astype(np.int64))
-    return CellBlock((over(np.add, shown) / np.maximum(seen, 1)).astype(np.float32), seen > 0)
+    found = pool_weights(cells.values[None], cells.visible, min(rows, height), min(columns, width))
+    return CellBlock((found.mean if mean else found.maximum)[0], found.visible)
 
 
 def pooled(

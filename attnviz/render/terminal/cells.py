@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -67,11 +68,15 @@ def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[
 def half_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
     """Two rows of a map on one line, as the upper and lower halves of blocks."""
     upper, lower = (_row_colors(panel, at) for at in (row, row + 1))
-    for top, bottom in zip(upper, lower, strict=True):
-        if top is None:
-            yield Span(" ") if bottom is None else Span("▄", ink=bottom)
-        else:
-            yield Span("▀", ink=top, paper=bottom)
+    yield from map(half_block, upper, lower)
+
+
+@lru_cache(maxsize=65_536)
+def half_block(above: Rgb | None, below: Rgb | None) -> Span:
+    """Two pixels in one column; ``None`` leaves the terminal's own colour."""
+    if above is None:
+        return Span(" ") if below is None else Span("▄", ink=below)
+    return Span("▀", ink=above, paper=below)
 
 
 def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
