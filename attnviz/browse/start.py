@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnviz.browse.session.session import Session
     from attnviz.browse.survey.app import OpenedText
     from attnviz.browse.survey.listing import SurveyView
-    from attnviz.metrics.head_table import AddedNumber
+    from attnviz.metrics.head_frame import HeadFrame
 
 
 def refuse_browse() -> None:
