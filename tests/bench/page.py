@@ -155,29 +155,29 @@ def _busy(session: Any) -> float:
 LENS = """async () => {
     const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
     const start = performance.now();
-    [state.pin, state.mark] = [{query: state.strip.texts[0].labels.length - 10, key: null}, null];
+    [state.pin, state.mark] = [{query: scene.strip.texts[0].labels.length - 10, key: null}, null];
     openLens();
-    while (!state.shown?.whole) await wait(1);
+    while (!scene.shown?.whole) await wait(1);
     return performance.now() - start;
 }"""
 
 OPENED = """async (view) => {
     const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
     location.hash = `number=1&view=${view}`;
-    while (!(state.current && state.view === view && state.shown?.number === 1)) await wait(20);
+    while (!(scene.current && state.view === view && scene.shown?.number === 1)) await wait(20);
     await wait(100);
 }"""
 
 FRAMES = """async () => {
     location.hash = "number=1&view=matrix";
     const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-    while (!(state.view === "matrix" && state.current?.stage && state.shown?.number === 1)) await wait(20);
+    while (!(state.view === "matrix" && scene.current?.stage && scene.shown?.number === 1)) await wait(20);
     const times = [];
     for (let place = 0; place < 20; place++) {
         const [top, left] = [3000 + 8 * place, 500 + 16 * place];
         const part = {top, bottom: top + 512, left, right: left + 512, height: 512, width: 512};
         const start = performance.now();
-        const of = {numbers: [state.shown.number], how: null, side: 0};
+        const of = {numbers: [scene.shown.number], how: null, side: 0};
         await new Promise((done) => theComputer().ask(of, part, ({last}) => last === 512 && done()));
         times.push(performance.now() - start);
         await wait(20);
@@ -188,8 +188,8 @@ FRAMES = """async () => {
 HOVER = """async ([view, number]) => {
     location.hash = `number=${number}&view=${view}`;
     const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-    while (!(state.current && state.view === view && state.shown?.number === number)) await wait(5);
-    const last = state.shown.rows - 1;
+    while (!(scene.current && state.view === view && scene.shown?.number === number)) await wait(5);
+    const last = scene.shown.rows - 1;
     pointTo({query: 0, key: 0}, 1, 1);
     let slowest = 0;
     const took = (act) => {
@@ -203,7 +203,7 @@ HOVER = """async ([view, number]) => {
         const key = view === "matrix" ? last - place : null;
         took(() => pointTo({query: place, key}, 100, 100));
         // what follows in a task of its own
-        if (!state.shown.isKnown("key", place)) took(() => state.shown.line("key", place));
+        if (!scene.shown.isKnown("key", place)) took(() => scene.shown.line("key", place));
     }
     return slowest;
 }"""

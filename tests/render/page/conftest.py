@@ -44,7 +44,7 @@ class Opened:
 
     def open_head(self, number: int = 0, view: str = "matrix") -> None:
         self.page.evaluate(f"location.hash = 'head=x&number={number}&view={view}'")
-        self.until(f"state.current && state.shown.number === {number} && state.view === '{view}'")
+        self.until(f"scene.current && scene.shown.number === {number} && state.view === '{view}'")
 
     def until(self, condition: str) -> None:
         """Waits for a condition; the page's policy forbids the browser to do so by itself."""
@@ -65,7 +65,7 @@ class Opened:
         return self.page.evaluate(expression)
 
     def middle_of_cell(self, query: int, key: int) -> tuple[float, float]:
-        place = self.evaluate(f"state.current.stage.picture.placeOf({{query: {query}, key: {key}}})")
+        place = self.evaluate(f"scene.current.stage.picture.placeOf({{query: {query}, key: {key}}})")
         bounds = self.page.locator(".stage-over").bounding_box()
         return bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2
 

@@ -52,30 +52,30 @@ def test_contributions_of_the_page_are_those_of_python(show: Opener, source: Any
     expected = window.weights[0] / max(bound_of(one) for one in contributions_of(recording).maps)
     query, key = 7, 4
     opened.evaluate(f"location.hash = 'number=1&of=contributions&query={query}'")
-    opened.until("state.of === 'contribution' && state.shown?.number === 1 && state.current !== null")
+    opened.until("state.of === 'contribution' && scene.shown?.number === 1 && scene.current !== null")
     within = 1e-2 if isinstance(recording.maps[0], FactoredMaps) else 1e-5  # of queries and keys in float16
     seen, seeing = window.visible[query], window.visible[:, key]
-    row = np.array(opened.evaluate(f"[...state.shown.line('query', {query})]"))
-    column = np.array(opened.evaluate(f"[...state.shown.line('key', {key})]"))
+    row = np.array(opened.evaluate(f"[...scene.shown.line('query', {query})]"))
+    column = np.array(opened.evaluate(f"[...scene.shown.line('key', {key})]"))
     assert row[seen] == pytest.approx(expected[query][seen], abs=1e-5, rel=within)
     assert (row[~seen] == -2).all()
     assert column[seeing] == pytest.approx(expected[:, key][seeing], abs=1e-5, rel=within)
     assert "contribution" in opened.text("#legend")
     opened.evaluate("openLens()")
-    opened.until("state.shown?.whole === true")
-    line = np.array(opened.evaluate("[...state.shown.lineOf(state.shown.heads.indexOf(1))]"))
+    opened.until("scene.shown?.whole === true")
+    line = np.array(opened.evaluate("[...scene.shown.lineOf(scene.shown.heads.indexOf(1))]"))
     assert line == pytest.approx(row, abs=1e-6)
     opened.page.click("#quantities button:text-is('Weights')")
-    opened.until("state.of === 'weight' && state.shown?.whole === true")
+    opened.until("state.of === 'weight' && scene.shown?.whole === true")
     weights = cell_maps(recording.maps[0]).window((head,), rows, columns).weights[0]
-    line = np.array(opened.evaluate("[...state.shown.lineOf(state.shown.heads.indexOf(1))]"))
+    line = np.array(opened.evaluate("[...scene.shown.lineOf(scene.shown.heads.indexOf(1))]"))
     assert line[seen] == pytest.approx(weights[query][seen], abs=1e-5, rel=within)
 
 
 def test_page_of_weights_alone_offers_no_contributions_and_ignores_them_in_an_address(show: Opener) -> None:
     opened = show(report_of(sentence()))
     opened.evaluate("location.hash = 'head=1.2&of=contributions'")
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     assert opened.evaluate("state.of") == "weight"
     assert not opened.page.is_visible("#quantities")
 
@@ -83,7 +83,7 @@ def test_page_of_weights_alone_offers_no_contributions_and_ignores_them_in_an_ad
 def test_command_of_contributions_draws_them(show: Opener) -> None:
     opened = show(report_of(moving(sentence())))
     opened.evaluate("location.hash = 'head=1.2&of=contributions'")
-    opened.until("state.of === 'contribution' && state.current !== null")
+    opened.until("state.of === 'contribution' && scene.current !== null")
     opened.page.click("#share-open")
     assert "--of contributions --heads 1.2" in opened.evaluate("document.querySelectorAll('#share textarea')[1].value")
     assert "of=contributions" in opened.evaluate("document.querySelector('#share textarea').value")

@@ -32,7 +32,7 @@ def test_click_on_a_thumbnail_opens_its_head_and_back_returns(show: Opener, reco
     opened = show(report_of(recording), viewport={"width": 700, "height": 800})
     assert opened.page.locator(".thumb").count() == 6
     opened.page.click(".thumb >> nth=4")
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     assert opened.text("#head-title") == "Head 1.1 cross"
     assert not opened.page.is_visible("#overview")
     opened.page.click("#back")
@@ -66,7 +66,7 @@ def test_click_on_a_token_lists_what_it_attends_to_strongest_first(show: Opener)
     opened = show(report_of(recording))
     opened.open_head(1)
     x, y = opened.middle_of_cell(4, 0)
-    opened.page.mouse.click(x - opened.evaluate("state.current.stage.picture.cell"), y)
+    opened.page.mouse.click(x - opened.evaluate("scene.current.stage.picture.cell"), y)
     weights = dense(recording).weights[1]
     listed = opened.page.locator(".inspector ul >> nth=0").locator("bdi").all_inner_texts()
     assert listed == [str(key) for key in np.argsort(-weights[4, :5])]
@@ -76,12 +76,12 @@ def test_click_on_a_token_lists_what_it_attends_to_strongest_first(show: Opener)
 
 def test_every_view_shows_hostile_tokens_as_text(show: Opener) -> None:
     opened = show(report_of(with_labels(HOSTILE, tuple(reversed(HOSTILE)))))
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     for view in VIEWS:
         opened.page.click(f"#views button:text-is('{view}')")
         opened.until(f"state.view === '{view.lower()}'")
         opened.press("ArrowDown", "ArrowRight", "Enter")
-        opened.evaluate("state.pin = null; pin({query: 0, key: null})")
+        opened.evaluate("set({pin: null}); pin({query: 0, key: null})")
         assert HOSTILE[0] in opened.text("#inspector")
         assert opened.evaluate("svgOfView()").count("<script") == 0
         assert opened.page.locator("img").count() == 0
@@ -99,18 +99,18 @@ def test_page_decodes_the_numbers_of_the_recording(show: Opener) -> None:
         maps = dense(recording)
         query, key = tokens - 3, int(maps.weights[1, -3].argmax())
         cell = f"{query} * {tokens} + {key}"
-        assert opened.evaluate(f"state.shown.values[{cell}]") == pytest.approx(maps.weights[1, query, key], abs=0.004)
-        score = opened.evaluate(f"state.shown.score({query}, {key})")
+        assert opened.evaluate(f"scene.shown.values[{cell}]") == pytest.approx(maps.weights[1, query, key], abs=0.004)
+        score = opened.evaluate(f"scene.shown.score({query}, {key})")
         assert score["value"] == pytest.approx(maps.scores[1, query, key], abs=score["error"] + 1e-4)
-        assert opened.evaluate("state.shown.values[1] === ABSENT")
-        assert opened.evaluate("state.shown.score(0, 1)") is None
+        assert opened.evaluate("scene.shown.values[1] === ABSENT")
+        assert opened.evaluate("scene.shown.score(0, 1)") is None
 
 
 def test_masked_cells_are_absent_not_zero(show: Opener, causal_recording: Recording) -> None:
     opened = show(report_of(causal_recording))
     opened.open_head(0)
     alphas = opened.evaluate(
-        "Array.from(state.current.stage.picture.painted().getContext('2d').getImageData(0, 0, 7, 5).data)"
+        "Array.from(scene.current.stage.picture.painted().getContext('2d').getImageData(0, 0, 7, 5).data)"
         ".filter((_, place) => place % 4 === 3)"
     )
     assert (np.array(alphas).reshape(5, 7) > 0).tolist() == dense(causal_recording).visible.tolist()
@@ -127,7 +127,7 @@ def test_nan_is_drawn_in_its_own_colour_and_named(show: Opener, recording: Recor
     opened = show(report_of(Recording(maps=(replace(maps, weights=weights),), model="a test")))
     opened.open_head(0)
     pixel = opened.evaluate(
-        "Array.from(state.current.stage.picture.painted().getContext('2d').getImageData(3, 2, 1, 1).data)"
+        "Array.from(scene.current.stage.picture.painted().getContext('2d').getImageData(3, 2, 1, 1).data)"
     )
     assert pixel[:3] == opened.evaluate("page.nanColor")
     opened.page.mouse.move(*opened.middle_of_cell(2, 3))
@@ -140,7 +140,7 @@ def test_keyboard_alone_opens_moves_finds_and_leaves(show: Opener, recording: Re
     opened = show(report_of(recording))
     opened.page.focus(".thumb >> nth=0")
     opened.press("ArrowRight", "ArrowDown", "Enter")
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     assert opened.text("#head-title") == "Head 1.1 cross"
     opened.press("ArrowDown", "ArrowDown", "ArrowRight")
     assert opened.evaluate("state.mark") == {"query": 1, "key": 1}
@@ -149,7 +149,7 @@ def test_keyboard_alone_opens_moves_finds_and_leaves(show: Opener, recording: Re
     opened.page.keyboard.type("k6")
     assert opened.evaluate("state.pin") == {"query": None, "key": 6}
     opened.press("Escape", "]")
-    opened.until("state.shown.number === 5")
+    opened.until("scene.shown.number === 5")
     for key, view in (("2", "arcs"), ("3", "text"), ("4", "table"), ("1", "matrix")):
         opened.press(key)
         opened.until(f"state.view === '{view}'")
@@ -168,13 +168,13 @@ def test_zoom_keeps_the_cell_under_the_pointer(show: Opener) -> None:
         opened.page.mouse.wheel(0, -200)
         opened.page.wait_for_timeout(30)
     opened.page.keyboard.up("Control")
-    assert opened.evaluate("state.current.stage.picture.factor") > 4
+    assert opened.evaluate("scene.current.stage.picture.factor") > 4
     opened.page.mouse.move(x + 1, y)
     after = opened.evaluate("state.mark")
     assert abs(after["query"] - before["query"]) <= 1
     assert abs(after["key"] - before["key"]) <= 1
     opened.press("0")
-    assert opened.evaluate("state.current.stage.picture.factor") == 1
+    assert opened.evaluate("scene.current.stage.picture.factor") == 1
 
 
 def test_every_view_saves_itself_as_svg_and_png(show: Opener, recording: Recording) -> None:
@@ -199,12 +199,12 @@ def test_comparison_switches_between_a_b_and_their_difference(show: Opener, reco
     opened = show(comparison(recording))
     assert opened.page.locator("#sides button[aria-pressed=true]").inner_text() == "B − A"
     opened.open_head(2)
-    change = opened.evaluate("state.shown.values[0]")
+    change = opened.evaluate("scene.shown.values[0]")
     values: list[float] = []
     for side in ("A", "B"):
         opened.page.click(f"#sides button:text-is('{side}')")
-        opened.until(f"state.side === '{side}' && state.shown.values === state.shown.sides[{len(values)}].weights")
-        values.append(opened.evaluate("state.shown.values[0]"))
+        opened.until(f"state.side === '{side}' && scene.shown.values === scene.shown.sides[{len(values)}].weights")
+        values.append(opened.evaluate("scene.shown.values[0]"))
     assert values[0] == pytest.approx(dense(recording).weights[2, 0, 0])
     assert change == pytest.approx(values[1] - values[0], abs=1e-6)
     opened.press("c")
@@ -225,7 +225,7 @@ def test_comparison_switches_between_a_b_and_their_difference(show: Opener, reco
 def test_table_of_a_head_names_its_rows_and_columns_for_a_screen_reader(show: Opener, recording: Recording) -> None:
     opened = show(report_of(recording, table="both"))
     opened.page.click(".thumb >> nth=0")
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     assert opened.page.locator("thead th[scope=col]").all_inner_texts() == [
         "query \\ key",
         *(f"k{n}" for n in range(7)),

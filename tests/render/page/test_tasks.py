@@ -70,10 +70,10 @@ def test_what_it_attends_to_in_all_heads_is_one_click(show: Opener) -> None:
     recording = sentence()
     hand = Hand(show(report_of(recording)))
     hand.token("it")
-    hand.opened.until("state.shown?.whole")
+    hand.opened.until("scene.shown?.whole")
     assert hand.actions == 1
     weights = weights_of(recording)[:, IT]
-    shown = [hand.opened.evaluate(f"Array.from(state.shown.lineOf({row}))") for row in range(12)]
+    shown = [hand.opened.evaluate(f"Array.from(scene.shown.lineOf({row}))") for row in range(12)]
     np.testing.assert_allclose(shown, weights, rtol=1e-6)
     listed = hand.opened.page.locator(".inspector ul bdi").all_inner_texts()
     assert listed == [SENTENCE[key] for key in np.argsort(-weights.mean(axis=0), kind="stable")[:8]]
@@ -83,9 +83,9 @@ def test_it_is_followed_through_the_layers_by_the_same_click(show: Opener) -> No
     recording = sentence()
     hand = Hand(show(report_of(recording)))
     hand.token("it")
-    hand.opened.until("state.shown?.whole")
+    hand.opened.until("scene.shown?.whole")
     means = [dense(recording, layer).weights[:, IT].mean(axis=0) for layer in range(3)]
-    shown = [hand.opened.evaluate(f"Array.from(state.shown.lineOf({12 + 1 + layer}))") for layer in range(3)]
+    shown = [hand.opened.evaluate(f"Array.from(scene.shown.lineOf({12 + 1 + layer}))") for layer in range(3)]
     np.testing.assert_allclose(shown, means, rtol=1e-5)
     assert hand.actions == 1
 
@@ -95,18 +95,18 @@ def test_who_looks_at_it_and_what_sorts_by_a_second_token(show: Opener) -> None:
     hand = Hand(show(report_of(recording)))
     hand.token("it")
     hand.click(".text-strip .token:text-is('cat')", "Shift")
-    hand.opened.until("state.shown?.whole && state.pin.key === 1")
+    hand.opened.until("scene.shown?.whole && state.pin.key === 1")
     order = np.argsort(-weights_of(recording)[:, IT, 1], kind="stable")
-    assert hand.opened.evaluate("state.shown.heads") == order.tolist()
+    assert hand.opened.evaluate("scene.shown.heads") == order.tolist()
     hand.key("r")
-    hand.opened.until("state.shown?.axis === 'key' || state.shown?.place === 1")
+    hand.opened.until("scene.shown?.axis === 'key' || scene.shown?.place === 1")
     assert hand.actions == 3
     hand.opened.press("Escape")
-    hand.opened.evaluate("state.direction = 'from'")
+    hand.opened.evaluate("set({direction: 'from'}, {written: false})")
     hand.token("it")
-    hand.opened.until("state.shown?.whole && state.shown.axis === 'key'")
+    hand.opened.until("scene.shown?.whole && scene.shown.axis === 'key'")
     np.testing.assert_allclose(
-        hand.opened.evaluate("Array.from(state.shown.lineOf(3))"), weights_of(recording)[3][:, IT], rtol=1e-6
+        hand.opened.evaluate("Array.from(scene.shown.lineOf(3))"), weights_of(recording)[3][:, IT], rtol=1e-6
     )
 
 
@@ -116,15 +116,15 @@ def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
     for number in (1, 6):
         hand.click(f".thumb >> nth={number}", "Shift")
     hand.click("#together button:text-is('Side by side')")
-    hand.opened.until("state.current?.stages?.length === 2")
+    hand.opened.until("scene.current?.stages?.length === 2")
     assert hand.actions == 3
     assert hand.opened.page.locator(".side-by-side figcaption").all_inner_texts() == ["Head 0.1", "Head 1.2"]
     hand.opened.evaluate("pointTo({query: 4, key: 3}, 5, 5)")
     weights = weights_of(recording)
     said = [f"{100 * weights[number, 4, 3]:.2f}%" for number in (1, 6)]
     assert [text for text in hand.opened.page.locator(".inspector dd").all_inner_texts() if text in said][-2:] == said
-    hand.opened.evaluate("state.current.stages[0].zoom(3)")
-    hand.opened.until("state.current.stages.every((stage) => stage.picture.factor > 1.2)")
+    hand.opened.evaluate("scene.current.stages[0].zoom(3)")
+    hand.opened.until("scene.current.stages.every((stage) => stage.picture.factor > 1.2)")
 
 
 @pytest.mark.parametrize("how", ["Mean", "Maximum", "Difference", "Rollout"])
@@ -135,7 +135,7 @@ def test_chosen_heads_become_one_map(show: Opener, how: str) -> None:
     for number in chosen:
         hand.click(f".thumb >> nth={number}", "Shift")
     hand.click(f"#together button:text-is('{how}')")
-    hand.opened.until("state.shown?.values?.length === 144")
+    hand.opened.until("scene.shown?.values?.length === 144")
     assert hand.actions == 3
     heads = [(cell_maps(recording.maps[number // 4]), number % 4) for number in chosen]
     if how == "Difference":
@@ -144,7 +144,7 @@ def test_chosen_heads_become_one_map(show: Opener, how: str) -> None:
     else:
         maps = reduce_heads(heads, {"Mean": "mean", "Maximum": "max", "Rollout": "rollout"}[how])
         expected = maps.window((0,), slice(0, 12), slice(0, 12)).weights[0]
-    found = np.array(hand.opened.evaluate("Array.from(state.shown.values)")).reshape(12, 12)
+    found = np.array(hand.opened.evaluate("Array.from(scene.shown.values)")).reshape(12, 12)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -152,7 +152,7 @@ def test_exact_weight_and_score_of_a_cell(show: Opener) -> None:
     recording = sentence()
     hand = Hand(show(report_of(recording)))
     hand.click(".thumb >> nth=5")
-    hand.opened.until("state.current !== null")
+    hand.opened.until("scene.current !== null")
     hand.hover(4, 2)
     hand.opened.page.wait_for_selector(".tip:visible")
     assert f"weight {100 * weights_of(recording)[5, 4, 2]:.2f}%" in hand.opened.text(".tip")
@@ -211,7 +211,7 @@ def test_why_a_weight_is_what_it_is_of_a_long_text(show: Opener) -> None:
     maps = long_maps()
     hand = Hand(show(report_of(Recording(maps=(maps,), model="a test"))))
     hand.click(".thumb >> nth=1")
-    hand.opened.until("state.current?.stage?.picture.whole")
+    hand.opened.until("scene.current?.stage?.picture.whole")
     hand.cell(0, 0)
     query, key = hand.opened.evaluate("[state.pin.query, state.pin.key]")
     assert hand.actions == 2

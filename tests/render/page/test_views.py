@@ -44,10 +44,10 @@ def test_kept_token_is_brought_into_view_in_every_view(show: Opener) -> None:
     opened = show(report_of(large(512, heads=2)))
     for view in ("matrix", "arcs", "text", "table"):
         opened.page.evaluate(f"location.hash = 'head=0.0&view={view}&query=400'")
-        opened.until(f"state.current && state.view === '{view}' && state.pin?.query === 400")
+        opened.until(f"scene.current && state.view === '{view}' && state.pin?.query === 400")
         if view == "arcs":
-            top, step = opened.evaluate("[state.current.stage.area.y, state.current.stage.picture.step]")
-            assert top < 400 * step + 30 < top + opened.evaluate("state.current.stage.height")
+            top, step = opened.evaluate("[scene.current.stage.area.y, scene.current.stage.picture.step]")
+            assert top < 400 * step + 30 < top + opened.evaluate("scene.current.stage.height")
         if view == "text":
             assert opened.page.locator(".text-large .token.chosen").is_visible()
         if view == "table":
@@ -69,17 +69,17 @@ def test_texts_and_tables_draw_only_what_is_seen(show: Opener) -> None:
 def test_address_keeps_what_is_shown_and_a_person_can_write_it(show: Opener) -> None:
     opened = show(report_of(sentence()))
     opened.page.evaluate("location.hash = 'head=1.2'")
-    opened.until("state.head === 6 && state.current")
+    opened.until("state.head === 6 && scene.current")
     assert opened.page.title() == "Head 1.2 · previous token 1.00 · the cat sat because it was tired and the dog ran on"
     opened.press("a")
     opened.evaluate("pin({query: 4, key: 1})")
     opened.page.click("#steps button:text-is('Log')")
     opened.until("location.hash === '#head=1.2&query=it&key=cat&scale=log'")
     opened.page.reload()
-    opened.until("state.current && state.pin && state.steps === 'log'")
+    opened.until("scene.current && state.pin && state.steps === 'log'")
     assert opened.evaluate("[state.head, state.pin]") == [6, {"query": 4, "key": 1}]
     opened.page.evaluate("location.hash = 'heads=0.1,1.2&together=mean'")
-    opened.until("state.together === 'mean' && state.shown?.values")
+    opened.until("state.together === 'mean' && scene.shown?.values")
     opened.page.evaluate("location.hash = 'filter=layer:2&sort=-entropy'")
     opened.until("document.querySelectorAll('.thumb').length === 4")
 
@@ -88,7 +88,7 @@ def test_enter_keeps_a_cell_after_its_head_was_opened_by_keyboard(show: Opener) 
     opened = show(report_of(sentence()))
     opened.page.focus(".thumb >> nth=0")
     opened.press("ArrowRight", "Enter")
-    opened.until("state.head === 1 && state.current")
+    opened.until("state.head === 1 && scene.current")
     opened.press("ArrowDown", "ArrowDown", "ArrowRight", "Enter")
     assert opened.evaluate("state.pin") == {"query": 1, "key": 1}
 
@@ -97,7 +97,7 @@ def test_space_chooses_heads_and_equals_sign_shows_them_side_by_side(show: Opene
     opened = show(report_of(sentence()))
     opened.page.focus(".thumb >> nth=0")
     opened.press("Space", "ArrowRight", "Space", "=")
-    opened.until("state.current?.stages?.length === 2")
+    opened.until("scene.current?.stages?.length === 2")
 
 
 def test_cells_take_half_of_a_screen_with_every_label_and_the_numbers_are_seen_in_a_frame(show: Opener) -> None:
@@ -106,15 +106,15 @@ def test_cells_take_half_of_a_screen_with_every_label_and_the_numbers_are_seen_i
     report = report_of(Recording(maps=maps, model="a test"))
     opened = show(report, viewport={"width": 1440, "height": 900})
     opened.open_head(3)
-    cells = "state.current.stage.picture.wide * 36 * state.current.stage.picture.tall * 36"
+    cells = "scene.current.stage.picture.wide * 36 * scene.current.stage.picture.tall * 36"
     assert opened.evaluate(cells) >= 0.5 * 1440 * 900
-    assert opened.evaluate("['query', 'key'].map((axis) => state.current.stage.picture.every(axis))") == [1, 1]
-    assert opened.evaluate("state.current.stage.element.getBoundingClientRect().bottom") <= 900
+    assert opened.evaluate("['query', 'key'].map((axis) => scene.current.stage.picture.every(axis))") == [1, 1]
+    assert opened.evaluate("scene.current.stage.element.getBoundingClientRect().bottom") <= 900
     opened.page.set_viewport_size({"width": 900, "height": 720})
     opened.evaluate("pin({query: 4, key: 5})")
     opened.until("innerWidth === 900")
     assert opened.page.locator(".inspector dd >> nth=0").bounding_box()["y"] < 700
-    assert opened.evaluate("state.current.stage.element.getBoundingClientRect().bottom") <= 720
+    assert opened.evaluate("scene.current.stage.element.getBoundingClientRect().bottom") <= 720
 
 
 def test_phone_says_the_numbers_of_a_touched_cell_where_they_are_seen(show: Opener) -> None:
@@ -151,9 +151,9 @@ def test_saved_figure_has_the_size_that_is_asked_for_and_the_screen_stays(
 ) -> None:
     opened = show(report_of(sentence()))
     opened.evaluate(f"location.hash = 'head=1.2&size={size}'")
-    opened.until("state.current !== null && state.size !== ''")
+    opened.until("scene.current !== null && state.size !== ''")
     before = opened.evaluate(
-        "[state.current.stage.width, state.current.stage.whole.width, state.current.stage.picture.wide]"
+        "[scene.current.stage.width, scene.current.stage.whole.width, scene.current.stage.picture.wide]"
     )
     drawing = ElementTree.fromstring(opened.evaluate("svgOfView()"))
     assert drawing.get("width") == millimetres[0]
@@ -164,7 +164,7 @@ def test_saved_figure_has_the_size_that_is_asked_for_and_the_screen_stays(
     assert saved[0] == pixels[0]
     assert pixels[1] in (None, saved[1])
     after = opened.evaluate(
-        "[state.current.stage.width, state.current.stage.whole.width, state.current.stage.picture.wide]"
+        "[scene.current.stage.width, scene.current.stage.whole.width, scene.current.stage.picture.wide]"
     )
     assert after == before
     assert opened.page.input_value("#save-size") == size
@@ -172,12 +172,12 @@ def test_saved_figure_has_the_size_that_is_asked_for_and_the_screen_stays(
 
 def test_tip_of_a_picture_with_several_cells_a_pixel_says_that_its_number_is_of_one_pair(show: Opener) -> None:
     opened = show(report_of(large(900, heads=1)))
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     tip = (
-        "tipOf(state.shown, {query: 5, key: 3}, state.current.stage.picture).map((it) => it.textContent ?? it).join('')"
+        "tipOf(scene.shown, {query: 5, key: 3}, scene.current.stage.picture).map((it) => it.textContent ?? it).join('')"
     )
     assert "of this one pair" in opened.evaluate(tip)
-    opened.evaluate("(state.current.stage.picture.factor = 40, state.current.stage.fit())")
+    opened.evaluate("(scene.current.stage.picture.factor = 40, scene.current.stage.fit())")
     assert "of this one pair" not in opened.evaluate(tip)
 
 
@@ -211,12 +211,12 @@ def test_tokens_stay_text_in_the_lens_and_wherever_heads_are_together(show: Open
     two = tuple(replace(maps, layer=layer, module=f"layers.{layer}") for layer in range(2))
     opened = show(report_of(Recording(maps=two, model="a test")))
     opened.page.click(".text-strip .token >> nth=0")
-    opened.until("state.shown?.whole")
+    opened.until("scene.shown?.whole")
     assert HOSTILE[0] in opened.text("#head-title")
     for shown in ("numbers", "maps"):
         opened.evaluate(f"change('list', '{shown}')")
-    opened.evaluate("state.chosen = [0, 1]; showTogether('side')")
-    opened.until("state.current?.stages?.length === 2")
+    opened.evaluate("set({chosen: [0, 1]}); showTogether('side')")
+    opened.until("scene.current?.stages?.length === 2")
     opened.evaluate("pin({query: 0, key: 1}); openShare()")
     assert "'</script><script>alert(1)</script>'" not in opened.page.title()
     assert opened.evaluate("[document.scripts.length, document.images.length]") == [5, 0]
@@ -233,7 +233,7 @@ def test_shades_stay_where_colours_are_forced_and_text_is_large(show: Opener) ->
     opened.evaluate("document.documentElement.style.fontSize = '32px'")
     opened.open_head(6)
     opened.evaluate("fitAll()")
-    assert opened.evaluate("state.current.stage.picture.wide * 12") >= 400
+    assert opened.evaluate("scene.current.stage.picture.wide * 12") >= 400
 
 
 def test_text_is_shaded_as_strongly_as_it_is_attended_to(show: Opener) -> None:
@@ -262,9 +262,9 @@ def test_lists_of_a_long_text_follow_the_pointer_and_keep_the_focus(show: Opener
 
 def test_zero_change_is_dark_on_dark_paper(show: Opener) -> None:
     opened = show(report_of(sentence()), color_scheme="dark")
-    opened.evaluate("state.chosen = [0, 1]; showTogether('difference')")
-    opened.until("state.shown?.scale.change && state.shown.values")
-    assert max(opened.evaluate("[...rgbOf(0, state.shown.scale, 1)]")) < 60
+    opened.evaluate("set({chosen: [0, 1]}); showTogether('difference')")
+    opened.until("scene.shown?.scale.change && scene.shown.values")
+    assert max(opened.evaluate("[...rgbOf(0, scene.shown.scale, 1)]")) < 60
 
 
 def test_notes_of_a_file_are_stepped_through_and_saved_with_the_page(show: Opener, tmp_path: Path) -> None:
@@ -312,11 +312,11 @@ def test_lift_compares_a_weight_with_what_uniform_attention_would_give(show: Ope
     recording = large(40, heads=1)
     opened = show(report_of(recording))
     opened.page.evaluate("location.hash = 'scale=lift'")
-    opened.until("state.steps === 'lift' && state.shown")
-    fraction = opened.evaluate("fractionOf(levelOf(0.1, state.shown.scale, state.shown.seen(9)), state.shown.scale)")
+    opened.until("state.steps === 'lift' && scene.shown")
+    fraction = opened.evaluate("fractionOf(levelOf(0.1, scene.shown.scale, scene.shown.seen(9)), scene.shown.scale)")
     assert fraction == pytest.approx(0.5)
     assert "1×" in opened.text("#legend")
-    assert np.isclose(opened.evaluate("state.shown.seen(30)"), 31)
+    assert np.isclose(opened.evaluate("scene.shown.seen(30)"), 31)
 
 
 def test_colours_of_lift_reach_nearly_all_blocks_of_all_heads(show: Opener) -> None:
@@ -365,16 +365,16 @@ def test_arcs_are_as_strong_as_their_weights_where_colours_are_of_lift(show: Ope
     opened.open_head(0, "arcs")
     opened.evaluate("pin({query: 80, key: null})")
     drawn = """(() => {
-        const { picture, area } = state.current.stage, strengths = [];
+        const { picture, area } = scene.current.stage, strengths = [];
         const arc = (...parts) => strengths.push(parts[6]);
         const surface = { clip: (x, y, width, height, draw) => draw(), arc, text() {}, rect() {}, frame() {} };
         picture.drawOver(surface, { ...area, height: 1e6 });
-        return [strengths, [...state.shown.line("query", 80)].filter((weight) => weight > 0).sort((a, b) => b - a)];
+        return [strengths, [...scene.shown.line("query", 80)].filter((weight) => weight > 0).sort((a, b) => b - a)];
     })()"""
     found = {}
     for steps in ("sqrt", "lift"):
         opened.evaluate(f"change('steps', '{steps}')")
-        opened.until(f"state.shown?.scale.steps === '{steps}' && state.current?.stage")
+        opened.until(f"scene.shown?.scale.steps === '{steps}' && scene.current?.stage")
         strengths, weights = opened.evaluate(drawn)
         assert strengths == pytest.approx(np.sqrt(np.array(weights) / weights[0]).tolist(), abs=1e-6)
         found[steps] = len(strengths)

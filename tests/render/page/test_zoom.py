@@ -25,7 +25,7 @@ from tests.render.page.conftest import Opened, Opener
 from tests.render.page.examples import FEATURES, KEYS, NUMBERS, PADDING, QUERIES, RULES, long_maps, report_of
 
 pytestmark = pytest.mark.slow
-ONE_HEAD = "{ numbers: [state.shown.number], how: null, side: 0 }"
+ONE_HEAD = "{ numbers: [scene.shown.number], how: null, side: 0 }"
 
 
 @pytest.fixture(scope="module", params=RULES)
@@ -57,7 +57,7 @@ def test_cells_computed_in_the_page_are_those_of_python_to_the_error_said(ruled:
 def cells(opened: Opened, rows: slice, columns: slice) -> dict[str, np.ndarray]:
     """What the page says of some cells."""
     said = opened.evaluate(
-        f"(() => {{ const [side] = state.shown.sides; const all = []; for (let q = {rows.start}; q < {rows.stop}; q++)"
+        f"(() => {{ const [side] = scene.shown.sides; const all = []; for (let q = {rows.start}; q < {rows.stop}; q++)"
         f" for (let k = {columns.start}; k < {columns.stop}; k += {columns.step}) {{ const score = side.score(q, k);"
         " all.push([side.weight(q, k), score?.value ?? 0, score?.error ?? 0, score ? side.weightError(q, k) : 0]); }"
         " return all; })()"
@@ -80,21 +80,21 @@ def test_part_that_the_worker_pools_is_the_overview_of_python(ruled: tuple[Facto
 def test_long_heads_beside_each_other_and_as_one_are_computed_of_all_of_them(show: Opener) -> None:
     maps = long_maps(mask=Mask(causal=True, offset=80))
     opened = show(report_of(Recording(maps=(maps,), model="a test")))
-    opened.evaluate("state.chosen = [0, 1, 2]; showTogether('side')")
-    opened.until("state.current?.stages?.length === 3 && state.current.stages.every(({ picture }) => picture.whole)")
+    opened.evaluate("set({chosen: [0, 1, 2]}); showTogether('side')")
+    opened.until("scene.current?.stages?.length === 3 && scene.current.stages.every(({ picture }) => picture.whole)")
     asked = {"top": 300, "bottom": 320, "left": 5, "right": 35, "height": 20, "width": 30}
     weights = maps.window((0, 2), slice(300, 320), slice(5, 35)).weights
-    opened.evaluate("state.chosen = [0, 1]")
+    opened.evaluate("set({chosen: [0, 1]})")
     for how, expected in (
         ("mean", weights.mean(axis=0)),
         ("max", weights.max(axis=0)),
         ("difference", weights[1] - weights[0]),
     ):
         opened.evaluate(f"showTogether('{how}')")
-        opened.until(f"state.shown?.how === '{how}' && state.current?.stage?.picture.whole")
-        found = part(opened, "state.shown.partOf", **asked)["mean"]
+        opened.until(f"scene.shown?.how === '{how}' && scene.current?.stage?.picture.whole")
+        found = part(opened, "scene.shown.partOf", **asked)["mean"]
         assert found == pytest.approx(expected, rel=0.02, abs=1e-4), how
-        [shown] = opened.evaluate("[state.shown.at(310, 7)]")
+        [shown] = opened.evaluate("[scene.shown.at(310, 7)]")
         assert shown == pytest.approx(expected[10, 2], rel=0.02, abs=1e-4), how
 
 
@@ -113,14 +113,14 @@ def test_zoom_by_keys_goes_from_the_whole_to_single_cells_with_their_numbers(sho
     maps = long_maps(queries=2100, keys=2300)
     opened = show(report_of(Recording(maps=(maps,), model="a test")))
     opened.open_head(0)
-    opened.until("state.current.stage.picture.whole")
-    assert opened.evaluate("state.current.stage.picture.pooled")
+    opened.until("scene.current.stage.picture.whole")
+    assert opened.evaluate("scene.current.stage.picture.pooled")
     assert "mean of a block" in opened.text("#legend")
-    opened.evaluate("pin({query: 1500, key: 700}); state.current.stage.element.focus()")
+    opened.evaluate("pin({query: 1500, key: 700}); scene.current.stage.element.focus()")
     for _ in range(30):
         opened.press("+")
-    opened.evaluate("state.current.reveal(state.pin)")
-    opened.until("state.current.stage.picture.whole && !state.current.stage.picture.pooled")
+    opened.evaluate("scene.current.reveal(state.pin)")
+    opened.until("scene.current.stage.picture.whole && !scene.current.stage.picture.pooled")
     assert "block" not in opened.text("#legend")
     opened.page.mouse.move(*opened.middle_of_cell(1500, 700) - scroll_of(opened))
     opened.page.wait_for_selector(".tip:visible")
@@ -135,7 +135,7 @@ def test_zoom_by_keys_goes_from_the_whole_to_single_cells_with_their_numbers(sho
 
 
 def scroll_of(opened: Opened) -> np.ndarray:
-    return np.array(opened.evaluate("[state.current.stage.element.scrollLeft, state.current.stage.element.scrollTop]"))
+    return np.array(opened.evaluate("[scene.current.stage.element.scrollLeft, scene.current.stage.element.scrollTop]"))
 
 
 def test_token_of_a_long_text_lists_what_it_attends_to_strongest_first(show: Opener) -> None:
@@ -148,7 +148,7 @@ def test_token_of_a_long_text_lists_what_it_attends_to_strongest_first(show: Ope
     assert [int(key) for key in listed] == np.argsort(-weights)[:8].tolist()
     for view in ("arcs", "text", "table"):
         opened.open_head(1, view)
-        opened.until("state.current !== null")
+        opened.until("scene.current !== null")
 
 
 def test_drag_moves_the_picture_and_chooses_nothing(show: Opener) -> None:
@@ -169,10 +169,10 @@ def test_comparison_of_long_texts_shows_their_difference(show: Opener) -> None:
     a, b = (Recording(maps=(long_maps(seed=seed),), model="a test") for seed in (3, 4))
     opened = show(comparison_report(a, b, "another seed", ReportOptions(medium=NUMBERS)))
     opened.open_head(0)
-    opened.until("state.current.stage.picture.whole")
+    opened.until("scene.current.stage.picture.whole")
     cell = (0,), slice(9, 10), slice(11, 12)
     before, after = (cell_maps(one.maps[0]).window(*cell).weights[0, 0, 0] for one in (a, b))
-    assert opened.evaluate("state.shown.at(9, 11)") == pytest.approx(after - before, abs=1e-3)
+    assert opened.evaluate("scene.shown.at(9, 11)") == pytest.approx(after - before, abs=1e-3)
 
 
 def test_page_of_factors_is_about_as_large_as_they_are() -> None:
@@ -200,10 +200,10 @@ def test_small_window_of_a_long_text_travels_as_exact_numbers(show: Opener) -> N
     recording = Recording(maps=(maps,), model="a test")
     selection = Selection.parse(heads="2", queries="5:55", keys="7:67")
     opened = show(build_report(recording, ReportOptions(medium=NUMBERS, selection=selection)))
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     window = maps.window((2,), slice(5, 55), slice(7, 67))
     assert opened.evaluate("page.heads[0].factors.length") == 0
-    assert opened.evaluate("state.shown.at(3, 4)") == pytest.approx(window.weights[0, 3, 4])
+    assert opened.evaluate("scene.shown.at(3, 4)") == pytest.approx(window.weights[0, 3, 4])
 
 
 def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
@@ -212,7 +212,7 @@ def test_page_of_a_part_counts_its_rules_from_the_whole(show: Opener) -> None:
     selection = Selection.parse(heads="5", queries="25:530", keys="11:610")
     recording = Recording(maps=(maps,), model="a test")
     opened = show(build_report(recording, ReportOptions(medium=NUMBERS, selection=selection)))
-    opened.until("state.current !== null")
+    opened.until("scene.current !== null")
     window = maps.window((5,), slice(400, 404), slice(11, 610))
     found = cells(opened, slice(375, 379), slice(0, 599, 1))
     expected = np.where(window.visible, window.weights[0], -2)
@@ -230,9 +230,9 @@ def test_page_in_a_notebooks_frame_computes_its_cells(browser: Any, tmp_path: Pa
     frame = opened.page.frames[1]
     frame.evaluate("openHead(0, 'matrix')")
     for _ in range(500):
-        if frame.evaluate("Boolean(state.current?.stage?.picture.whole)"):
+        if frame.evaluate("Boolean(scene.current?.stage?.picture.whole)"):
             break
         opened.page.wait_for_timeout(10)
-    assert frame.evaluate("state.current.stage.picture.whole")
+    assert frame.evaluate("scene.current.stage.picture.whole")
     assert opened.wrong == []
     opened.page.context.close()

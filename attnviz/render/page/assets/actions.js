@@ -1,24 +1,16 @@
 /** What a reader does: points at a mark, keeps it, lets go of it, opens another head. */
 
-import { readAddress, writtenAddress } from "./address.js";
+import { startingSteps } from "./address.js";
 import { haveSameTexts, page } from "./data.js";
 import { drawInspector } from "./inspector.js";
 import { listedHeads } from "./listing.js";
 import { tipOf } from "./quantities.js";
-import { state } from "./state.js";
+import { begun, firstHead, scene, set, state } from "./state.js";
 
-/** @import { Mark, Stage, Together, ViewName } from "./types.js" */
+/** @import { Mark, Stage, State, Together, ViewName } from "./types.js" */
 
-/** What draws everything anew: the page gives it when it starts. @type {{ draw: (zoom?: string | null) => void }} */
-export const drawing = { draw: () => {} };
-
-/** What ends the story of notes: they give it. @type {{ story: () => void }} */
-export const endings = { story: () => {} };
-
-const framed = window.parent !== window;
-
-/** @param {Mark | null} first @param {Mark | null} second */
-function isSameMark(first, second) {
+/** Whether two marks are of the same cell or token. @param {Mark | null} first @param {Mark | null} second */
+export function isSameMark(first, second) {
   return (
     first?.query === second?.query && first?.key === second?.key && first?.head === second?.head && !first === !second
   );
@@ -26,13 +18,13 @@ function isSameMark(first, second) {
 
 /** Draws the inspector of the open head. */
 export function refreshInspector() {
-  drawInspector(state.shown, chooseListed);
+  drawInspector(scene.shown, chooseListed);
 }
 
 /** Draws what is marked. */
 export function drawMarks() {
-  state.current?.drawOver();
-  state.strip?.drawOver();
+  scene.current?.drawOver();
+  scene.strip?.drawOver();
   refreshInspector();
 }
 
@@ -44,100 +36,82 @@ export function drawMarks() {
  * @param {number} [y]
  * @param {Stage | undefined} [stage]
  */
-export function pointTo(mark, x, y, stage = state.current?.stage) {
-  const { shown } = state;
+export function pointTo(mark, x, y, stage = scene.current?.stage) {
+  const { shown } = scene;
   if (!shown) return;
-  if (!isSameMark(mark, state.mark)) {
-    state.mark = mark;
-    drawMarks();
-  }
+  if (!isSameMark(mark, state.mark)) set({ mark });
   const tip = mark && x !== undefined ? tipOf(stage?.picture.shown ?? shown, mark, stage?.picture) : null;
   stage?.showTip(mark, tip, x, y); // last, since it measures: the browser lays out once
 }
 
 /** Keeps a token chosen; the same one again lets go of it. @param {Mark | null} mark */
 export function pin(mark) {
-  state.pin = isSameMark(mark, state.pin) ? null : mark;
-  state.mark = null;
-  if (state.head !== null || state.together) {
-    drawMarks();
-    if (state.pin) state.strip?.reveal(state.pin);
-    return writeAddress();
-  }
-  const before = state.list;
-  state.list = state.pin ? "lens" : state.list === "lens" ? "maps" : state.list;
-  if (before !== state.list) return go();
-  writeAddress();
-  drawing.draw();
+  return keepToken(isSameMark(mark, state.pin) ? null : mark);
+}
+
+/** Keeps a token, or none. @param {Mark | null} kept */
+export function keepToken(kept) {
+  if (state.head !== null || state.together) return set({ pin: kept, mark: null });
+  const list = kept ? "lens" : state.list === "lens" ? "maps" : state.list;
+  return set({ pin: kept, mark: null, list }, { step: list !== state.list });
 }
 
 /** @param {Mark} mark */
 function chooseListed(mark) {
   pin(mark);
-  state.current?.reveal(mark);
+  scene.current?.reveal(mark);
 }
 
 /** Lets go of a token, then of the heads that are shown. */
 export function letGo() {
-  if (state.noting) return endings.story();
+  if (state.noting) return set({ noting: false });
   if (!state.pin && !state.mark) return openHead(null);
-  state.mark = null;
-  if (state.pin) pin(state.pin);
-  else drawMarks();
+  if (state.pin) return pin(state.pin);
+  return set({ mark: null });
 }
 
-/** Opens a head, or all of them. @param {number | null} number @param {ViewName} view */
-export function openHead(number, view = state.view) {
+/** Opens a head, or all of them, with a token kept. @param {number | null} head @param {ViewName} view @param {Mark | null} kept */
+export function openHead(head, view = state.view, kept = state.pin) {
   const before = state.head ?? (state.together ? state.chosen[0] : null);
-  if (number !== null && before !== null && !haveSameTexts(before, number)) state.pin = null;
-  if (number === null && state.list !== "lens") state.pin = null;
-  if (number === null && state.list === "lens" && !state.pin) state.list = "maps";
-  [state.head, state.view, state.together] = [number, view, null];
-  go();
+  const elsewhere = head !== null && before !== null && !haveSameTexts(before, head);
+  const pin = elsewhere || (head === null && state.list !== "lens") ? null : kept;
+  const list = head === null && state.list === "lens" && !pin ? "maps" : state.list;
+  return set({ head, view, together: null, pin, list }, { step: true });
 }
 
 /** Opens all heads as rows of the chosen token, or of the one pointed at. */
 export function openLens() {
   const mark = state.pin ?? state.mark;
   if (!mark) return;
-  state.pin = { query: mark.query, key: mark.key };
-  if (mark.query !== null && mark.key !== null && state.head !== null) state.pin.key = null;
-  [state.head, state.together, state.list] = [null, null, "lens"];
-  go();
+  const { query, key } = mark;
+  const pin = query !== null && key !== null && state.head !== null ? { query, key: null } : { query, key };
+  set({ pin, head: null, together: null, list: "lens" }, { step: true });
 }
 
 /** Shows the chosen heads together. @param {Together} together */
 export function showTogether(together) {
-  if (state.chosen.length < 2) return;
-  [state.head, state.together] = [null, together];
-  go();
+  if (state.chosen.length > 1) set({ head: null, together }, { step: true });
 }
 
-/** Goes where the state says: a new place of the browser's history, which a frame has none of. */
-function go() {
-  keepAddress(framed ? "replaceState" : "pushState");
-  drawing.draw();
+/**
+ * Changes one choice, and what follows from it.
+ *
+ * @template {keyof State} Name
+ * @param {Name} name
+ * @param {State[Name]} value
+ */
+export function choose(name, value) {
+  /** @type {Partial<State>} */
+  const changes = { [name]: value };
+  if (name === "of") changes.steps = stepsTurned(/** @type {State["of"]} */ (value));
+  if (name === "direction" && state.pin && page.heads[firstHead()].same) changes.pin = { query: state.pin.key, key: state.pin.query };
+  return set(changes);
 }
 
-/** Writes what is shown into the address, as the same place of the history. */
-export function writeAddress() {
-  keepAddress("replaceState");
-}
-
-/** @param {"pushState" | "replaceState"} method */
-function keepAddress(method) {
-  const address = writtenAddress();
-  if (address === (location.hash || "#")) return;
-  try {
-    history[method](null, "", address);
-  } catch {
-    // A frame without an origin has no address to write: its state is kept all the same.
-  }
-}
-
-/** Opens what an address names, the browser's where no other is given. */
-export function followAddress(address = location.hash) {
-  drawing.draw(readAddress(address));
+/** The steps of the colours of another quantity: lift is of weights alone. @param {State["of"]} of */
+function stepsTurned(of) {
+  const turned = startingSteps(of, begun);
+  return [startingSteps(state.of, begun), "lift"].includes(state.steps) ? turned : state.steps;
 }
 
 /** Opens the listed head so many further on, if there is one. @param {number} by */

@@ -1,12 +1,11 @@
 /** What is shown as a link, and as the `attnviz` line that draws it as a figure. */
 
-import { writtenAddress } from "./address.js";
 import { page, textOf } from "./data.js";
 import { make, one, say } from "./elements.js";
 import { quotedPlace } from "./formatting.js";
 import { showsMoved } from "./moved.js";
 import { listedHeads, sortMetric } from "./listing.js";
-import { state } from "./state.js";
+import { addressOfView, scene, state } from "./state.js";
 
 /** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
 function commandOf() {
@@ -44,7 +43,7 @@ function viewWords(heads) {
 
 /** The part that is seen of a picture that is enlarged. */
 function zoomWords() {
-  const stage = state.current?.stage;
+  const stage = scene.current?.stage;
   if (!stage || stage.picture.factor <= 1.01 || state.head === null) return [];
   const [first, last] = [[1, 1], [stage.width - stage.picture.fixed.left - 2, stage.height - stage.picture.fixed.top - 2]].map(([x, y]) =>
     stage.picture.pointAt(x + stage.picture.fixed.left, y + stage.picture.fixed.top, stage.area),
@@ -84,10 +83,10 @@ export function openShare() {
   const dialog = one("share");
   if (!(dialog instanceof HTMLDialogElement)) return;
   const { line, lacks } = commandOf();
-  const link = `${location.href.split("#")[0]}${writtenAddress()}`;
+  const link = `${location.href.split("#")[0]}${addressOfView()}`;
   dialog.replaceChildren(
     make("h2", {}, "What is shown now"),
-    copied("Link", link.startsWith("about:") ? writtenAddress() : link),
+    copied("Link", link.startsWith("about:") ? addressOfView() : link),
     copied("Command that draws it", line),
     ...(lacks ? [make("p", { className: "hint" }, lacks)] : []),
     closing(),

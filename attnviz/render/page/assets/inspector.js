@@ -5,7 +5,7 @@ import { make, one, refill } from "./elements.js";
 import { positionOf, quoted } from "./formatting.js";
 import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { quantitiesOf, weightText } from "./quantities.js";
-import { state } from "./state.js";
+import { scene, state } from "./state.js";
 import { strongestOf } from "./values.js";
 import { whySection } from "./why.js";
 
@@ -50,7 +50,7 @@ const awaited = { timer: 0 };
 function computeSoon(shown, axis, place) {
   clearTimeout(awaited.timer);
   awaited.timer = setTimeout(() => {
-    if (state.shown !== shown) return;
+    if (scene.shown !== shown) return;
     shown.line(axis, place);
     refill(one("pointed"), shownSections(shown, state.mark ?? state.pin));
   });
@@ -115,7 +115,7 @@ function cellSection(shown, query, key) {
 
 /** The same cell of every head that stands beside. @param {number} query @param {number} key */
 function besideSections(query, key) {
-  const stages = state.current?.stages ?? [];
+  const stages = scene.current?.stages ?? [];
   if (stages.length < 2) return [];
   const numbers = make("dl", { className: "numbers" });
   for (const { picture } of stages) {

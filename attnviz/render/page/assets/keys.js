@@ -1,14 +1,13 @@
 /** The keyboard: which key does what, and the search for a token. */
 
-import { drawMarks, letGo, openHead, openLens, pin, showTogether, step } from "./actions.js";
+import { choose, isSameMark, letGo, openHead, openLens, pin, showTogether, step } from "./actions.js";
 import { LISTS, VIEWS } from "./controls.js";
-import { firstHead } from "./address.js";
 import { comparing, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { stepNotes } from "./notes.js";
 import { spokenOf } from "./quantities.js";
-import { state } from "./state.js";
-import { change, fitView } from "./view.js";
+import { firstHead, scene, set, state } from "./state.js";
+import { fitView } from "./view.js";
 
 /** @import { Mark, Shown } from "./types.js" */
 
@@ -28,7 +27,7 @@ function helpDialog() {
 
 /** Zooms in or out by a step. @param {1 | -1} direction */
 export function zoomByStep(direction) {
-  state.current?.stage?.zoom(ZOOM_STEP ** direction);
+  scene.current?.stage?.zoom(ZOOM_STEP ** direction);
 }
 
 /** @param {KeyboardEvent} event */
@@ -55,11 +54,11 @@ export function onKey(event) {
  */
 function actionOf(key, target) {
   if (key === "?") return openHelp;
-  if (comparing && key === "c") return () => change("side", nextSide());
+  if (comparing && key === "c") return () => choose("side", nextSide());
   if (state.noting && (key === "ArrowLeft" || key === "ArrowRight")) return () => stepNotes(key === "ArrowLeft" ? -1 : 1);
-  const { shown } = state;
+  const { shown } = scene;
   const list = state.head === null && !state.together ? LISTS[Number(key) - 1] : undefined;
-  if (list) return () => change("list", list[0]);
+  if (list) return () => choose("list", list[0]);
   const view = state.head === null ? undefined : VIEWS[Number(key) - 1];
   if (view) return () => openHead(state.head, view[0]);
   const inView = target.closest(".stage, .words") || target === document.body || target.id === "head-title";
@@ -71,7 +70,7 @@ function actionOf(key, target) {
     "/": () => one("find").focus(),
     f: () => one("filter").focus(),
     a: openLens,
-    r: () => change("direction", state.direction === "to" ? "from" : "to"),
+    r: () => choose("direction", state.direction === "to" ? "from" : "to"),
     d: () => showTogether("difference"),
     m: () => showTogether("mean"),
     "[": () => step(-1),
@@ -91,11 +90,10 @@ function nextSide() {
 
 /** @param {Shown} shown @param {Mark} mark */
 function moveTo(shown, mark) {
-  state.mark = mark;
-  state.current?.stage?.showTip(null);
-  drawMarks();
-  state.current?.reveal(mark);
-  state.strip?.reveal(mark);
+  scene.current?.stage?.showTip(null);
+  set({ mark });
+  scene.current?.reveal(mark);
+  scene.strip?.reveal(mark);
   say(spokenOf(shown, mark));
 }
 
@@ -138,17 +136,17 @@ export function findToken(text) {
   const texts = textsShown();
   const matches = matchesOf(texts, text.toLocaleLowerCase());
   const isAgain = found.text === text && matches.length > 0;
-  state.found = { text, place: isAgain ? (found.place + 1) % matches.length : 0 };
-  const mark = matches[state.found.place];
+  const place = isAgain ? (found.place + 1) % matches.length : 0;
+  const mark = matches[place];
+  set({ found: { text, place } });
   if (!mark) return say(`no token has ${text}`);
   const focused = document.activeElement;
-  state.pin = state.mark = null;
-  pin(mark);
-  state.current?.reveal(mark);
-  state.strip?.reveal(mark);
+  if (!isSameMark(mark, state.pin)) pin(mark);
+  scene.current?.reveal(mark);
+  scene.strip?.reveal(mark);
   if (focused instanceof HTMLElement) focused.focus();
   const label = mark.query !== null ? `query ${texts.queries.labels[mark.query]}` : `key ${texts.keys.labels[mark.key ?? 0]}`;
-  say(`${label}, ${state.found.place + 1} of ${matches.length}`);
+  say(`${label}, ${place + 1} of ${matches.length}`);
 }
 
 /** The texts that tokens are looked for in. */

@@ -7,7 +7,7 @@ import { tickText } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
 import { valueAt } from "./scales.js";
-import { state } from "./state.js";
+import { scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 
 /** @import { Scale, Surface } from "./types.js" */
@@ -22,7 +22,7 @@ export function hasPalette() {
 
 /** The scale of what is shown now. */
 function shownScale() {
-  const picture = state.current?.stage?.picture;
+  const picture = scene.current?.stage?.picture;
   if (picture) return picture.scale ?? picture.shown.scale;
   return state.head === null ? thumbnailScale(0) : scaleOf(state.head);
 }
@@ -62,7 +62,7 @@ function nameOf(scale) {
 
 /** Which number of a block is shown; nothing where a cell is one weight. */
 function pooledSaid() {
-  const computed = state.current?.stage?.picture.pooled; // undefined where nothing is computed
+  const computed = scene.current?.stage?.picture.pooled; // undefined where nothing is computed
   if (state.head === null && (state.together || state.list === "lens")) return page.block > 1 ? ", mean of a block" : "";
   const pooled = state.head === null ? poolsThumbnails() : (computed ?? page.block > 1);
   if (!pooled) return "";

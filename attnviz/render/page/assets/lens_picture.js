@@ -1,6 +1,6 @@
 /** The picture of a token lens: a row a head, a column a token; where columns are narrower than a pixel, their largest. */
 
-import { openHead, pin } from "./actions.js";
+import { keepToken, openHead } from "./actions.js";
 import { paintCells, theme } from "./colors.js";
 import { MatrixPicture } from "./matrix.js";
 import { state } from "./state.js";
@@ -110,15 +110,13 @@ export class LensPicture extends MatrixPicture {
     const column = this.lens.columnOf(mark);
     if (column === null) return this.open(mark);
     const same = state.pin !== null && this.lens.columnOf(state.pin) === column;
-    state.pin = null;
-    pin(same ? this.tokenMark() : { query: mark.query, key: mark.key });
+    keepToken(same ? this.tokenMark() : { query: mark.query, key: mark.key });
   }
 
   /** Opens the head of a row, with the token kept. @param {Mark | null} mark */
   open(mark) {
     if (mark?.head === undefined) return;
-    state.pin = { query: mark.query, key: mark.key };
-    openHead(mark.head);
+    openHead(mark.head, state.view, { query: mark.query, key: mark.key });
   }
 
   /** @override @param {Mark} mark */

@@ -1,11 +1,9 @@
 /** Notes pinned to what is shown: written here or given by a file, stepped through by arrow keys, kept in the file. */
 
-import { endings, followAddress } from "./actions.js";
-import { writtenAddress } from "./address.js";
 import { closing } from "./command.js";
 import { page } from "./data.js";
 import { make, one, say } from "./elements.js";
-import { state } from "./state.js";
+import { addressOfView, followAddress, set, state, subscribe } from "./state.js";
 
 /** @import { Note } from "./types.js" */
 
@@ -24,7 +22,7 @@ function drawNotes() {
   const field = make("textarea", { rows: 3, placeholder: "What is to be seen here" });
   const add = buttonWith("Pin a note to what is shown", () => {
     if (!field.value.trim()) return;
-    notes.push({ place: writtenAddress(), text: field.value.trim() });
+    notes.push({ place: addressOfView(), text: field.value.trim() });
     drawNotes();
   });
   const tell = buttonWith("Step through them", () => startStory(0));
@@ -61,7 +59,7 @@ function buttonWith(text, act) {
 export function startStory(place) {
   const dialog = one("notes");
   if (dialog instanceof HTMLDialogElement) dialog.close();
-  state.noting = true;
+  set({ noting: true });
   goTo(place);
 }
 
@@ -72,18 +70,16 @@ export function stepNotes(by) {
 
 /** Ends the story. */
 function endStory() {
-  state.noting = false;
-  one("story").hidden = true;
+  set({ noting: false });
 }
 
 /** @param {number} place */
 function goTo(place) {
-  state.note = place;
+  set({ note: place });
   const note = notes[place];
   if (!note) return endStory();
   const buttons = [buttonWith("‹", () => stepNotes(-1)), buttonWith("›", () => stepNotes(1)), buttonWith("End", endStory)];
   ["Previous note", "Next note", "End the notes"].forEach((label, at) => buttons[at].setAttribute("aria-label", label));
-  one("story").hidden = false;
   one("story").replaceChildren(make("p", { dir: "auto" }, note.text), make("span", { className: "steps" }, `${place + 1} of ${notes.length} `, ...buttons));
   say(note.text);
   try {
@@ -107,7 +103,9 @@ function savePage() {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-endings.story = endStory;
+subscribe((changed) => {
+  if (changed.has("noting")) one("story").hidden = !state.noting;
+});
 
 /** How the page was before anything was drawn: what is drawn since is left out of the file. */
 export const original = {

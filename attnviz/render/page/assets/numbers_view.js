@@ -1,13 +1,13 @@
 /** All heads in numbers: a row a head, a column a metric, shaded; a number opens its head, a name sorts. */
 
-import { drawing, openHead, writeAddress } from "./actions.js";
+import { openHead } from "./actions.js";
 import { headTitle, page } from "./data.js";
 import { theme } from "./colors.js";
 import { make } from "./elements.js";
 import { listedHeads } from "./listing.js";
 import { highOf, meaningOf, isChange, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { faded } from "./scales.js";
-import { state } from "./state.js";
+import { set, state } from "./state.js";
 
 /** @import { View } from "./types.js" */
 
@@ -31,11 +31,7 @@ export class NumbersView {
     const sorted = state.sort.replace(/^-/, "") === name;
     const mark = sorted ? (state.sort.startsWith("-") ? " ↑" : " ↓") : "";
     const button = make("button", { type: "button", className: "plain", title: meaningOf(name) }, name + mark);
-    button.addEventListener("click", () => {
-      state.sort = state.sort === name ? `-${name}` : name;
-      writeAddress();
-      drawing.draw();
-    });
+    button.addEventListener("click", () => set({ sort: state.sort === name ? `-${name}` : name }));
     const cell = make("th", { scope: "col" }, button);
     if (sorted) cell.setAttribute("aria-sort", state.sort.startsWith("-") ? "ascending" : "descending");
     return cell;

@@ -12,7 +12,7 @@ import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
 import { faded } from "./scales.js";
 import { pooledCounts, seenBy } from "./seen.js";
-import { sideNumber, state } from "./state.js";
+import { set, sideNumber, state } from "./state.js";
 import { codedThumbnail, thumbnailValues } from "./thumbnails.js";
 
 const MAX_THUMB = 200; // pixels a side
@@ -176,7 +176,7 @@ function buildThumb(number, named) {
   thumb.setAttribute("aria-label", [headTitle(number) + peakSaid(number), said, patternOf(number), lost].filter(Boolean).join(", "));
   const color = effectColor(number);
   if (color) canvas.style.boxShadow = `0 0 0 ${EFFECT_FRAME}px ${color}`;
-  thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? choose(number) : openHead(number)));
+  thumb.addEventListener("click", (event) => (event.shiftKey || event.ctrlKey || event.metaKey ? toggleChosen(number) : openHead(number)));
   const [does, value] = measured ? ["", measured] : effect ? ["", ""] : wordsAndNumber(shortNoteOf(number)); // no room for both
   const words = [
     named ? make("b", {}, head.name) : "",
@@ -201,15 +201,11 @@ export function effectColor(number) {
 }
 
 /** Chooses a head to be shown with others, or no longer. @param {number} number */
-function choose(number) {
+function toggleChosen(number) {
   const { chosen } = state;
-  state.chosen = chosen.includes(number) ? chosen.filter((other) => other !== number) : [...chosen, number];
+  set({ chosen: chosen.includes(number) ? chosen.filter((other) => other !== number) : [...chosen, number] });
   say(`${state.chosen.length} heads chosen`);
-  chosenChanged.act();
 }
-
-/** What happens when other heads are chosen: the page gives it when it starts. */
-export const chosenChanged = { act: () => {} };
 
 /** What a thumbnail says of its head. @param {number} number */
 function peakSaid(number) {
@@ -328,7 +324,7 @@ function moveAmongHeads(event) {
   if (!next) return;
   event.preventDefault();
   event.stopPropagation();
-  if (event.key === " ") return choose(Number(next.dataset.number));
+  if (event.key === " ") return toggleChosen(Number(next.dataset.number));
   for (const thumb of all) thumb.tabIndex = thumb === next ? 0 : -1;
   next.focus();
 }

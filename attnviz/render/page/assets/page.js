@@ -1,6 +1,6 @@
 /** The page: starts what is drawn, and listens to buttons, keys and the address. */
 
-import { drawing, followAddress, openHead, openLens, step, writeAddress } from "./actions.js";
+import { openHead, openLens, step } from "./actions.js";
 import { forgetTheme } from "./colors.js";
 import { openShare } from "./command.js";
 import { theComputer } from "./computer.js";
@@ -9,11 +9,11 @@ import { one, whenIdle } from "./elements.js";
 import { findToken, onKey, openHelp, zoomByStep } from "./keys.js";
 import { METRIC_NAMES, patternOf } from "./metrics.js";
 import { openNotes, original, startStory } from "./notes.js";
-import { chosenChanged, listenToOverview, sizeThumbnails } from "./overview.js";
+import { listenToOverview, sizeThumbnails } from "./overview.js";
 import { listenToPrint } from "./printing.js";
 import { offerSizes, savePng, saveSvg } from "./save.js";
-import { state } from "./state.js";
-import { draw, fitView } from "./view.js";
+import { followAddress, scene, set, subscribe } from "./state.js";
+import { draw, fitView, followState } from "./view.js";
 
 start();
 
@@ -26,7 +26,7 @@ function start() {
   listenToButtons();
   listenToFields();
   offerSizes();
-  chosenChanged.act = draw;
+  subscribe(followState);
   document.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", follow);
   window.addEventListener("popstate", follow);
@@ -35,7 +35,7 @@ function start() {
     forgetTheme();
     draw();
   });
-  listenToPrint(fitAll);
+  listenToPrint(fitAll, draw);
   follow();
   performance.mark("first view drawn");
   if (page.heads.some(({ factors }) => factors.length)) whenIdle(() => theComputer().start());
@@ -45,8 +45,8 @@ function start() {
 /** Takes the room that there is now. */
 function fitAll() {
   sizeThumbnails();
-  state.strip?.fit();
-  state.current?.fit();
+  scene.strip?.fit();
+  scene.current?.fit();
 }
 
 /** Opens what the address names. */
@@ -76,8 +76,8 @@ function listenToButtons() {
 /** The fields in which a reader types: a token, words that filter heads, and the order of these. */
 function listenToFields() {
   one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value));
-  one("filter").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && list("filter", target.value));
-  one("sort").addEventListener("change", ({ target }) => target instanceof HTMLSelectElement && list("sort", target.value));
+  one("filter").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && set({ filter: target.value }));
+  one("sort").addEventListener("change", ({ target }) => target instanceof HTMLSelectElement && set({ sort: target.value }));
   one("filter").addEventListener("focus", offerWords, { once: true });
 }
 
@@ -88,9 +88,3 @@ function offerWords() {
   one("words").replaceChildren(...words.map((word) => new Option(word)));
 }
 
-/** Lists other heads, or in another order. @param {"filter" | "sort"} name @param {string} value */
-function list(name, value) {
-  state[name] = value;
-  writeAddress();
-  drawing.draw();
-}

@@ -1,10 +1,9 @@
 /** Printing: the page takes the paper's width before it is printed, and the window's afterwards. */
 
 import { forgetTheme } from "./colors.js";
-import { drawing } from "./actions.js";
 
-/** Fits everything to the paper, and back. @param {() => void} fit */
-export function listenToPrint(fit) {
+/** Fits everything to the paper, and back. @param {() => void} fit @param {() => void} draw */
+export function listenToPrint(fit, draw) {
   const media = matchMedia("print");
   const refit = () => {
     forgetTheme();
@@ -17,7 +16,7 @@ export function listenToPrint(fit) {
   window.addEventListener("afterprint", () => {
     document.documentElement.classList.remove("printing");
     refit();
-    drawing.draw();
+    draw();
   });
   media.addEventListener("change", refit);
 }

@@ -1,12 +1,11 @@
 /** The present view as a file: the same strokes as on the screen, on an SVG or on a larger canvas. */
 
-import { writeAddress } from "./actions.js";
 import { contextOf, newCanvas, theme } from "./colors.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { drawLegendOn, hasPalette } from "./legend.js";
 import { canvasOf, effectColor, EFFECT_FRAME } from "./overview.js";
-import { state } from "./state.js";
+import { scene, set, state } from "./state.js";
 import { TextView } from "./strip.js";
 import { CanvasSurface, fitText, textWidth } from "./surface.js";
 import { MovedSurface, SvgSurface } from "./svg.js";
@@ -101,7 +100,7 @@ function sizeOfView() {
 
 /** Of the view itself. @returns {Size} */
 function bareSize() {
-  const { current } = state;
+  const { current } = scene;
   if (current instanceof TextView) return current.wholeSize();
   if (current?.stages) {
     const { clientWidth, clientHeight } = one("view");
@@ -128,7 +127,7 @@ function sizeOfElement(element) {
 /** @param {Surface} surface @param {number} left @param {number} top */
 function drawViewOn(surface, left, top) {
   const moved = new MovedSurface(surface, left, top);
-  const { current } = state;
+  const { current } = scene;
   if (current instanceof TextView) current.drawOn(moved);
   else if (current?.stages) drawStagesOn(moved, current.stages);
   else if (current?.stage) drawStageOn(moved, current.stage, areaOf(current.stage));
@@ -213,10 +212,7 @@ export function offerSizes() {
   const named = Object.entries(FORMATS).map(([value, { name }]) => make("option", { value }, name));
   select.replaceChildren(make("option", { value: "" }, "As seen"), ...named);
   select.value = state.size;
-  select.onchange = () => {
-    state.size = /** @type {FigureSize} */ (select.value);
-    writeAddress();
-  };
+  select.onchange = () => set({ size: /** @type {FigureSize} */ (select.value) });
 }
 
 /** The format that was chosen; nothing for the size that is seen. */
@@ -233,7 +229,7 @@ function chosenFormat() {
  */
 function laidOut(drawn) {
   const format = chosenFormat();
-  const stage = state.current?.stages ? null : state.current?.stage;
+  const stage = scene.current?.stages ? null : scene.current?.stage;
   if (!format || !stage || stage.picture.factor > 1.01) return drawn();
   stage.width = format.drawn - 2 * FRAME;
   const most = format.height ? (format.drawn * format.height) / format.width - 4 * FRAME : MAX_WHOLE;

@@ -1,11 +1,16 @@
-/** What is shown now: the one place that changes while the page is read. */
+/** What is shown now: one store that every reader's action goes through, and the address that holds it. */
 
+import { firstHeadOf, readAddress, WORDS, writtenAddress } from "./address.js";
 import { comparing, hasManyTokens, page } from "./data.js";
+import { Store } from "./state_store.js";
 
-/** @import { State } from "./types.js" */
+/** @import { Scene, State } from "./types.js" */
 
-/** @type {State} */
-export const state = {
+const isHead = (/** @type {number | null} */ head) => head === null || page.heads[head] !== undefined;
+const among = (/** @type {string[]} */ names) => (/** @type {string | null} */ name) => name === null || names.includes(name);
+
+/** How the page begins. @type {Readonly<State>} */
+export const begun = {
   head: null,
   view: page.view,
   side: comparing ? "change" : "",
@@ -24,11 +29,79 @@ export const state = {
   direction: "to",
   mark: null,
   pin: page.query === null ? null : { query: page.query, key: null },
-  shown: null,
-  current: null,
-  strip: null,
   found: { text: "", place: -1 },
 };
+
+/** @type {Store<State>} */
+const store = new Store(
+  begun,
+  {
+    head: isHead,
+    chosen: (heads) => heads.every(isHead),
+    view: among(WORDS.view),
+    side: among(WORDS.side),
+    limits: among(WORDS.limits),
+    steps: among(WORDS.steps),
+    size: among(WORDS.size),
+    list: among(WORDS.list),
+    together: among(WORDS.together),
+    pool: among(WORDS.pool),
+    direction: among(WORDS.direction),
+  },
+  ["mark", "noting", "note", "found"],
+);
+
+/** The values, to be read; `set` changes them. @type {Readonly<State>} */
+export const state = store.values;
+
+/** Changes values: see `Store.set`. @type {typeof store.set} */
+export const set = (changes, setting) => store.set(changes, setting);
+
+/** Has a listener told of every change. @type {typeof store.subscribe} */
+export const subscribe = (listener) => store.subscribe(listener);
+
+/** What is drawn of the state. @type {Scene} */
+export const scene = { shown: null, current: null, strip: null };
+
+const framed = window.parent !== window;
+
+/** Writes what is shown into the address: a step of the browser's history, which a frame has none of, or the same place. */
+export function writeAddress(step = false) {
+  const address = addressOfView();
+  if (address === (location.hash || "#")) return;
+  try {
+    history[step && !framed ? "pushState" : "replaceState"](null, "", address);
+  } catch {
+    // A frame without an origin has no address to write: its state is kept all the same.
+  }
+}
+
+store.write = writeAddress;
+
+/** The address of what is shown now. */
+export function addressOfView() {
+  return writtenAddress(state, begun, page, zoomOf());
+}
+
+/** Opens what an address names, the browser's where no other is given. */
+export function followAddress(address = location.hash) {
+  const { changes, zoom } = readAddress(address, state, begun, page);
+  return set(changes, { written: false, anyway: true, zoom });
+}
+
+/** The zoom, and the cell in the middle, where a picture is enlarged. */
+function zoomOf() {
+  const stage = scene.current?.stage;
+  if (!stage || stage.picture.factor <= 1.01) return "";
+  const { width, height } = stage;
+  const mark = stage.picture.pointAt(width / 2, height / 2, stage.area);
+  return `${Number(stage.picture.factor.toPrecision(3))}@${mark?.query ?? 0},${mark?.key ?? 0}`;
+}
+
+/** The head whose texts tokens are looked for in. */
+export function firstHead() {
+  return firstHeadOf(state);
+}
 
 /** The number of the recording that is shown; of a change the first. */
 export function sideNumber() {

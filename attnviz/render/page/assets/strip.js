@@ -6,7 +6,7 @@ import { theme } from "./colors.js";
 import { MovedSurface } from "./svg.js";
 import { weightText } from "./quantities.js";
 import { shadesOf } from "./shading.js";
-import { sideNumber, state } from "./state.js";
+import { scene, sideNumber, state } from "./state.js";
 import { largestOf } from "./values.js";
 import { shadingOf, Words } from "./words.js";
 
@@ -49,7 +49,7 @@ export class TextView {
 
   drawOver() {
     const mark = state.mark ?? state.pin;
-    const { shown } = state;
+    const { shown } = scene;
     const shades = shown ? shadesOf(shown, mark) : { query: null, key: null, said: "" };
     for (const words of this.words) {
       const values = words.axis === "both" ? (shades.key ?? shades.query) : shades[words.axis];
@@ -97,11 +97,11 @@ export function drawStrip(number) {
   const hidden = state.head !== null && state.view === "text" && !state.together;
   one("text").hidden = hidden;
   if (hidden) {
-    state.strip = null;
+    scene.strip = null;
     one("text").replaceChildren();
     return;
   }
-  if (state.strip instanceof TextView && state.strip.isOf(number)) return state.strip.drawOver();
+  if (scene.strip instanceof TextView && scene.strip.isOf(number)) return scene.strip.drawOver();
   one("text").replaceChildren();
-  state.strip = new TextView(one("text"), number, false);
+  scene.strip = new TextView(one("text"), number, false);
 }

@@ -1,11 +1,10 @@
 /** The words that name what is shown: on the screen, in the window's title, and in saved files. */
 
-import { firstHead } from "./address.js";
 import { headTitle, page, textOf } from "./data.js";
 import { quoted } from "./formatting.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
-import { state } from "./state.js";
+import { firstHead, state } from "./state.js";
 
 /** @import { Mark } from "./types.js" */
 

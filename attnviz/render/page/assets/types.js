@@ -347,11 +347,17 @@
  * @property {"to" | "from"} direction of the text view
  * @property {Mark | null} mark what is pointed at
  * @property {Mark | null} pin what was clicked
+ * @property {{ text: string, place: number }} found the last search, and which of its matches was chosen
+ */
+
+/**
+ * @typedef {object} Scene what is drawn of the state
  * @property {Shown | null} shown the open head's numbers
  * @property {View | null} current what draws them
  * @property {View | null} strip the text on top
- * @property {{ text: string, place: number }} found the last search, and which of its matches was chosen
  */
+
+/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved">} Places what an address may name */
 
 /**
  * @typedef {{ id: number, numbers: number[], axis: Axis, place: number }} LinesRequest

@@ -1,7 +1,6 @@
 /** What is drawn of the state: all heads, a head in one of its views, or several heads together. */
 
-import { drawing, refreshInspector, showTogether, writeAddress } from "./actions.js";
-import { firstHead } from "./address.js";
+import { choose, drawMarks, refreshInspector, showTogether } from "./actions.js";
 import { ArcsPicture } from "./arcs.js";
 import { theComputer } from "./computer.js";
 import { contentOf } from "./contents.js";
@@ -13,13 +12,13 @@ import { LensShown } from "./lens.js";
 import { LensPicture } from "./lens_picture.js";
 import { listedHeads } from "./listing.js";
 import { MatrixPicture } from "./matrix.js";
-import { isMovedRead, readMoved, showsMoved } from "./moved.js";
+import { isMovedRead, readMoved } from "./moved.js";
 import { forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview, focusThumbnail } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
 import { ShownHead } from "./shown.js";
 import { PictureStage } from "./stage.js";
-import { state } from "./state.js";
+import { scene, state, writeAddress } from "./state.js";
 import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
 import { titleOfView } from "./titles.js";
@@ -30,6 +29,22 @@ import { ZoomPicture } from "./zoom.js";
 
 /** @type {{ id: number, head: number | null | undefined, of: Quantity }} */
 const drawn = { id: 0, head: undefined, of: page.quantity }; // number of the latest drawing: one that takes long is let go of when another begins
+
+/** @type {Set<keyof State>} */
+const UNDRAWN = new Set(["size", "noting", "note", "found"]); // what is shown by those that listen to it
+/** @type {Set<keyof State>} */
+const MARKS = new Set(["mark", "pin"]);
+
+/** Draws what changed: marks alone over what is there, where no view is of the kept token. @param {Set<keyof State>} changed @param {string | null} zoom */
+export function followState(changed, zoom) {
+  const names = [...changed].filter((name) => !UNDRAWN.has(name));
+  if (changed.size && !names.length) return null;
+  const open = state.head !== null || state.together !== null;
+  if (!names.length || names.some((name) => !MARKS.has(name)) || (changed.has("pin") && !open)) return draw(zoom);
+  drawMarks();
+  if (changed.has("pin") && state.pin) scene.strip?.reveal(state.pin);
+  return null;
+}
 
 /** Draws everything; a zoom as the address writes it is taken at the end. @param {string | null} zoom */
 export async function draw(zoom = null) {
@@ -43,21 +58,19 @@ export async function draw(zoom = null) {
   else if (state.head === null) drawList();
   else await drawHead(state.head, id);
   if (id !== drawn.id) return;
-  state.strip?.drawOver();
+  scene.strip?.drawOver();
   drawLegend();
   refreshInspector();
-  if (state.pin) for (const view of [state.current, state.strip]) view?.reveal(state.pin);
+  if (state.pin) for (const view of [scene.current, scene.strip]) view?.reveal(state.pin);
   if (zoom) takeZoom(zoom);
   focusAfter();
 }
 
-/** Reads what weights are multiplied by where contributions are shown; lift is of weights. @param {Quantity} of */
+/** Reads what weights are multiplied by where contributions are shown. @param {Quantity} of */
 async function turnTo(of) {
   if (!isMovedRead()) readMoved(await contentOf("moved"));
   drawn.of = of;
   forgetHeads();
-  if (showsMoved() && state.steps === "lift") state.steps = "sqrt";
-  else if (page.steps === "lift" && state.steps === "sqrt") state.steps = "lift";
 }
 
 /** Puts the focus where a reader expects it: on what was opened, or on the head that was left. */
@@ -92,18 +105,18 @@ function drawFrame() {
 async function drawHead(number, id) {
   const sides = await loadHead(number);
   if (id !== drawn.id) return;
-  state.shown = new ShownHead(number, sides);
+  scene.shown = new ShownHead(number, sides);
   const parent = one("view");
-  const before = state.current?.stage ?? null;
+  const before = scene.current?.stage ?? null;
   parent.replaceChildren();
-  state.current = newView(parent, state.shown, before);
-  if (!state.shown.values) warm(state.shown);
+  scene.current = newView(parent, scene.shown, before);
+  if (!scene.shown.values) warm(scene.shown);
 }
 
 /** Computes a row and a column before they are pointed at: the first ones take several times as long. @param {Shown} shown */
 function warm(shown) {
   whenIdle(() => {
-    if (state.shown !== shown) return;
+    if (scene.shown !== shown) return;
     shown.line("query", shown.rows - 1);
     whenIdle(() => shown.line("key", 0));
   });
@@ -131,7 +144,7 @@ const writing = { timer: 0 };
 /** Writes the address when the picture stands still. */
 function writeSoon() {
   clearTimeout(writing.timer);
-  writing.timer = setTimeout(writeAddress, 300);
+  writing.timer = setTimeout(() => writeAddress(), 300);
 }
 
 /** @param {Shown} shown @returns {Picture} */
@@ -139,7 +152,7 @@ function newPicture(shown) {
   if (state.view === "arcs" && !state.together) return new ArcsPicture(shown);
   if (shown.values) return new MatrixPicture(shown);
   return new ZoomPicture(shown, () => {
-    const stage = state.current?.stage;
+    const stage = scene.current?.stage;
     if (stage?.picture.shown !== shown) return;
     stage.draw();
     drawLegend();
@@ -149,28 +162,28 @@ function newPicture(shown) {
 /** Draws all heads: their thumbnails, their numbers, or one token of each. */
 function drawList() {
   const parent = one("view");
-  const { shown } = state;
+  const { shown } = scene;
   parent.replaceChildren();
-  const before = state.current?.stage ?? null;
-  state.shown = state.current = null;
-  if (state.list === "numbers") state.current = new NumbersView(parent);
+  const before = scene.current?.stage ?? null;
+  scene.shown = scene.current = null;
+  if (state.list === "numbers") scene.current = new NumbersView(parent);
   if (state.list !== "lens") return;
   if (!state.pin) return parent.append(make("p", { className: "note lead" }, LEAD));
   const lens = shown instanceof LensShown && isOf(shown, state.pin) ? shown : new LensShown(state.pin, () => redrawLens(lens));
   lens.arrange();
-  state.shown = lens;
-  state.current = stageView(parent, new LensPicture(lens), "one token in all heads", before);
+  scene.shown = lens;
+  scene.current = stageView(parent, new LensPicture(lens), "one token in all heads", before);
 }
 
 const LEAD = "Click a token of the text: every head shows what that token attends to.";
 
 /** @param {LensShown} lens */
 function redrawLens(lens) {
-  const stage = state.current?.stage;
+  const stage = scene.current?.stage;
   if (stage?.picture.shown !== lens) return;
   if (lens.whole) stage.fit();
   else stage.draw();
-  state.strip?.drawOver();
+  scene.strip?.drawOver();
   refreshInspector();
   drawLegend();
 }
@@ -190,7 +203,7 @@ async function drawTogether(id) {
   if (!how) return;
   const refused = whyNot(numbers, how);
   if (refused) {
-    state.shown = state.current = null;
+    scene.shown = scene.current = null;
     one("view").replaceChildren(make("p", { className: "note lead" }, refused));
     return say(refused);
   }
@@ -198,9 +211,9 @@ async function drawTogether(id) {
   if (id !== drawn.id) return;
   const parent = one("view");
   parent.replaceChildren();
-  state.shown = shown[0];
-  state.current = null;
-  state.current = shown.length > 1 ? new SideBySide(parent, shown, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
+  scene.shown = shown[0];
+  scene.current = null;
+  scene.current = shown.length > 1 ? new SideBySide(parent, shown, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
 }
 
 /** @param {number[]} numbers */
@@ -209,7 +222,7 @@ async function sideBySide(numbers) {
 }
 
 /**
- * Draws everything again with one choice changed, the focus where it was.
+ * Changes one choice by a button, which keeps the focus.
  *
  * @template {keyof State} Name
  * @param {Name} name
@@ -217,10 +230,7 @@ async function sideBySide(numbers) {
  */
 export function change(name, value) {
   const group = document.activeElement?.parentElement;
-  state[name] = value;
-  if (name === "direction" && state.pin && page.heads[firstHead()].same) state.pin = { query: state.pin.key, key: state.pin.query };
-  writeAddress();
-  draw().then(() => {
+  choose(name, value).then(() => {
     const pressed = group?.id ? group.querySelector('[aria-pressed="true"]') : null;
     if (pressed instanceof HTMLElement) pressed.focus();
   });
@@ -229,7 +239,7 @@ export function change(name, value) {
 /** Takes the zoom and the place that an address names. @param {string} zoom */
 function takeZoom(zoom) {
   const [, factor, query, key] = zoom.match(/^([\d.]+)@(\d+),(\d+)$/) ?? [];
-  const stage = state.current?.stage;
+  const stage = scene.current?.stage;
   if (!stage || !factor) return;
   stage.picture.factor = Number(factor);
   stage.fit();
@@ -241,11 +251,9 @@ function takeZoom(zoom) {
 
 /** Shows the whole of a picture. */
 export function fitView() {
-  const stage = state.current?.stage;
+  const stage = scene.current?.stage;
   if (!stage) return;
   stage.picture.factor = 1;
   stage.fit();
   stage.moved();
 }
-
-drawing.draw = draw;
