@@ -15,7 +15,11 @@ CHECKS = {
     "format": [[*PYTHON, "ruff", "format", "--check", "."]],
     "lint": [[*PYTHON, "ruff", "check", "."]],
     "types": [[*PYTHON, "mypy"]],
-    "page": [[*NPM, "ci"], [*NPM, "run", "check"]],  # the types of the page's scripts
+    "page": [
+        [*NPM, "ci"],
+        [*NPM, "run", "check"],
+        [*NPM, "test"],
+    ],  # the page's scripts: their types, and without a browser
     "tests": [[*PYTHON, "pytest", "-q"]],
     "fast": [[*PYTHON, "pytest", "-q", "-m", "not slow"]],
 }

@@ -6,10 +6,12 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.metrics.head_filter import DescribedHead, parse_filter
-from tests.metrics.filters import FILTERS, HEADS, METRICS
+from tests.languages import FILTERS
+
+HEADS, METRICS = [DescribedHead(**head) for head in FILTERS["heads"]], FILTERS["metrics"]
 
 
-@pytest.mark.parametrize(("text", "left"), FILTERS.items(), ids=list(FILTERS))
+@pytest.mark.parametrize(("text", "left"), FILTERS["kept"].items(), ids=list(FILTERS["kept"]))
 def test_filter_leaves_the_heads_for_which_every_word_holds(text: str, left: list[str]) -> None:
     kept = parse_filter(text, METRICS)
     assert [f"{head.layer}.{head.head}" for head in HEADS if kept.keeps(head)] == left
@@ -30,6 +32,12 @@ def test_what_is_no_word_is_refused_with_one_that_works(text: str, said: str) ->
     with pytest.raises(AttnvizError) as refused:
         parse_filter(text, METRICS)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("text", FILTERS["refused"])
+def test_what_the_page_refuses_is_refused(text: str) -> None:
+    with pytest.raises(AttnvizError, match=r"works?|did you mean"):
+        parse_filter(text, METRICS)
 
 
 def test_head_without_the_number_is_left_out_and_comes_back_with_a_minus() -> None:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
 from tests.browse.examples import worded_recording
+from tests.languages import ADDRESSES
 
 
 def screen_of(recording: Recording, at: str = "") -> Screen:
@@ -45,6 +47,24 @@ def test_place_is_written_as_the_page_does_and_read_back(recording: Recording, k
     assert written_place(screen, found) == place
     assert (found.opened, found.lens, found.direction) == (state.opened, state.lens, state.direction)
     assert (found.head, found.beside) == (state.head, state.beside)
+
+
+@pytest.mark.parametrize("example", ADDRESSES["read"], ids=lambda example: str(example["written"]))
+def test_place_is_read_and_written_as_the_page_does(recording: Recording, example: dict[str, Any]) -> None:
+    screen, shows = screen_of(recording), example["shows"]
+    for address in (example["written"], *example["also"]):
+        state = read_place(screen, State(), address)
+        how, sources = screen.session.made_of(state.head)
+        heads = [screen.session.names[head] for head in (*sources, *state.beside)] if state.opened else []
+        assert heads == shows["heads"]
+        assert (how or "side") == shows.get("together", "side")
+        for axis in {"query", "key"} & set(shows):
+            assert getattr(state, axis) == shows[axis]
+        view = state.view
+        assert view.filter == shows.get("filter", "")
+        assert f"{'-' if view.ascending else ''}{view.order or ''}" == shows.get("sort", "")
+        assert (view.steps, view.own) == (shows.get("scale", "sqrt"), shows.get("limits") == "head")
+        assert written_place(screen, state) == example["written"]
 
 
 def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> None:

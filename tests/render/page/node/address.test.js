@@ -1,0 +1,83 @@
+/** Addresses of the page alone: how it begins, tokens that are named twice, several heads of one name. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { begunOn, placesOf } from "./places.js";
+import { readAddress, startingSteps, writtenAddress } from "../../../../attnviz/render/page/assets/address.js";
+
+const SIX = { heads: ["0.0", "0.1", "1.0"], queries: ["it", "cat", "it", "7", "a b"], keys: ["x", "y"] };
+
+function opened(address, places = placesOf(SIX), begun = begunOn(places), state = begun) {
+  return { ...begun, ...readAddress(address, state, begun, places).changes };
+}
+
+test("an empty address shows the page as it begins", () => {
+  const places = placesOf(SIX);
+  const begun = begunOn(places, { pin: { query: 1, key: null }, sort: "previous" });
+  assert.deepEqual(opened("", places, begun), { ...begun, list: "lens" });
+  assert.equal(writtenAddress({ ...begun }, begun, places), "#query=cat");
+});
+
+test("a page that begins sorted gives the recorded order back by an empty sort", () => {
+  const places = placesOf(SIX);
+  const begun = begunOn(places, { sort: "-entropy" });
+  assert.equal(opened("#head=0.1", places, begun).sort, "-entropy");
+  assert.equal(opened("#sort=", places, begun).sort, "");
+  assert.equal(writtenAddress({ ...begun, sort: "" }, begun, places), "#sort=");
+  assert.equal(writtenAddress({ ...begun, sort: "sink" }, begun, places), "#sort=sink");
+});
+
+test("a token that is there twice, or is a number, is named by its place", () => {
+  const places = placesOf(SIX);
+  const begun = begunOn(places);
+  for (const [query, written] of [[0, "0"], [1, "cat"], [2, "2"], [3, "3"], [4, "a+b"]]) {
+    const state = { ...begun, list: "lens", pin: { query, key: null } };
+    assert.equal(writtenAddress(state, begun, places), `#query=${written}`);
+    assert.deepEqual(opened(`#query=${written}`).pin, { query, key: null });
+  }
+  assert.equal(opened("#query=zebra").pin, null);
+  assert.equal(opened("#query=99").pin, null);
+});
+
+test("heads of one name are told apart by their number", () => {
+  const places = placesOf({ ...SIX, heads: ["0.0", "0.0", "1.0"] });
+  const begun = begunOn(places);
+  assert.equal(writtenAddress({ ...begun, head: 1 }, begun, places), "#head=0.0&number=1");
+  assert.equal(opened("#head=0.0&number=1", places).head, 1);
+  assert.equal(writtenAddress({ ...begun, together: "mean", chosen: [1, 2] }, begun, places), "#heads=0.0~1,1.0&together=mean");
+  assert.deepEqual(opened("#heads=0.0~1,1.0", places).chosen, [1, 2]);
+});
+
+test("a page of one head opens it, and leaves its name out", () => {
+  const places = placesOf({ ...SIX, heads: ["3.4"] });
+  const begun = begunOn(places);
+  assert.equal(opened("", places, begun).head, 0);
+  assert.equal(writtenAddress({ ...begun, head: 0, view: "arcs" }, begun, places), "#view=arcs");
+});
+
+test("colours of contributions begin with square roots where those of weights begin with lift", () => {
+  const places = { ...placesOf(SIX), moved: {} };
+  const begun = begunOn(places, { steps: "lift" });
+  assert.equal(startingSteps("contribution", begun), "sqrt");
+  assert.equal(opened("#of=contributions", places, begun).steps, "sqrt");
+  assert.equal(writtenAddress({ ...begun, of: "contribution", steps: "sqrt" }, begun, places), "#of=contributions");
+  assert.equal(opened("#of=contributions&scale=log", places, begun).steps, "log");
+});
+
+test("words that are none are as the page begins", () => {
+  const state = opened("#head=9.9&view=cube&scale=even&limits=page&pool=largest&side=B&size=a4&together=sum&direction=up");
+  assert.deepEqual(state, begunOn(placesOf(SIX)));
+});
+
+test("blocks are named by a token within them", () => {
+  const places = placesOf(SIX);
+  places.texts[0] = { labels: ["a … b", "c … d"], edges: [0, 100, 200] };
+  assert.deepEqual(opened("#query=130", places).pin, { query: 1, key: null });
+});
+
+test("heads stay chosen while one is opened", () => {
+  const places = placesOf(SIX);
+  const begun = begunOn(places);
+  assert.deepEqual(opened("#head=0.1", places, begun, { ...begun, chosen: [0, 2] }).chosen, [0, 2]);
+});
