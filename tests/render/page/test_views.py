@@ -24,7 +24,17 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.maps.examples import softmax
 from tests.render.page.conftest import Opened, Opener
-from tests.render.page.examples import HOSTILE, NUMBERS, labelled, large, long_maps, report_of, sentence, with_labels
+from tests.render.page.examples import (
+    HOSTILE,
+    NUMBERS,
+    SENTENCE,
+    labelled,
+    large,
+    long_maps,
+    report_of,
+    sentence,
+    with_labels,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -455,3 +465,51 @@ def test_saved_overview_has_every_heads_name_and_what_it_is_sorted_by(show: Open
     assert {"1.2", "1.00"} <= texts if place else {"previous", "1.00"} <= texts
     for name in names_of(opened):
         assert set(name.split()) <= texts
+
+
+@pytest.mark.parametrize(
+    ("together", "title", "legend"),
+    [
+        ("side", "Heads 0.1, 1.2 side by side", "attention weight"),
+        ("difference", "Head 1.2 − head 0.1", "difference of attention weight, 1.2 − 0.1"),
+        ("mean", "Mean of heads 0.1, 1.2", "attention weight"),
+        ("max", "Maximum of heads 0.1, 1.2", "attention weight"),
+        ("rollout", "Rollout of heads 0.1, 1.2", "attention weight"),
+    ],
+)
+def test_several_heads_are_titled_by_what_is_made_of_them(show: Opener, together: str, title: str, legend: str) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate(f"location.hash = 'heads=0.1,1.2&together={together}'")
+    opened.until(f"state.together === '{together}' && scene.current && scene.shown")
+    assert opened.text("#head-title") == title
+    assert opened.page.title().startswith(f"{title} · ")
+    assert opened.text("#legend > span >> nth=0") == legend
+    assert opened.evaluate("titleOfFile()") == title
+    opened.evaluate("pin({query: 4, key: null})")
+    assert {f"{title} · What “it” looks at", legend} <= set(texts_of(opened.evaluate("svgOfView()")))
+
+
+def test_the_text_shades_a_difference_of_heads_in_two_hues_by_its_sign(show: Opener) -> None:
+    recording = sentence()
+    opened = show(report_of(recording))
+    opened.evaluate("location.hash = 'heads=0.1,1.2&together=difference&query=it'")
+    opened.until(
+        "state.together === 'difference' && scene.shown && document.querySelector('.text-strip .token.chosen')"
+    )
+    weights = [dense(recording, layer).weights[head, SENTENCE.index("it")] for layer, head in ((0, 1), (1, 2))]
+    change = weights[1] - weights[0]
+    shade = """(place) => {
+        const {values, scale} = scene.strip.words[0].shading;
+        return hueOf(values[place], scale);
+    }"""
+    hues = [opened.page.evaluate(shade, place) for place in (int(change.argmax()), int(change.argmin()))]
+    assert hues == ["more", "less"]
+
+
+def test_lists_beside_several_heads_say_whose_they_are(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate("location.hash = 'heads=0.1,1.2&together=side&query=it&key=cat'")
+    opened.until("scene.current?.stages?.length === 2 && document.querySelectorAll('.of-head').length")
+    assert set(opened.page.locator(".of-head").all_inner_texts()) == {"Head 0.1"}
+    opened.open_head(1)
+    assert opened.page.locator(".of-head").count() == 0

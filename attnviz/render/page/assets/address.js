@@ -134,7 +134,7 @@ export function firstHeadOf({ head, chosen }) {
 }
 
 /** @param {string} value */
-export function readable(value) {
+function readable(value) {
   return encodeURIComponent(value).replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/%3E/g, ">").replace(/%20/g, "+");
 }
 

@@ -16,8 +16,7 @@ const themeColors = {};
 const THEME_NAMES = ["paper", "card", "ink", "soft", "line", "accent", "accent-paper", "absent", "arc", "less", "more"];
 
 /** The scale up to a value. @param {number | undefined} high @param {number} low @returns {Scale} */
-export function scaleUpTo(high, low = 0) {
-  const change = state.side === "change";
+export function scaleUpTo(high, low = 0, change = state.side === "change") {
   const palette = change ? page.diverging : page.sequential;
   return { low: change ? 0 : low, high: high || 1, palette, steps: state.steps, change };
 }

@@ -93,7 +93,7 @@ function sectionsOf(shown, mark) {
     ...(query === null ? [] : listSection(shown, "query", query)),
     ...(key === null ? [] : listSection(shown, "key", key)),
   ];
-  const listed = make("section", {}, ...lists);
+  const listed = make("section", {}, ...ofHead(shown), ...lists);
   if (mark.query === null || mark.key === null) return [listed];
   const why = state.pin?.query === mark.query && state.pin.key === mark.key ? whySection(shown, mark.query, mark.key) : [];
   return [cellSection(shown, mark.query, mark.key), ...besideSections(mark.query, mark.key), ...why, listed];
@@ -110,7 +110,12 @@ function cellSection(shown, query, key) {
   for (const quantity of quantitiesOf(shown)) {
     numbers.append(make("dt", {}, quantity.name), make("dd", {}, quantity.text(query, key)));
   }
-  return make("section", {}, make("h3", {}, "query → key"), pair, numbers);
+  return make("section", {}, make("h3", {}, "query → key"), ...ofHead(shown), pair, numbers);
+}
+
+/** Of which head numbers are where several stand side by side. @param {Shown} shown */
+function ofHead(shown) {
+  return (scene.current?.stages?.length ?? 0) > 1 ? [make("p", { className: "of-head" }, shown.title)] : [];
 }
 
 /** The same cell of every head that stands beside. @param {number} query @param {number} key */

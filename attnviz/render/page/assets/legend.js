@@ -9,6 +9,7 @@ import { showsMoved } from "./moved.js";
 import { valueAt } from "./scales.js";
 import { scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
+import { changeSaid } from "./titles.js";
 
 /** @import { Scale, Surface } from "./types.js" */
 
@@ -56,7 +57,7 @@ function swatches() {
 function nameOf(scale) {
   const drawn = state.of === "weight" ? "attention weight" : "contribution ‖α f(x)‖";
   const unit = showsMoved() && page.moved ? `, 100% is ${Number(page.moved.unit.toPrecision(4))}` : "";
-  if (scale.change) return `${state.together ? "difference" : "change"} of ${drawn}${state.together ? "" : ", B − A"}${pooledSaid()}`;
+  if (scale.change) return `${state.together ? "difference" : "change"} of ${drawn}, ${changeSaid()}${pooledSaid()}`;
   return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}`;
 }
 

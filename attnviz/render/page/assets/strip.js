@@ -53,7 +53,7 @@ export class TextView {
     const shades = shown ? shadesOf(shown, mark) : { query: null, key: null, said: "" };
     for (const words of this.words) {
       const values = words.axis === "both" ? (shades.key ?? shades.query) : shades[words.axis];
-      words.shade(shadingOf(values));
+      words.shade(shadingOf(values, shown?.scale.change ?? state.side === "change"));
     }
     this.note.textContent = this.said(shades.said, largestOf(shades.key ?? shades.query ?? []));
   }

@@ -6,11 +6,22 @@ import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
 import { firstHead, state } from "./state.js";
 
-/** @import { Mark } from "./types.js" */
+/** @import { Mark, Together } from "./types.js" */
+
+const MAX_NAMED_HEADS = 6;
+
+/** Several heads, and what is made of them. @param {number[]} numbers @param {Together} how */
+export function titleOfHeads(numbers, how) {
+  const names = numbers.map((number) => page.heads[number].name);
+  if (how === "difference") return `Head ${names[1]} − head ${names[0]}`;
+  const heads = names.length > MAX_NAMED_HEADS ? `${names.length} heads` : `heads ${names.join(", ")}`;
+  if (how === "side") return `${heads[0].toUpperCase()}${heads.slice(1)} side by side`;
+  return `${{ mean: "Mean", max: "Maximum", rollout: "Rollout" }[how]} of ${heads}`;
+}
 
 /** What is open, in words. */
 export function titleOfView() {
-  if (state.together) return `Heads ${state.chosen.map((number) => page.heads[number].name).join(", ")}`;
+  if (state.together) return titleOfHeads(state.chosen, state.together);
   if (state.head === null) return state.list === "lens" && state.pin ? `${tokenSaid(state.pin)} in all heads` : "";
   const note = noteOf(state.head);
   return `${headTitle(state.head)}${note && ` · ${note}`}`;
@@ -25,7 +36,16 @@ function tokenSaid({ query, key }) {
 
 /** What a saved file shows: what is open, or which heads are listed in which order; "" for all as they were recorded. */
 export function titleOfFile() {
+  const ofToken = state.pin && ((state.head !== null && ["text", "arcs"].includes(state.view)) || state.together);
+  if (ofToken && state.pin) return `${titleOfView()} · ${tokenSaid(state.pin)}`;
   return titleOfView() || titleOfList();
+}
+
+/** What is changed to what where colours are of a change: the runs compared, or two heads. */
+export function changeSaid() {
+  if (!state.together) return "B − A";
+  const [first, second] = state.chosen.map((number) => page.heads[number].name);
+  return `${second} − ${first}`;
 }
 
 /** Which heads are listed, and in which order. */

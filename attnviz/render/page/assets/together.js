@@ -9,6 +9,7 @@ import { highOfAll, showsMoved } from "./moved.js";
 import { seenBy } from "./seen.js";
 import { PictureStage } from "./stage.js";
 import { sideNumber } from "./state.js";
+import { titleOfHeads } from "./titles.js";
 import { lineOf } from "./values.js";
 
 /** @import { Axis, Mark, Picture, Shown, Side, Together, View } from "./types.js" */
@@ -53,7 +54,7 @@ class CombinedShown {
     /** @type {Side[]} none of its cells is one head's */
     this.sides = [];
     this.values = values;
-    this.title = titleOf(numbers, how);
+    this.title = titleOfHeads(numbers, how);
     this.queries = textOf(number, "query", sideNumber());
     this.keys = textOf(number, "key", sideNumber());
     this.rows = this.queries.labels.length;
@@ -84,14 +85,6 @@ class CombinedShown {
   changeAt(row, column) {
     return this.at(row, column);
   }
-}
-
-/** @param {number[]} numbers @param {Exclude<Together, "side">} how */
-function titleOf(numbers, how) {
-  const names = numbers.map((number) => page.heads[number].name);
-  if (how === "difference") return `Head ${names[1]} − head ${names[0]}`;
-  const words = { mean: "Mean", max: "Maximum", rollout: "Rollout" }[how];
-  return `${words} of ${names.length > 6 ? `${names.length} heads` : `heads ${names.join(", ")}`}`;
 }
 
 /** @param {number} number @param {Exclude<Together, "side">} how @param {Float32Array | null} values */

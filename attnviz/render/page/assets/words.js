@@ -249,9 +249,9 @@ function besides(mark) {
   return mark;
 }
 
-/** The scale of shades up to the largest of some values. @param {Float32Array | null} values */
-export function shadingOf(values) {
-  const scale = scaleUpTo(values ? largestOf(values) : 1);
+/** The scale of shades up to the largest of some values. @param {Float32Array | null} values @param {boolean} change whether they are changes, around zero */
+export function shadingOf(values, change) {
+  const scale = scaleUpTo(values ? largestOf(values) : 1, 0, change);
   return { values, scale: scale.steps === "lift" ? { ...scale, steps: /** @type {const} */ ("sqrt") } : scale };
 }
 
