@@ -228,7 +228,7 @@ async function sideBySide(numbers) {
  * @param {Name} name
  * @param {State[Name]} value
  */
-export function change(name, value) {
+function change(name, value) {
   const group = document.activeElement?.parentElement;
   choose(name, value).then(() => {
     const pressed = group?.id ? group.querySelector('[aria-pressed="true"]') : null;
