@@ -129,3 +129,50 @@ def test_page_of_1024_heads_with_twenty_examples_each_takes_less_than_ten_megaby
     shown_by = report.shown_by[:1] * len(names)
     large = replace(report, frame=frame, shown_by=shown_by, examples=examples, **arrays)
     assert len(draw(large, ".html")) < 10e6
+
+
+def test_the_list_is_filtered_and_sorted_as_the_heads_page_and_the_address_keeps_it(
+    show: Opener, report: SurveyedHeads
+) -> None:
+    opened = show(report)
+    opened.until("document.querySelectorAll('#chosen tbody tr').length === 3")
+    listed = "[...document.querySelectorAll('#chosen tbody button')].map((button) => button.textContent)"
+    names = [metric.name for metric in report.metrics]
+    means = report.means[:, names.index("entropy")]
+    opened.page.select_option("#axis-up", "entropy")
+    opened.page.click("#chosen th button:text('entropy')")
+    assert opened.evaluate(listed) == [report.heads[head] for head in np.argsort(-means)]
+    opened.page.click("#chosen th button:text('entropy')")
+    assert opened.evaluate(listed) == [report.heads[head] for head in np.argsort(means)]
+    assert opened.page.get_attribute("#chosen th[aria-sort]", "aria-sort") == "ascending"
+    opened.page.locator("#plot").click(position={"x": 3, "y": 3})
+    opened.press("f")
+    middle = float(np.median(means))
+    opened.page.keyboard.type(f"entropy>{middle - 1e-4:.6f}")
+    fewer = [report.heads[head] for head in np.argsort(means) if means[head] > middle - 1e-4]
+    assert opened.evaluate(listed) == fewer
+    assert "sort=-entropy" in opened.evaluate("location.hash")
+    opened.page.reload()
+    opened.until(f"document.querySelectorAll('#chosen tbody tr').length === {len(fewer)}")
+    assert opened.evaluate(listed) == fewer
+    opened.page.fill("#filter", "entropy>")
+    assert "is no test of a head" in opened.text("#wrong")
+    opened.press("Escape", "?")
+    assert opened.page.is_visible("#help")
+
+
+def test_steps_go_along_the_list_and_links_of_before_are_read(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelector('.card-head')")
+    listed = opened.evaluate(
+        "[...document.querySelectorAll('#chosen tbody button')].map((button) => button.textContent)"
+    )
+    for name in (*listed[1:], listed[0]):
+        opened.press("]")
+        assert opened.text(".card-head h2") == f"Head {name}"
+    opened.evaluate(f"location.hash = 'head={listed[2]}&across=entropy&up=sink&size=&colour=layer'")
+    opened.until(f"document.querySelector('.card-head h2').textContent === 'Head {listed[2]}'")
+    assert opened.evaluate("document.querySelector('#axis-across').value") == "entropy"
+    opened.evaluate(f"location.hash = 'brushed={listed[0]},{listed[1]}'")
+    opened.until("document.querySelectorAll('#chosen tbody tr').length === 2")
+    assert "2 of 3 heads are brushed" in opened.text("#hint")

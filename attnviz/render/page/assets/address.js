@@ -1,6 +1,7 @@
 /** The address of what is shown, readable by a person: `#head=3.4&query=it`; written and read without a browser. */
 
 import { quotedPlace } from "./formatting.js";
+import { linkOf } from "./links.js";
 
 /** @import { Axis, Mark, Places, State, Text, Together } from "./types.js" */
 
@@ -28,7 +29,7 @@ export const WORDS = {
 export function writtenAddress(state, begun, page, zoom = "") {
   const parts = [...placeParts(state, begun, page), ...tokenParts(state, page), ...lookParts(state, begun, page)];
   if (zoom) parts.push(["zoom", zoom]);
-  return `#${parts.map(([name, value]) => `${name}=${readable(value)}`).join("&")}`;
+  return linkOf(parts);
 }
 
 /** @param {Readonly<State>} state @param {Readonly<State>} begun @param {Places} page @returns {[string, string][]} */
@@ -131,11 +132,6 @@ export function startingSteps(of, begun) {
 /** The head whose texts tokens are looked for in. @param {Pick<State, "head" | "chosen">} state */
 export function firstHeadOf({ head, chosen }) {
   return head ?? chosen[0] ?? 0;
-}
-
-/** @param {string} value */
-function readable(value) {
-  return encodeURIComponent(value).replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/%40/g, "@").replace(/%3E/g, ">").replace(/%20/g, "+");
 }
 
 /**

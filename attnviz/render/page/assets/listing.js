@@ -3,6 +3,7 @@
 import { page } from "./data.js";
 import { parseFilter } from "./filter.js";
 import { described, METRIC_NAMES, numbersOf } from "./metrics.js";
+import { inOrder, orderedBy } from "./ordering.js";
 import { state } from "./state.js";
 
 /** The filter as it is now, and what is wrong with it. */
@@ -12,7 +13,7 @@ export function currentFilter() {
 
 /** The metric that heads are sorted by; "" where they stand in their own order. */
 export function sortMetric() {
-  const name = state.sort.replace(/^-/, "");
+  const name = orderedBy(state.sort);
   return METRIC_NAMES.includes(name) ? name : "";
 }
 
@@ -22,12 +23,5 @@ export function listedHeads() {
   const all = [...page.heads.keys()];
   const left = state.filter ? all.filter((number) => keeps(described(number))) : all;
   const metric = sortMetric();
-  if (!metric) return left;
-  const sign = state.sort.startsWith("-") ? 1 : -1;
-  const valueOf = (/** @type {number} */ number) => numbersOf(number)[metric];
-  return left.sort((one, two) => {
-    const [first, second] = [valueOf(one), valueOf(two)];
-    if (Number.isNaN(first) || Number.isNaN(second)) return Number(Number.isNaN(first)) - Number(Number.isNaN(second));
-    return sign * (first - second) || one - two;
-  });
+  return metric ? inOrder(left, state.sort, (number) => numbersOf(number)[metric]) : left;
 }

@@ -6,6 +6,7 @@ import { theme } from "./colors.js";
 import { make } from "./elements.js";
 import { listedHeads } from "./listing.js";
 import { highOf, meaningOf, isChange, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
+import { orderedBy, sortTurned } from "./ordering.js";
 import { faded } from "./scales.js";
 import { set, state } from "./state.js";
 
@@ -28,10 +29,10 @@ export class NumbersView {
 
   /** @param {string} name */
   header(name) {
-    const sorted = state.sort.replace(/^-/, "") === name;
+    const sorted = orderedBy(state.sort) === name;
     const mark = sorted ? (state.sort.startsWith("-") ? " ↑" : " ↓") : "";
     const button = make("button", { type: "button", className: "plain", title: meaningOf(name) }, name + mark);
-    button.addEventListener("click", () => set({ sort: state.sort === name ? `-${name}` : name }));
+    button.addEventListener("click", () => set({ sort: sortTurned(state.sort, name) }));
     const cell = make("th", { scope: "col" }, button);
     if (sorted) cell.setAttribute("aria-sort", state.sort.startsWith("-") ? "ascending" : "descending");
     return cell;

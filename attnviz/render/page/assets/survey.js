@@ -1,10 +1,11 @@
 /** The page of a survey: heads as points, a list of those that are brushed, and the card of one. */
 
 import { make, one, say } from "./elements.js";
+import { orderedBy, sortTurned } from "./ordering.js";
 import { drawCard } from "./survey_card.js";
 import { palette, readExamples, readNumbers, readTexts, survey } from "./survey_data.js";
 import { drawPlot, endsOfAll, hintText, keepNumbers } from "./survey_plot.js";
-import { isNumber, LAYER, NOTHING, numberOf, readAddress, shown, writeAddress, written } from "./survey_state.js";
+import { followSurveyAddress, isNumber, LAYER, listedOfSurvey, listenToSurvey, NOTHING, numberOf, show, shown, writeSurveyAddress, written } from "./survey_state.js";
 
 /** @import { SurveyNumbers } from "./types.js" */
 
@@ -21,27 +22,51 @@ async function start() {
   const [numbers, texts] = await Promise.all([readNumbers(), readTexts()]);
   const examples = await readExamples(texts);
   keepNumbers(numbers);
-
-  const draw = () => {
-    drawPlot(numbers, choose, brush);
-    fillAxes(numbers, draw);
-    fillList(numbers, choose);
+  const draw = () => drawPlot(numbers, choose, brush);
+  listenToSurvey((changed) => {
+    if (changed.has("head") || !drawn.card) drawCard(numbers, texts, examples, (step) => go(numbers, step));
+    drawn.card = true;
+    draw();
+    fillAxes(numbers);
+    fillList(numbers);
     one("hint").textContent = hintText();
-    writeAddress();
-  };
-  const choose = (/** @type {number} */ head) => {
-    shown.head = head;
-    drawCard(numbers, texts, examples, go);
-    draw();
-    say(`Head ${survey.heads[head]}: ${survey.patterns[head]}`);
-  };
-  const go = (/** @type {number} */ step) => choose((shown.head + step + survey.heads.length) % survey.heads.length);
-  const brush = (/** @type {Set<number> | null} */ heads) => {
-    shown.brushed = heads;
-    draw();
-    say(hintText());
-  };
+    if (changed.has("head")) say(`Head ${survey.heads[shown.head]}: ${survey.patterns[shown.head]}`);
+    if (changed.has("brushed")) say(hintText());
+  });
+  listenToKeys(numbers);
+  const filter = /** @type {HTMLInputElement} */ (one("filter"));
+  filter.addEventListener("input", () => show({ filter: filter.value }));
+  window.addEventListener("resize", draw);
+  window.addEventListener("hashchange", followSurveyAddress);
+  show({ head: listedOfSurvey(numbers).heads[0] ?? 0 }, { written: false });
+  await followSurveyAddress();
+  writeSurveyAddress();
+}
 
+const drawn = { card: false };
+
+/** @param {number} head */
+function choose(head) {
+  show({ head });
+}
+
+/** @param {Set<number> | null} brushed */
+function brush(brushed) {
+  show({ brushed });
+}
+
+/** The listed head so many further on. @param {SurveyNumbers} numbers @param {number} by */
+function go(numbers, by) {
+  const { heads } = listedOfSurvey(numbers);
+  const place = heads.indexOf(shown.head);
+  const next = heads[(place + by + heads.length) % heads.length];
+  if (next !== undefined) show({ head: next });
+}
+
+/** The keys of the heads' page, as far as they have a meaning here. @param {SurveyNumbers} numbers */
+function listenToKeys(numbers) {
+  const help = /** @type {HTMLDialogElement} */ (one("help"));
+  one("help-open").addEventListener("click", () => help.showModal());
   one("plot").addEventListener("keydown", (event) => {
     const moves = { ArrowLeft: [shown.across, -1], ArrowRight: [shown.across, 1], ArrowDown: [shown.up, -1], ArrowUp: [shown.up, 1] };
     const move = moves[/** @type {keyof typeof moves} */ (event.key)];
@@ -50,26 +75,24 @@ async function start() {
     choose(neighbour(numbers, /** @type {string} */ (move[0]), Number(move[1])));
   });
   document.addEventListener("keydown", (event) => {
-    if (event.target instanceof HTMLSelectElement || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape" && shown.brushed) brush(null);
-    if (event.key === "[") go(-1);
-    if (event.key === "]") go(1);
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+    if (target.matches("input, select, textarea")) {
+      if (event.key === "Escape") target.blur();
+      return;
+    }
+    const act = {
+      "?": () => help.showModal(),
+      f: () => one("filter").focus(),
+      "/": () => one("filter").focus(),
+      "[": () => go(numbers, -1),
+      "]": () => go(numbers, 1),
+      Escape: () => show({ brushed: null }),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
   });
-  window.addEventListener("resize", () => drawPlot(numbers, choose, brush));
-  window.addEventListener("hashchange", () => {
-    readAddress();
-    choose(shown.head);
-  });
-  shown.head = ranked(numbers)[0];
-  readAddress();
-  choose(shown.head);
-}
-
-/** The heads that are brushed, or all, the largest first by the number across. @param {SurveyNumbers} numbers */
-function ranked(numbers) {
-  const value = (/** @type {number} */ head) => numberOf(numbers, head, shown.across);
-  const heads = survey.heads.map((_, head) => head).filter((head) => shown.brushed?.has(head) ?? true);
-  return heads.sort((a, b) => (Number.isNaN(value(a)) ? 1 : Number.isNaN(value(b)) ? -1 : value(b) - value(a)));
 }
 
 /** The head before or after the chosen one by a number. @param {SurveyNumbers} numbers @param {string} name @param {number} step */
@@ -81,15 +104,13 @@ function neighbour(numbers, name, step) {
   return order[Math.min(order.length - 1, Math.max(0, place))] ?? shown.head;
 }
 
-/** The menus of the axes, and what size and colour stand for. @param {SurveyNumbers} numbers @param {() => void} draw */
-function fillAxes(numbers, draw) {
+/** The menus of the axes, and what size and colour stand for. @param {SurveyNumbers} numbers */
+function fillAxes(numbers) {
   const names = [...survey.metrics.map(({ name }) => name), LAYER].filter(isNumber);
   const menus = AXES.map(([axis, label]) => {
     const menu = make("select", {
       onchange: () => {
-        shown[axis] = menu.value;
-        shown.brushed = axis === "size" || axis === "colour" ? shown.brushed : null;
-        draw();
+        show({ [axis]: menu.value, brushed: axis === "size" || axis === "colour" ? shown.brushed : null });
         document.getElementById(`axis-${axis}`)?.focus();
       },
     });
@@ -114,16 +135,32 @@ function legendOf(numbers) {
   return make("span", { className: "legend-line" }, low, bar, high);
 }
 
-/** The heads that are brushed, or all, as a list of links. @param {SurveyNumbers} numbers @param {(head: number) => void} choose */
-function fillList(numbers, choose) {
+/** The listed heads as links, with their numbers: the name of a number sorts by it. @param {SurveyNumbers} numbers */
+function fillList(numbers) {
   const names = [...new Set([shown.across, shown.up, shown.size, shown.colour])].filter((name) => name && name !== LAYER);
-  const header = make("tr", {}, ...["head", "pattern", ...names].map((name) => make("th", {}, name)));
-  const rows = ranked(numbers).map((head) => {
+  const header = make("tr", {}, ...["head", "pattern"].map((name) => make("th", { scope: "col" }, name)), ...names.map(sortHeader));
+  const { heads, wrong } = listedOfSurvey(numbers);
+  const rows = heads.map((head) => {
     const link = make("button", { type: "button", onclick: () => choose(head) }, survey.heads[head]);
     const cells = names.map((name) => make("td", {}, written(numberOf(numbers, head, name), name)));
     const row = make("tr", {}, make("td", {}, link), make("td", {}, survey.patterns[head]), ...cells);
     if (head === shown.head) row.setAttribute("aria-current", "true");
     return row;
   });
+  one("wrong").hidden = !wrong;
+  one("wrong").textContent = wrong;
+  const filter = /** @type {HTMLInputElement} */ (one("filter"));
+  if (document.activeElement !== filter) filter.value = shown.filter;
   one("chosen").replaceChildren(make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows)));
+}
+
+/** @param {string} name */
+function sortHeader(name) {
+  const sort = shown.sort || shown.across;
+  const sorted = orderedBy(sort) === name;
+  const mark = sorted ? (sort.startsWith("-") ? " ↑" : " ↓") : "";
+  const button = make("button", { type: "button", onclick: () => show({ sort: sortTurned(sort, name) }) }, name + mark);
+  const cell = make("th", { scope: "col" }, button);
+  if (sorted) cell.setAttribute("aria-sort", sort.startsWith("-") ? "ascending" : "descending");
+  return cell;
 }

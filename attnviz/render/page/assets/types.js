@@ -365,6 +365,18 @@
  */
 
 /**
+ * @typedef {object} SurveyState
+ * @property {string} across the number along the plot
+ * @property {string} up
+ * @property {string} size "" where all points are of one size
+ * @property {string} colour
+ * @property {number} head whose card is shown
+ * @property {Set<number> | null} brushed heads that a rectangle was drawn around
+ * @property {string} filter
+ * @property {string} sort "" where the number across orders the list
+ */
+
+/**
  * The data of the page of a survey; lists of heads and metrics are in the order of all of its arrays.
  *
  * @typedef {object} SurveyData
