@@ -137,19 +137,18 @@ def test_the_list_is_filtered_and_sorted_as_the_heads_page_and_the_address_keeps
     opened = show(report)
     opened.until("document.querySelectorAll('#chosen tbody tr').length === 3")
     listed = "[...document.querySelectorAll('#chosen tbody button')].map((button) => button.textContent)"
-    names = [metric.name for metric in report.metrics]
-    means = report.means[:, names.index("entropy")]
+    names, means = [row.name for row in report.frame.rows], report.frame.column("entropy")
     opened.page.select_option("#axis-up", "entropy")
     opened.page.click("#chosen th button:text('entropy')")
-    assert opened.evaluate(listed) == [report.heads[head] for head in np.argsort(-means)]
+    assert opened.evaluate(listed) == [names[head] for head in np.argsort(-means)]
     opened.page.click("#chosen th button:text('entropy')")
-    assert opened.evaluate(listed) == [report.heads[head] for head in np.argsort(means)]
+    assert opened.evaluate(listed) == [names[head] for head in np.argsort(means)]
     assert opened.page.get_attribute("#chosen th[aria-sort]", "aria-sort") == "ascending"
     opened.page.locator("#plot").click(position={"x": 3, "y": 3})
     opened.press("f")
     middle = float(np.median(means))
     opened.page.keyboard.type(f"entropy>{middle - 1e-4:.6f}")
-    fewer = [report.heads[head] for head in np.argsort(means) if means[head] > middle - 1e-4]
+    fewer = [names[head] for head in np.argsort(means) if means[head] > middle - 1e-4]
     assert opened.evaluate(listed) == fewer
     assert "sort=-entropy" in opened.evaluate("location.hash")
     opened.page.reload()
