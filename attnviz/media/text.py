@@ -58,3 +58,6 @@ def refuse_surrogates(text: str) -> None:
     """Raises AttnvizError where the text holds bytes that were not UTF-8."""
     if re.search("[\ud800-\udfff]", text):
         raise AttnvizError("the text is not valid UTF-8; save or pass it as UTF-8")
+
+
+LABELS_ALONE = Text()  # where no text is known

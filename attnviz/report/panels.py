@@ -8,8 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.maps.layer_maps import LayerMaps
+from attnviz.media.medium import Medium
+from attnviz.media.text import LABELS_ALONE
 from attnviz.report.colors import ColorScale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.landmarks import landmarks
@@ -127,12 +129,16 @@ class Axis:
         labels: one a cell: the token's, or the number of the block's first token where pooled.
         edges: ``(cells + 1,)``, the token at which each cell begins, and the end.
         marks: landmarks that are written instead of the labels, each with its token; empty where there are none.
+        canvas: what a row of weights along the axis is drawn over.
+        places: ``(cells, numbers)``, where each cell stands in it; ``None`` where pooled.
     """
 
     name: str
     labels: tuple[str, ...]
     edges: tuple[int, ...]
     marks: tuple[Mark, ...] = ()
+    canvas: Medium = LABELS_ALONE
+    places: IntArray | None = None
 
     @property
     def pooled(self) -> bool:
@@ -265,4 +271,11 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
     labels = tokens.labels[span] if len(starts) == count else tuple(str(start) for start in starts)
     marks = landmarks(tokens, mark) if mark is not None else ()
     within = tuple(one for one in marks if span.start <= one[0] < span.stop)
-    return Axis(name=name, labels=labels, edges=tuple(edges.tolist()), marks=within)
+    return Axis(
+        name=name,
+        labels=labels,
+        edges=tuple(edges.tolist()),
+        marks=within,
+        canvas=tokens.canvas,
+        places=tokens.places[span] if len(starts) == count else None,
+    )

@@ -15,7 +15,7 @@ from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.printable import JOINERS, printable, written_out
 from attnviz.media.medium import Medium, Order
-from attnviz.media.text import Text, refuse_surrogates
+from attnviz.media.text import LABELS_ALONE, Text, refuse_surrogates
 from attnviz.text.groups import Groups
 
 if TYPE_CHECKING:
@@ -131,6 +131,11 @@ class Tokens:
         """How the tokens follow each other; ``None`` where they stand in media of several kinds."""
         orders = {medium.order for medium in self.media}
         return orders.pop() if len(orders) == 1 else None
+
+    @property
+    def canvas(self) -> Medium:
+        """What a row of weights is drawn over: the one medium, or of several their labels as an empty text."""
+        return self.media[0] if len(self.media) == 1 else LABELS_ALONE
 
     def group_numbers(self, name: str) -> IntArray:
         """The number of each token's group, ``(tokens,)``, also where the tokens have no groups of this name."""

@@ -213,6 +213,11 @@ def later(header: dict[str, Any]) -> dict[str, Any]:
     return header | {"format": 3}
 
 
+def labelled(header: dict[str, Any]) -> dict[str, Any]:
+    header["tokens"][0]["groups"]["words"] = ["one"]
+    return header
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -228,6 +233,7 @@ def later(header: dict[str, Any]) -> dict[str, Any]:
         ({"tokens__0__medium": np.full(QUERIES, 1)}, "tokens of media that are not there"),
         ({"tokens__0__medium": np.full(QUERIES, -2)}, "tokens of media that are not there"),
         ({"tokens__1__groups.words": None}, r"tokens\.1\.groups\.words is missing"),
+        ({"tokens__0__groups.words": np.ones(QUERIES, int), "header": labelled}, "numbers of 'words' out of range"),
         ({"header": later}, "is of format 3 and this attnviz reads 1 or 2"),
         ({"header": lambda _: "{"}, "header is broken"),
         ({"header": lambda _: "[" * 100_000}, "header is broken"),
@@ -271,7 +277,6 @@ def test_file_that_is_no_sound_recording_is_refused(file: Path, changes: dict[st
         ("tokens", "media", [], "'media' that are none"),
         ("tokens", "media", [7], "tokens of media that are not there"),
         ("tokens", "groups", None, "no dict 'groups'"),
-        ("tokens", "groups", {"words": ["one"]}, "numbers of 'words' out of range"),
         ("tokens", "groups", {"words": "one"}, "no list 'words'"),
         ("tokens", "groups", {"\x1b[31m": []}, "groups without a name that can be shown"),
         ("media", "content", "\ud800", "not valid UTF-8"),

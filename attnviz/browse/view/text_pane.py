@@ -3,11 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import assert_never
 
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.view.boxes import Paragraph, Piece
+from attnviz.media.text import Text
 from attnviz.report.colors import ColorScale
 from attnviz.text.units import Units
 
@@ -33,8 +35,12 @@ class ShadedTokens:
 
 def text_pane(tokens: ShadedTokens, width: int, most: int) -> Paragraph:
     """The tokens as at most so many lines."""
-    lines = tuple(map(tuple, wrapped(tokens, width, most)))
-    return Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)
+    match tokens.units.tokens.canvas:
+        case Text():
+            lines = tuple(map(tuple, wrapped(tokens, width, most)))
+            return Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)
+        case unknown:
+            assert_never(unknown)
 
 
 def token_at(tokens: ShadedTokens, width: int, most: int, x: int, y: int) -> int | None:

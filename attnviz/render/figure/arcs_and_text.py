@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 import numpy as np
 
 from attnviz.base.arrays import ByteArray, Float64Array
+from attnviz.media.text import Text
 from attnviz.render.figure.layout import BAR_WIDTH, Bar, Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
@@ -294,7 +296,11 @@ def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ru
         for text in ruler.wrap(panel.title, points * 0.85, width):
             lines.append(TextLine(0, y, text, points * 0.85))
             y -= points * LINE_HEIGHT / POINTS_PER_INCH
-        paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
+        match panel.columns.canvas:
+            case Text():
+                paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
+            case unknown:
+                assert_never(unknown)
         words += paragraph
         y = paragraph[-1].y - row * 1.4
     right = max(word.box.x + word.box.width for word in words if word.box)

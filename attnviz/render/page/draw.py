@@ -2,10 +2,11 @@
 
 import html
 from itertools import pairwise
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, assert_never
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
+from attnviz.media.text import Text
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
@@ -169,7 +170,12 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     """The labels of an axis, the number of each cell's first token, and the white space before it in the text."""
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
-        return {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
+        about = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
+        match tokens.canvas:
+            case Text():
+                return about
+            case unknown:
+                assert_never(unknown)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
 

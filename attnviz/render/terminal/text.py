@@ -1,9 +1,11 @@
 """A text in a terminal, each token on the colour of its weight, or with the number where there is no colour."""
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from rich.cells import cell_len
 
+from attnviz.media.text import Text
 from attnviz.render.terminal.lines import Line, Span, fit, wrap
 from attnviz.report.colors import ink_on
 from attnviz.report.look import Look
@@ -16,7 +18,11 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
     """The text of each panel under its title."""
     for panel in panels:
         yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
-        yield from _flowed(_tokens(panel, look), look.width)
+        match panel.columns.canvas:
+            case Text():
+                yield from _flowed(_tokens(panel, look), look.width)
+            case unknown:
+                assert_never(unknown)
         yield []
 
 
