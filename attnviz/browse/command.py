@@ -77,11 +77,16 @@ def _look_words(session: Session, view: View) -> list[str]:
     of = session.heads[0][0].quantity == "contribution"
     return [
         "--of contributions" if of else "",
-        "--words" if view.words else "",
+        _joining(session.by) if view.words else "",
         "" if view.special else "--no-special",
         "" if view.scores else f"--color-scale {view.steps}",
         "--limits head" if view.own else "" if view.scores or of else "--limits 0:1",
     ]
+
+
+def _joining(by: str) -> str:
+    """The option that joins tokens as the inspector does."""
+    return "--words" if by == "words" else f"--by {shlex.quote(by)}"
 
 
 def _lacks(session: Session, state: State) -> str:

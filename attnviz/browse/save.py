@@ -16,8 +16,9 @@ from attnviz.report.captions import model_name, panel_remarks, recording_remarks
 from attnviz.report.look import Look
 from attnviz.report.panels import Axis, Panel
 from attnviz.report.report import Heatmaps
-from attnviz.text.named_groups import Mark
+from attnviz.text.named_groups import Mark, singular
 
+JOINED = "Tokens of a {} are joined: a weight is summed over its keys and averaged over its queries."
 MAX_NAMED_HEADS = 24  # one by one, down a picture
 
 
@@ -46,7 +47,7 @@ def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
         title=look.title or text_title(recording),
         panels=panels if state.view.own else _shared(panels),
         caption=_caption(screen, state, panels),
-        remarks=(*_remarks(panels, state.view), *recording_remarks(recording)),
+        remarks=(*_remarks(panels, state.view, session.by), *recording_remarks(recording)),
         look=look,
     )
 
@@ -96,13 +97,16 @@ def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
     return tuple(replace(panel, scale=scale) for panel in panels)
 
 
-def _remarks(panels: tuple[Panel, ...], view: View) -> tuple[str, ...]:
+def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
     """What the toggles and the pooling did to the numbers, in sentences."""
     pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     mean = view.mean or view.scores or view.difference
     said = (
         (pooled, f"Pooled: each cell is the {'mean' if mean else 'maximum'} of its block."),
-        (view.words, "Tokens of a word are joined: a weight is summed over its keys and averaged over its queries."),
+        (
+            view.words,
+            JOINED.format(singular(by)),
+        ),
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
         (view.steps == "log", "Colours are logarithmic."),
         (view.own and len(panels) > 1, "Each head has a colour scale of its own."),

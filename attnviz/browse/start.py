@@ -12,7 +12,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import SIGNALLED
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
-from attnviz.text.selection import Selection
+from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
     from attnviz.browse.session.session import Session
@@ -39,6 +39,7 @@ def browse(
     look: Look,
     file: Path | None = None,
     at: str | None = None,
+    grouping: Grouping | None = None,
 ) -> int:
     """Shows the recording until the user quits, and returns the exit code.
 
@@ -49,6 +50,7 @@ def browse(
         look: that of saved pictures.
         file: where the recording is saved, for the command that draws it.
         at: the place that is shown first.
+        grouping: which units tokens are joined to; ``None`` for words, once a key is pressed.
 
     Raises:
         AttnvizError: if the two do not correspond, there is no such place, or there is no terminal for the keys.
@@ -62,7 +64,19 @@ def browse(
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
     saved = "" if file is None else str(file)
     added = _added(look, recording)
-    session = Session(recording, other, selection, saved, at or "", theme, look.cmap or SEQUENTIAL, added)
+    joined = None if grouping is None else _joined_units(recording, grouping)
+    session = Session(
+        recording,
+        other,
+        selection,
+        saved,
+        at or "",
+        theme,
+        look.cmap or SEQUENTIAL,
+        added,
+        by="words" if joined is None else joined,
+        begins_joined=joined is not None,
+    )
     _refuse_place(session)
     _take_keys_from_terminal()
     ascii = look.ascii or not can_draw(sys.stderr)
@@ -73,6 +87,18 @@ def browse(
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()
     return _ended(browser.return_code or 0)
+
+
+def _joined_units(recording: Recording, grouping: Grouping) -> str | None:
+    """The units that tokens are joined to from the beginning; ``None`` for tokens by themselves.
+
+    Raises:
+        AttnvizError: if the recording has no such units.
+    """
+    from attnviz.maps.grouped import refuse_missing_units
+
+    refuse_missing_units(recording.maps, grouping)
+    return None if grouping.units == "tokens" else grouping.units
 
 
 def _added(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":

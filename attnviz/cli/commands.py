@@ -342,6 +342,7 @@ def browse(
     input: Input,
     settings: ModelSettings,
     selection: Selection,
+    grouping: Annotated[Grouping, ("by", "words")],
     look: Look,
     other: Other = None,
     of: Of = "weights",
@@ -358,8 +359,9 @@ def browse(
     if isinstance(given, Path) and is_survey(given):
         from attnviz.cli.surveys import look_through
 
-        if other is not None or at is not None or look.effects is not None or values:
-            raise AttnvizError("--with, --at, --effects and --of are of maps, and a survey has none; leave them out")
+        if other is not None or at is not None or look.effects is not None or values or grouping != Grouping():
+            named = "--with, --at, --effects, --of and --by"
+            raise AttnvizError(f"{named} are of maps, and a survey has none; leave them out")
         raise typer.Exit(look_through(given, selection, look))
     recording = record(given, settings, selection, values=values)
     compared = None if other is None else record(as_given(other), settings, selection, values=values)
@@ -368,7 +370,7 @@ def browse(
 
         recording, compared = contributions_of(recording), None if compared is None else contributions_of(compared)
     file = given if isinstance(given, Path) else None
-    raise typer.Exit(browse(recording, compared, selection, look, file, at))
+    raise typer.Exit(browse(recording, compared, selection, look, file, at, grouping))
 
 
 @command("survey")

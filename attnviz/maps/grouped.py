@@ -1,6 +1,6 @@
 """Maps over groups of tokens: words, lines, blocks as they were pooled, or tokens without those that are special."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -13,7 +13,7 @@ from attnviz.maps.group_sums import GroupSums, sums_of
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import NAMES, TOKENS, named_groups
+from attnviz.text.named_groups import NAMES, TOKENS, named_groups, singular
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import WORDS, Tokens
 from attnviz.text.units import Units
@@ -32,13 +32,13 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
         return recording
     if grouping.units != TOKENS and table in ("scores", "both"):
         raise AttnvizError(
-            f"{_given(grouping)} joins weights, and a {_singular(grouping.units)} has no score; "
+            f"{_given(grouping)} joins weights, and a {singular(grouping.units)} has no score; "
             f"{option('table', 'weights')} works with it"
         )
     chosen = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
     if not chosen:
         return recording
-    _refuse_missing(chosen, grouping)
+    refuse_missing_units(chosen, grouping)
     grouped = [_grouped_maps(maps, selection.heads_of(maps.layer), grouping) for maps in chosen]
     remarks = (*_remarks(chosen, grouping), *recording.remarks)
     return replace(recording, maps=tuple(grouped), remarks=remarks)
@@ -144,7 +144,7 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
     return Units.of(tokens, grouping.units, special=not grouping.no_special)
 
 
-def _refuse_missing(chosen: list[LayerMaps], grouping: Grouping) -> None:
+def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> None:
     """Raises AttnvizError where tokens are to be joined to groups that no axis of these maps has."""
     if grouping.by is None or grouping.units == WORDS:
         return
@@ -166,14 +166,9 @@ def _given(grouping: Grouping) -> str:
     return option("words", True) if grouping.words else option("by", grouping.by or "")
 
 
-def _singular(units: str) -> str:
-    """What one of these units is called in a sentence."""
-    return units.removesuffix("s") if units in NAMES else "part"
-
-
 def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
     if grouping.units != TOKENS:
-        one = _singular(grouping.units)
+        one = singular(grouping.units)
         named = grouping.units.capitalize() if grouping.units in NAMES else f"Parts that begin at {grouping.units!r}"
         yield f"{named}: a weight to a {one} is summed over its tokens as keys and averaged over its tokens as queries."
     hidden = dict.fromkeys(

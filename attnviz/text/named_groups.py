@@ -30,6 +30,11 @@ def plural(name: str) -> str:
     return SINGULAR.get(name, name)
 
 
+def singular(name: str) -> str:
+    """What one group of a name is called in a sentence."""
+    return name.removesuffix("s") if name in NAMES else "part"
+
+
 @lru_cache(maxsize=8)
 def named_groups(tokens: Tokens, name: str) -> Groups | None:
     """Which group of a name each token is in; ``None`` where the tokens have none, and their text neither.

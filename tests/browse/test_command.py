@@ -3,7 +3,7 @@ import shlex
 import pytest
 
 from attnviz.browse.command import figure_command
-from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.cursor import Screen, first_state
 from attnviz.browse.moves.finding import filter_heads
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
@@ -11,7 +11,9 @@ from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from attnviz.text.tokens import tokenize
 from tests.browse.examples import previous_maps, wide_recording
+from tests.conftest import random_maps
 
 
 def screen_of(recording: Recording, width: int = 120) -> Screen:
@@ -72,3 +74,14 @@ def test_every_line_is_a_command_that_draws(tmp_path, monkeypatch: pytest.Monkey
         line, _ = figure_command(screen, after(screen, *keys))
         assert main([*shlex.split(line)[1:], "--force"]) == 0
         assert (tmp_path / "figure.svg").stat().st_size > 1000
+
+
+def test_units_that_tokens_are_joined_to_are_those_of_the_line() -> None:
+    maps = random_maps(tokenize("One two. Three four?"), heads=1)
+    recording = Recording(maps=(maps,), model="a model")
+    session = Session(recording, file="run.safetensors", by="sentences", begins_joined=True)
+    screen = Screen(session, Size(120, 40), 2**24)
+    state = first_state(screen)
+    assert [units.labels for units in session.units(0, state.view)] == [("One two.", "Three four?")] * 2
+    assert "--by sentences" in figure_command(screen, state)[0]
+    assert "--by" not in figure_command(screen, press(screen, press(screen, state, "enter"), "w"))[0]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from attnviz.browse.moves.layout import levels, tiles
 from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size, State
+from attnviz.browse.session.state import Size, State, View
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def _on_tokens(session: Session, state: State) -> State:
 
 def first_state(screen: Screen) -> State:
     """The overview; where a part of one head was selected, that."""
-    session, state = screen.session, State(theme=screen.session.theme)
+    session = screen.session
+    state = State(view=View(words=session.begins_joined), theme=session.theme)
     alone = len(session.heads) == 1 and session.selected(0, state.view) is not None
     return settle(screen, open_head(screen, state) if alone else state) if screen.size.enough else state
 

@@ -34,7 +34,7 @@ class InspectedHeads:
         AttnvizError: if the two recordings' heads, queries or keys do not correspond, or what is selected is not there.
     """
 
-    def __init__(self, recording: Recording, other: Recording | None, selection: Selection) -> None:
+    def __init__(self, recording: Recording, other: Recording | None, selection: Selection, by: str) -> None:
         self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(recording, selection))
         self._partners: dict[CellMaps, CellMaps] = {}
         if other is not None:
@@ -49,7 +49,7 @@ class InspectedHeads:
         self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
         self._alike: dict[CellMaps, list[int]] = {}
         self._made: dict[tuple[str, tuple[int, ...]], int] = {}
-        self._units = LruCache[Units](MAX_KEPT_UNITS)
+        self._units, self._by = LruCache[Units](MAX_KEPT_UNITS), by
 
     def view_of(self, head: int, view: View) -> View:
         """What of the view a head can show: a difference where there is something that it differs from."""
@@ -132,7 +132,7 @@ class InspectedHeads:
 
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
         return self._units.get(
-            (tokens, words, special), lambda: Units.of(tokens, "words" if words else "tokens", special)
+            (tokens, words, special), lambda: Units.of(tokens, self._by if words else "tokens", special)
         )
 
 

@@ -43,6 +43,8 @@ class Session(InspectedHeads):
         theme: the colours that it begins with.
         colormap: of weights, scores and contributions.
         added: numbers of heads that are known beside what is measured.
+        by: the groups that tokens are joined to, as `named_groups` takes them.
+        begins_joined: whether they are joined from the beginning.
         weights: what weights are called, and how they are written.
         ranking: what is measured of the heads.
         thumbnails: whole heads in few cells.
@@ -62,12 +64,14 @@ class Session(InspectedHeads):
     theme: Theme = "terminal"
     colormap: str = SEQUENTIAL
     added: "tuple[HeadFrame, ...]" = ()
+    by: str = "words"
+    begins_joined: bool = False
 
     def __post_init__(self) -> None:
         others = [] if self.other is None else [self.other]
         self.recording, *others = block_cells((self.recording, *others), self.selection)
         self.other = others[0] if others else None
-        super().__init__(self.recording, self.other, self.selection)
+        super().__init__(self.recording, self.other, self.selection, self.by)
         self.weights = quantity_of(self.heads[0][0], PERCENT)
         self.ranking = Ranking(self.heads, self.added)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)

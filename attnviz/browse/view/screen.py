@@ -73,7 +73,7 @@ def described(screen: Screen, state: State) -> str:
         "own scale" if view.own else "",
         "mean" if view.mean else "",
     ]
-    parts += ["words" if view.words else "", "" if view.special else "no special"]
+    parts += [screen.session.by if view.words else "", "" if view.special else "no special"]
     if view.filter and not state.opened:
         parts.append(view.filter + ("" if screen.session.ranking.knows(view.filter) else " …"))
     if view.order and not state.opened:
