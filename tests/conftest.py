@@ -1,5 +1,6 @@
 """Fixtures shared by the tests: maps with as many axes of different length as can be, so that none can be confused."""
 
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from attnviz.api.recording import DrawableRecording
 from attnviz.maps.dense import DenseMaps
@@ -15,7 +16,9 @@ from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 
-settings.register_profile("unhurried", deadline=None)  # a busy machine is no bug
+settings.register_profile(  # a busy machine is no bug
+    "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("unhurried")
 
 LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
@@ -70,6 +73,19 @@ def dense(recording: Recording, layer: int = 0) -> DenseMaps:
     maps = recording.maps[layer]
     assert isinstance(maps, DenseMaps)
     return maps
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """No test may need that another one ran before it."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in another order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffles the tests where that is asked for, and leaves those of a file together."""
+    if (seed := config.getoption("shuffle")) is not None:
+        draw = random.Random(seed)
+        places = {item.path: draw.random() for item in items}
+        items.sort(key=lambda item: (places[item.path], draw.random()))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

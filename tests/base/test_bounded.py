@@ -1,7 +1,5 @@
 """Work on what strangers wrote ends: with what it returns, or with a line."""
 
-import time
-
 import pytest
 
 from attnviz.base import bounded as module
@@ -24,7 +22,6 @@ def test_work_that_fails_says_why() -> None:
 
 def test_work_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_SECONDS", 0.3)
-    start = time.monotonic()
 
     def spin() -> str:
         while True:
@@ -32,7 +29,6 @@ def test_work_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(AttnvizError, match=r"it does not end in 0\.3 seconds"):
         bounded(spin, "it")
-    assert time.monotonic() - start < 5
 
 
 def test_work_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.maps.recording import Recording
+from tests.patience import PATIENCE
 
 Play = Callable[["Pilot[int]", Browser], Coroutine[Any, Any, None]]
 Application = TypeVar("Application", bound=App[Any])
@@ -44,6 +45,14 @@ def played(
     browser.canvas.protocol = protocol
     browser.canvas.character = lambda: CHARACTER  # type: ignore[method-assign]
     return after_play(browser, play, size)
+
+
+async def until(pilot: "Pilot[Any]", holds: Callable[[], bool]) -> None:
+    """Waits until work aside has made something true."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        await pilot.pause(0.02)
 
 
 def after_play(
@@ -90,7 +99,7 @@ def key_times(
             painted.clear()
             start = clock()
             canvas.post_message(events.Key(key, key if len(key) == 1 else None))
-            await asyncio.wait_for(painted.wait(), timeout=5)
+            await asyncio.wait_for(painted.wait(), timeout=PATIENCE)
             times[f"{number} {key}"] = clock() - start
 
     played(recording, play, size, protocol=protocol)

@@ -1,9 +1,11 @@
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from textual import events
+from textual.command import CommandList
 from textual.pilot import Pilot
 
 from attnviz.browse.app import Browser
@@ -18,7 +20,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
 from tests.browse.examples import wide_recording
-from tests.browse.player import KEYS, key_times, played
+from tests.browse.player import KEYS, key_times, played, until
 from tests.conftest import dense_maps, random_maps
 
 pytestmark = pytest.mark.slow
@@ -112,12 +114,11 @@ def test_refusal_to_save_is_said_and_the_inspector_goes_on(recording: Recording)
 def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("o")
-        await pilot.pause(0.3)
-        await browser.workers.wait_for_complete()
+        found = browser.canvas.session.ranking.numbers
+        await until(pilot, lambda: "entropy" in found and not browser.canvas.background.busy)
         await pilot.pause()
         assert "by entropy" in shown(browser)
-        numbers = browser.canvas.session.ranking.numbers["entropy"]
-        assert f"{max(numbers.values()):.2f}" in shown(browser).split("\n")[1]
+        assert f"{max(found['entropy'].values()):.2f}" in shown(browser).split("\n")[1]
 
     played(recording, play)
 
@@ -256,10 +257,12 @@ def test_palette_does_what_its_lines_say(recording: Recording) -> None:
         await pilot.press("colon")
         await pilot.pause()
         await pilot.press(*"onetoken")
-        await pilot.pause(0.5)
+        found: Any = browser.screen.query_one(CommandList)
+        await until(
+            pilot, lambda: found.highlighted == 0 and found.get_option_at_index(0).hit.text == "one token in all heads"
+        )
         await pilot.press("enter")
-        await pilot.pause(0.2)
-        assert browser.canvas.state.lens
+        await until(pilot, lambda: browser.canvas.state.lens)
 
     played(recording, play)
 

@@ -3,6 +3,7 @@ import io
 import os
 import pty
 import resource
+import select
 import signal
 import struct
 import sys
@@ -18,6 +19,7 @@ from attnviz.browse.first_screen import ENTER_SCREEN, first_screen
 from attnviz.browse.session.session import Session
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
+from tests.patience import PATIENCE
 
 
 def test_first_screen_is_the_overview_with_its_thumbnails(recording: Recording) -> None:
@@ -35,9 +37,11 @@ def test_first_screen_without_colour_has_no_escapes(recording: Recording) -> Non
     assert screen.isascii()
 
 
-def read_until(terminal: int, sought: bytes, seconds: float = 20) -> bytes:
-    written, end = b"", time.monotonic() + seconds
-    while sought not in written and time.monotonic() < end:
+def read_until(terminal: int, sought: bytes) -> bytes:
+    """What is written up to some bytes, or up to the end of the terminal's other side."""
+    written = b""
+    while sought not in written:
+        assert select.select([terminal], [], [], PATIENCE)[0], written[-500:]
         try:
             written += os.read(terminal, 65_536)
         except OSError:  # how Linux says that the other end is closed
@@ -115,7 +119,7 @@ def test_it_ends_when_its_terminal_has_gone(recording: Recording, tmp_path: Path
     read_until(terminal, b"q quits")
     read_until(terminal, b"q quits")
     os.close(terminal)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         assert time.monotonic() < deadline
         time.sleep(0.02)

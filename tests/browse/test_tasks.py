@@ -11,7 +11,7 @@ from attnviz.browse.save import save_picture
 from attnviz.maps.recording import Recording
 from attnviz.report.look import Look
 from tests.browse.examples import previous_maps, wide_recording
-from tests.browse.player import played
+from tests.browse.player import played, until
 from tests.conftest import dense_maps
 
 pytestmark = pytest.mark.slow
@@ -32,11 +32,7 @@ def actions(recording: Recording, steps: list[str | tuple[str, str]], answered: 
                 await pilot.press(step[0], *step[1], "enter")
             else:
                 await pilot.press(step)
-        for _ in range(60):
-            await pilot.pause(0.05)
-            if answered(browser):
-                break
-        assert answered(browser), shown(browser)
+        await until(pilot, lambda: answered(browser))
 
     played(recording, play, (120, 40))
     return len(steps)

@@ -12,6 +12,7 @@ import pytest
 from attnviz.cli.commands import main
 from attnviz.text.samples import read_sample, samples
 from tests.cli.streams import Streams
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -224,7 +225,7 @@ def test_output_that_does_not_fit_is_one_line() -> None:
 
 def opened_to_write(pipe: Path) -> int:
     """The pipe's end, once the other one is open to read."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
@@ -242,12 +243,12 @@ def test_interrupting_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
         [*ATTNVIZ, "show", "--file", str(pipe)], stderr=subprocess.PIPE, cwd=ROOT, env=plain_environment()
     )
     signal.signal(signal.SIGINT, before)
-    end, deadline = opened_to_write(pipe), time.monotonic() + 60
+    end, deadline = opened_to_write(pipe), time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < deadline:
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
     os.close(end)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert b"Traceback" not in error
 

@@ -31,7 +31,7 @@ SIGNALS = tuple(map(signal.Signals, (*ENDING, signal.SIGKILL)))
 OLD = b"what was there before"
 RECORDING = "run.safetensors"
 PAGE = 4096  # bytes, of a file system in memory
-PATIENCE = 60.0  # seconds until a process counts as one that does not end
+PATIENCE = 300.0  # seconds until a process counts as one that does not end
 REFUSED = 1
 SAID = os.pipe()  # standard error of all processes: no disk can be too full for it
 

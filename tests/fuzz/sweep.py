@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -35,7 +36,8 @@ additional_special_tokens extra_special_tokens auto_map vocab_file tokenizer_fil
 model_specific_special_tokens do_lower_case name_or_path processor_class legacy is_local
 """.split()
 SPECIAL_TOKENS = "unk_token pad_token bos_token eos_token cls_token sep_token mask_token additional_special_tokens x"
-MOST_SECONDS, MOST_MEMORY = 20.0, 700 * 2**20  # of a case, and bytes beside what the process holds before
+MOST_SECONDS, PATIENCE = 20, 300.0  # of the processor for a case, and of the clock for one that waits
+MOST_MEMORY = 700 * 2**20  # bytes beside what the process holds before
 
 
 def decoder() -> Path:
@@ -130,6 +132,7 @@ def tried(case: tuple[str, str, Any]) -> str:
     child = os.fork()
     if not child:
         code = 70
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, resource.RLIM_INFINITY))
         try:
             with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as printed:
                 os.chdir(place)
@@ -142,13 +145,15 @@ def tried(case: tuple[str, str, Any]) -> str:
             sys.stderr.flush()
             os._exit(code)
     while not (status := os.wait4(child, os.WNOHANG))[0]:
-        if time.monotonic() - start > MOST_SECONDS:
+        if time.monotonic() - start > PATIENCE:
             os.kill(child, 9)
         time.sleep(0.005)
     code, grown = os.waitstatus_to_exitcode(status[1]), (status[2].ru_maxrss - before) * 1024
     if grown > MOST_MEMORY:
         return f"takes {grown / 1e6:.0f} MB"
-    return {0: "drawn", 1: "refused", 2: "refused", -9: "does not end"}.get(code, f"code {code}")
+    if code in (-signal.SIGKILL, -signal.SIGXCPU):
+        return "does not end"
+    return {0: "drawn", 1: "refused", 2: "refused"}.get(code, f"code {code}")
 
 
 def main() -> int:

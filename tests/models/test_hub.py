@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.hub_server import Hub, served
+from tests.patience import PATIENCE
 
 CODE = """
 import signal, sys
@@ -69,7 +70,7 @@ class Machine:
     def found(self, address: str, name: str = "someone/tiny") -> tuple[str, str]:
         """The folder, and what was written on stderr."""
         with self.start(address, name) as run:
-            folder, said = run.communicate(timeout=60)
+            folder, said = run.communicate(timeout=PATIENCE)
         return folder.strip(), said
 
 
@@ -91,9 +92,9 @@ def test_name_is_downloaded_once_without_a_word_and_then_used_offline(hub: Hub, 
 def test_interrupted_download_ends_at_once_and_fetches_what_is_missing_later(hub: Hub, machine: Machine) -> None:
     hub.stall_after = WEIGHTS // 2
     with machine.start(hub.address, "someone/tiny") as run:
-        assert hub.stalled.wait(60)
+        assert hub.stalled.wait(PATIENCE)
         run.send_signal(signal.SIGINT)
-        run.communicate(timeout=5)
+        run.communicate(timeout=PATIENCE)
     hub.stall_after = None
     assert "it is in the hub's cache in part only, and the hub is out of reach" in machine.found(NOWHERE)[1]
     hub.requests.clear()

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -329,14 +328,13 @@ def test_says_that_words_are_unknown(bert: str) -> None:
     assert "3 of 6 tokens are unknown" in recorded("xyzzy plugh the frobnicate", bert).remarks[0]
 
 
-def test_refuses_a_missing_folder_and_an_uncached_name_in_a_moment(tmp_path: Path) -> None:
+def test_refuses_a_missing_folder_and_an_uncached_name_before_it_imports_torch(tmp_path: Path) -> None:
     code = (
         "import sys, attnviz.cli.commands\n"
         "print(attnviz.cli.commands.main(['show', 'hi', '--model', sys.argv[1]]))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )
     for name, says in (("./missing", "no folder './missing'"), ("no-such/model", "out of reach")):
-        start = time.perf_counter()
         run = subprocess.run(
             [sys.executable, "-c", code, name],
             env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "", "PYTHONPATH": str(Path.cwd())},
@@ -346,7 +344,6 @@ def test_refuses_a_missing_folder_and_an_uncached_name_in_a_moment(tmp_path: Pat
         )
         assert says in run.stderr
         assert run.stdout.split("\n")[:2] == ["1", "[]"]
-        assert time.perf_counter() - start < 15  # within 2 s where the machine is not shared
 
 
 def test_name_in_the_hub_cache_is_read_without_a_network(bert: str, tmp_path: Path, monkeypatch: Any) -> None:

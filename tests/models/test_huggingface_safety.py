@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from attnviz.base import reading
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.models.huggingface_folder import check_folder
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -206,11 +206,9 @@ def test_files_of_settings_have_a_bound(folder: Path, monkeypatch: pytest.Monkey
 def test_a_chat_template_is_bounded(
     folder: Path, refused: Callable[..., str], template: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.base.bounded.MAX_SECONDS", 0.5)
+    monkeypatch.setattr("attnviz.base.bounded.MAX_SECONDS", 0.5 if template == LOOP else PATIENCE)
     (folder / "chat_template.jinja").write_text(template or " ")
-    start = time.perf_counter()
     assert says in refused("--chat")
-    assert time.perf_counter() - start < 10
 
 
 def test_a_sound_chat_template_still_works(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

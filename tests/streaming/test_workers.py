@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attnviz.streaming.workers import side_by_side, spread
+from tests.patience import PATIENCE
 
 
 @pytest.fixture(autouse=True, params=[1, 2])
@@ -55,7 +56,7 @@ def test_what_is_raised_in_a_thread_ends_all_of_them_and_reaches_the_caller() ->
 def test_what_is_found_side_by_side_is_in_the_order_of_its_items_and_of_threads_that_compute_alone(
     threads: int,
 ) -> None:
-    together = threading.Barrier(threads, timeout=20)
+    together = threading.Barrier(threads, timeout=PATIENCE)
 
     def work(item: int) -> tuple[int, int, bool]:
         together.wait()  # ends where as many threads are at work

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnviz.models.trained import START_TOKEN, load_model
+from tests.patience import PATIENCE
 from tools.train_small_model import WARM_UP, check, draw_repeats, learning_rate, train
 
 pytestmark = pytest.mark.slow
@@ -51,7 +52,7 @@ def test_untrained_model_reaches_none_of_them() -> None:
 def test_command_writes_the_model_and_prints_its_figures(tmp_path: Path) -> None:
     target = tmp_path / "model.safetensors"
     command = [sys.executable, "-m", "tools.train_small_model", "--steps", "1", "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert target.stat().st_size <= 500_000
     assert "induction head" in done.stdout
     assert done.stderr == ""

@@ -5,6 +5,7 @@ from threading import Event
 import pytest
 
 from attnviz.browse.process.background import Background
+from tests.patience import PATIENCE
 
 
 def test_work_of_one_kind_is_done_once_at_a_time() -> None:
@@ -13,13 +14,13 @@ def test_work_of_one_kind_is_done_once_at_a_time() -> None:
     done: list[str] = []
 
     def first() -> None:
-        go.wait(5)
+        go.wait(PATIENCE)
         done.append("first")
 
     aside.start("measure", first, lambda: done.append("then"))
     aside.start("measure", lambda: done.append("second"), lambda: None)
     go.set()
-    told.get(timeout=5)()
+    told.get(timeout=PATIENCE)()
     assert done == ["first", "then"]
     assert not aside.busy
 
@@ -29,4 +30,4 @@ def test_bug_in_a_thread_is_raised_where_keys_are_answered() -> None:
     nothing: dict[str, None] = {}
     Background(told.put).start("measure", lambda: nothing["key"], lambda: None)
     with pytest.raises(KeyError, match="key"):
-        told.get(timeout=5)()
+        told.get(timeout=PATIENCE)()

@@ -23,6 +23,7 @@ from attnviz.report.options import Medium, ReportOptions
 from attnviz.report.report import DrawnReport, Report
 from attnviz.text.tokens import tokenize
 from tests.conftest import cells, random_maps
+from tests.patience import PATIENCE
 from tests.render.figure.examples import recorded, shown_texts, words
 from tests.report.examples import drawn
 
@@ -300,7 +301,7 @@ def test_drawing_leaves_pyplot_and_torch_alone() -> None:
         "draw(build_report(Recording(maps=(dense_maps(),), model='m'), ReportOptions()), '.png');"
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
 def test_real_text_is_drawn_with_its_own_labels() -> None:

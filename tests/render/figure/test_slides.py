@@ -28,6 +28,7 @@ from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import QUERIES
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -234,7 +235,7 @@ def test_libreoffice_opens_the_deck_and_finds_every_slide(causal_recording: Reco
     path.write_bytes(deck(causal_recording, heads="0.0,1.2"))
     home = f"-env:UserInstallation=file://{tmp_path}/office"
     command = ["soffice", home, "--headless", "--convert-to", "pdf", "--outdir", str(tmp_path), str(path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     content = (tmp_path / "deck.pdf").read_bytes()
     assert content.count(b"/Type/Page/") + content.count(b"/Type/Page\n") + content.count(b"/Type /Page\n") == 3
 

@@ -27,6 +27,7 @@ from attnviz.report.sizes import parse_size
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells
+from tests.patience import PATIENCE
 
 UNNUMBERED = "Heads are too small to be numbered here; a larger size numbers them."
 
@@ -177,7 +178,7 @@ def test_an_overview_needs_neither_torch_nor_matplotlib() -> None:
         "import sys; from tests.render.figure.test_thumbnails import *; "
         "draw(report_of(recorded(5, 7, 4, 6)), '.png'); assert not {'matplotlib', 'torch'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
 def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:

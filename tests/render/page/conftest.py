@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from attnviz.render.formats import draw
 from attnviz.report.report import Report
+from tests.patience import PATIENCE
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -48,11 +50,14 @@ class Opened:
 
     def until(self, condition: str) -> None:
         """Waits for a condition; the page's policy forbids the browser to do so by itself."""
-        for _ in range(500):
-            if self.evaluate(f"Boolean({condition})"):
-                return
+        end = time.monotonic() + PATIENCE
+        while not self.evaluate(f"Boolean({condition})"):
+            assert time.monotonic() < end, f"never: {condition}"
             self.page.wait_for_timeout(10)
-        pytest.fail(f"never: {condition}")
+
+    def settle(self) -> None:
+        """Waits until what was asked for is drawn: for the frame that draws it, and the next one."""
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -70,6 +75,13 @@ class Opened:
         return bounds["x"] + place["x"] + place["width"] / 2, bounds["y"] + place["y"] + place["height"] / 2
 
 
+def new_page(browser: Any, **settings: Any) -> Any:
+    """An empty page, which waits as long as a busy machine may take."""
+    context = browser.new_context(**settings)
+    context.set_default_timeout(1000 * PATIENCE)
+    return context.new_page()
+
+
 @dataclass
 class Opener:
     """Opens reports as pages."""
@@ -82,7 +94,7 @@ class Opener:
         path = self.folder / f"page-{len(self.opened)}.html"
         path.write_bytes(draw(report, ".html"))
         settings: dict[str, Any] = {"viewport": {"width": 1280, "height": 850}, "accept_downloads": True} | context
-        opened = Opened(self.browser.new_context(**settings).new_page())
+        opened = Opened(new_page(self.browser, **settings))
         self.opened.append(opened)
         opened.page.on("console", lambda message: opened.wrong.append(f"console: {message.text}"))
         opened.page.on("pageerror", lambda error: opened.wrong.append(f"error: {error}"))

@@ -10,15 +10,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
-SECONDS = 60
 
 
 class Firefox:
     """A page in Firefox."""
 
     def __init__(self, port: int) -> None:
-        self.connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self.answers = self.connection.makefile("rb")
         self.number = 0
         self._answer()
@@ -50,7 +51,7 @@ class Firefox:
         return self.ask("WebDriver:ExecuteScript", script=f"return {script}", args=[])["value"]
 
     def until(self, condition: str) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + PATIENCE
         while not self.evaluate(f"Boolean({condition})"):
             assert time.monotonic() < end, f"never: {condition}"
             time.sleep(0.02)
@@ -63,7 +64,7 @@ def firefox(profile: Path) -> Iterator[Firefox]:
     command = [str(FIREFOX), "--headless", "--marionette", "--no-remote", "--profile", str(profile)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            port, end = profile / "MarionetteActivePort", time.monotonic() + SECONDS
+            port, end = profile / "MarionetteActivePort", time.monotonic() + PATIENCE
             while not (port.exists() and port.read_text()):
                 assert time.monotonic() < end, "Firefox did not start"
                 time.sleep(0.05)

@@ -29,7 +29,7 @@ def test_axe_finds_nothing_in_any_view_or_dialog(show: Opener, scheme: str) -> N
     opened.evaluate(AXE.read_text(encoding="utf-8"))
     for view in VIEWS:
         opened.evaluate(f"followAddress('#{view}')")
-        opened.page.wait_for_timeout(150)
+        opened.settle()
         found, passed = opened.evaluate(FOUND)
         assert found == [], view
         assert passed > 10

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -164,11 +165,10 @@ def test_zoom_keeps_the_cell_under_the_pointer(show: Opener) -> None:
     opened.page.mouse.move(x, y)
     before = opened.evaluate("state.mark")
     opened.page.keyboard.down("Control")
-    for _ in range(4):
+    for factor in (1, 2, 4, 8):
         opened.page.mouse.wheel(0, -200)
-        opened.page.wait_for_timeout(30)
+        opened.until(f"scene.current.stage.picture.factor > {factor}")
     opened.page.keyboard.up("Control")
-    assert opened.evaluate("scene.current.stage.picture.factor") > 4
     opened.page.mouse.move(x + 1, y)
     after = opened.evaluate("state.mark")
     assert abs(after["query"] - before["query"]) <= 1
@@ -273,29 +273,32 @@ def test_phone_never_scrolls_sideways(show: Opener, recording: Recording) -> Non
         assert opened.evaluate("document.documentElement.scrollWidth") <= 360
     for place in ("", "view=numbers", "query=q1"):
         opened.evaluate(f"followAddress('#{place}')")
-        opened.page.wait_for_timeout(100)
+        opened.settle()
         assert opened.evaluate("document.documentElement.scrollWidth") <= 360, place
 
 
 def test_pointing_does_not_keep_the_reader_waiting(show: Opener) -> None:
     opened = show(report_of(large(512, heads=2)))
+    processor = opened.page.context.new_cdp_session(opened.page)
+    processor.send("Performance.enable", {"timeDomain": "threadTicks"})
     for view in ("matrix", "arcs", "text"):
         opened.open_head(0, view)
-        slowest = opened.evaluate(
+        opened.settle()
+        before = seconds_worked(processor)
+        opened.evaluate(
             """() => {
-                let slowest = 0;
-                for (let place = 5; place < 505; place += 50) {
+                for (let place = 5; place < 505; place += 10) {
                     const mark = state.view === "matrix" ? {query: place, key: 509 - place} : {query: place, key: null};
-                    const times = [...Array(6)].map(() => {  // the best of six, as other programs run here as well
-                        pointTo(null);
-                        const start = performance.now();
-                        pointTo(mark, 100, 100);
-                        document.body.offsetHeight;
-                        return performance.now() - start;
-                    });
-                    slowest = Math.max(slowest, Math.min(...times));
+                    pointTo(null);
+                    pointTo(mark, 100, 100);
+                    document.body.offsetHeight;
                 }
-                return slowest;
             }"""
         )
-        assert slowest < 250, view  # 50 where the machine is not shared: python -m tests.bench page
+        assert 0 < (seconds_worked(processor) - before) / 50 < 0.1, view
+
+
+def seconds_worked(processor: Any) -> float:
+    """Seconds that the page has kept a processor busy, however many other programs share it."""
+    metrics = {one["name"]: one["value"] for one in processor.send("Performance.getMetrics")["metrics"]}
+    return float(metrics["TaskDuration"])

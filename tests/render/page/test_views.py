@@ -301,7 +301,7 @@ def test_notes_of_a_file_are_stepped_through_and_saved_with_the_page(show: Opene
     wrong: list[str] = []
     again.on("pageerror", lambda error: wrong.append(str(error)))
     again.goto(copy.as_uri())
-    again.wait_for_timeout(300)
+    Opened(again).until("page.notes.length > 2 && document.querySelectorAll('.thumb').length")
     assert json.loads(again.evaluate("JSON.stringify(page.notes)"))[2]["text"] == "Mine <i>too</i>"
     assert again.evaluate("[state.head, document.querySelectorAll('.thumb').length]") == [6, 12]
     assert wrong == []

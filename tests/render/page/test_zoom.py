@@ -21,7 +21,7 @@ from attnviz.report.options import ReportOptions
 from attnviz.text.selection import Selection
 from tests.attention.biases import alibi_bias
 from tests.maps.examples import factored
-from tests.render.page.conftest import Opened, Opener
+from tests.render.page.conftest import Opened, Opener, new_page
 from tests.render.page.examples import FEATURES, KEYS, NUMBERS, PADDING, QUERIES, RULES, long_maps, report_of
 
 pytestmark = pytest.mark.slow
@@ -223,16 +223,12 @@ def test_page_in_a_notebooks_frame_computes_its_cells(browser: Any, tmp_path: Pa
     inner = html.escape(draw(report_of(Recording(maps=(long_maps(),), model="a test")), ".html").decode(), quote=True)
     path = tmp_path / "notebook.html"
     path.write_text(f'<iframe sandbox="allow-scripts allow-downloads" srcdoc="{inner}" width=1000 height=700></iframe>')
-    opened = Opened(browser.new_context(viewport={"width": 1100, "height": 800}).new_page())
+    opened = Opened(new_page(browser, viewport={"width": 1100, "height": 800}))
     opened.page.on("console", lambda message: opened.wrong.append(message.text))
     opened.page.on("pageerror", lambda error: opened.wrong.append(str(error)))
     opened.page.goto(path.as_uri())
     frame = opened.page.frames[1]
     frame.evaluate("openHead(0, 'matrix')")
-    for _ in range(500):
-        if frame.evaluate("Boolean(scene.current?.stage?.picture.whole)"):
-            break
-        opened.page.wait_for_timeout(10)
-    assert frame.evaluate("scene.current.stage.picture.whole")
+    Opened(frame).until("scene.current?.stage?.picture.whole")
     assert opened.wrong == []
     opened.page.context.close()
