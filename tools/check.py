@@ -1,6 +1,6 @@
 """Checks the working tree as CI does: ``python -m tools.check``, or some of it: ``python -m tools.check lint types``.
 
-``fast`` stands for the tests that take no more than a moment each.
+``fast`` stands for the tests that take no more than a moment each, ``settings`` for tests run as other machines would.
 """
 
 import shutil
@@ -22,8 +22,9 @@ CHECKS = {
     ],  # the page's scripts: their types, and without a browser
     "tests": [[*PYTHON, "pytest", "-q"]],
     "fast": [[*PYTHON, "pytest", "-q", "-m", "not slow"]],
+    "settings": [[*PYTHON, "tools.settings"]],
 }
-DEFAULT = [name for name in CHECKS if name != "fast"]
+DEFAULT = [name for name in CHECKS if name not in ("fast", "settings")]
 
 
 def main() -> int:
