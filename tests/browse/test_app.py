@@ -115,7 +115,7 @@ def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("o")
         found = browser.canvas.session.ranking.numbers
-        await until(pilot, lambda: "entropy" in found and not browser.canvas.background.busy)
+        await until(pilot, lambda: "entropy" in found and not browser.canvas.computing.background.busy)
         await pilot.pause()
         assert "by entropy" in shown(browser)
         assert f"{max(found['entropy'].values()):.2f}" in shown(browser).split("\n")[1]
