@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnviz.effects.ablation import ablate as ablate
     from attnviz.effects.logit_attribution import logit_attribution as logit_attribution
     from attnviz.report.build import build_report as build_report
-    from attnviz.report.options import ReportOptions as ReportOptions
+    from attnviz.report.picture.options import ReportOptions as ReportOptions
     from attnviz.text.selection import Selection as Selection
 
     Recording = DrawableRecording
@@ -28,7 +28,7 @@ EXPORTS = {
     "AttnvizError": "attnviz.base.errors:AttnvizError",
     "MultiHeadAttention": "attnviz.attention.modules:MultiHeadAttention",
     "Recording": "attnviz.api.recording:DrawableRecording",
-    "ReportOptions": "attnviz.report.options:ReportOptions",
+    "ReportOptions": "attnviz.report.picture.options:ReportOptions",
     "Selection": "attnviz.text.selection:Selection",
     "SelfAttention": "attnviz.attention.modules:SelfAttention",
     "SeparateHeads": "attnviz.attention.modules:SeparateHeads",

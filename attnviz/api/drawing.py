@@ -11,14 +11,14 @@ from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_unseen
 from attnviz.render.formats import draw as draw_report
 from attnviz.render.terminal.console import on_terminal
-from attnviz.report.look import Look, LookOptions
-from attnviz.report.options import Rank, Reduction, ReportOptions, TableOptions
+from attnviz.report.picture.look import Look, LookOptions
+from attnviz.report.picture.options import Rank, Reduction, ReportOptions, TableOptions
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attnviz.report.report import Report
+    from attnviz.report.picture.report import Report
 
 FRAME_HEIGHT = 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown

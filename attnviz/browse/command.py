@@ -25,8 +25,8 @@ def _source(session: Session) -> tuple[str, str]:
     """The words of a command line that shows the recording, and what must be known of them."""
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
-    from attnviz.report.numbers import origin
-    from attnviz.report.reproducing import shown_again
+    from attnviz.report.picture.numbers import origin
+    from attnviz.report.words.reproducing import shown_again
 
     shown = shown_again({"recording": origin(session.recording)})
     return shown["input"], shown["remark"]

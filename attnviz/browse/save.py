@@ -12,10 +12,10 @@ from attnviz.browse.process.pictures import refuse_picture, save_report
 from attnviz.browse.session.state import State, View
 from attnviz.browse.view.lens import lay_out_lens, said_of
 from attnviz.render.formats import FORMATS
-from attnviz.report.captions import model_name, panel_remarks, recording_remarks, text_title
-from attnviz.report.look import Look
-from attnviz.report.panels import Axis, Panel
-from attnviz.report.report import Heatmaps
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Axis, Panel
+from attnviz.report.picture.report import Heatmaps
+from attnviz.report.words.captions import model_name, panel_remarks, recording_remarks, text_title
 from attnviz.text.named_groups import Mark, singular
 
 JOINED = "Tokens of a {} are joined: a weight is summed over its keys and averaged over its queries."

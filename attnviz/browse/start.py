@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from attnviz.base.errors import AttnvizError
 from attnviz.base.signals import SIGNALLED
 from attnviz.maps.recording import Recording
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def browse(
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.session.session import Session
     from attnviz.browse.session.state import Theme
-    from attnviz.report.colors import SEQUENTIAL
+    from attnviz.report.picture.colors import SEQUENTIAL
 
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
     saved = "" if file is None else str(file)
@@ -109,7 +109,7 @@ def _added(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
     """
     if look.effects is None:
         return ()
-    from attnviz.report.added_numbers import read_effects
+    from attnviz.report.heads.added_numbers import read_effects
 
     heads = {(maps.layer, head) for maps in recording.maps for head in maps.heads}
     return (read_effects(look.effects, heads).frame,)

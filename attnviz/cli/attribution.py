@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.cli.input import Given
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Grouping, Selection, resolve_span
 
 if TYPE_CHECKING:

@@ -60,8 +60,18 @@ from attnviz.cli.output import (
 )
 from attnviz.models.settings import ModelSettings
 from attnviz.render.terminal.console import on_terminal
-from attnviz.report.look import Look, refuse_uninspected
-from attnviz.report.options import CONTRIBUTIONS, All, Axes, Of, Rank, Reduction, ReportOptions, Table, refuse_axes
+from attnviz.report.picture.look import Look, refuse_uninspected
+from attnviz.report.picture.options import (
+    CONTRIBUTIONS,
+    All,
+    Axes,
+    Of,
+    Rank,
+    Reduction,
+    ReportOptions,
+    Table,
+    refuse_axes,
+)
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
 
@@ -125,15 +135,15 @@ def show(
 
         refuse_beside_logits(options, batch)
         parts = attributed(read_input(input, settings.tokenizer), settings, selection, logits)
-        from attnviz.report.logit_report import logit_report
+        from attnviz.report.heads.logit_report import logit_report
 
         deliver(logit_report(parts, drawn_on(options, output)), output)
         return
     if batch is None:
         text, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
         if (survey := read_survey([text])) is not None:
-            from attnviz.report.survey_card import survey_card_report
-            from attnviz.report.survey_heads import refuse_of_texts
+            from attnviz.report.survey.survey_card import survey_card_report
+            from attnviz.report.survey.survey_heads import refuse_of_texts
 
             refuse_of_texts(options)
             deliver(survey_card_report(survey, drawn_on(options, output)), output)
@@ -174,7 +184,7 @@ def heads(
     texts, values = read_texts(input, settings.tokenizer, batch), of == CONTRIBUTIONS
     options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, of=of, look=look), output)
     if (survey := read_survey(texts)) is not None:
-        from attnviz.report.survey_heads import survey_heads_report
+        from attnviz.report.survey.survey_heads import survey_heads_report
 
         if effects is not None:
             raise AttnvizError(f"{option('effects')} stands beside the numbers of a text; a survey is listed without")
@@ -182,19 +192,19 @@ def heads(
         return
     known = None
     if effects is not None:
-        from attnviz.report.added_numbers import load_effects
+        from attnviz.report.heads.added_numbers import load_effects
 
         known = load_effects(str(effects))
     recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
     if known is not None:
-        from attnviz.report.added_numbers import refuse_others
+        from attnviz.report.heads.added_numbers import refuse_others
 
         refuse_others(
             known,
             str(effects),
             {(maps.layer, head) for each in recordings for maps in each.maps for head in maps.heads},
         )
-    from attnviz.report.head_atlas import heads_report
+    from attnviz.report.heads.head_atlas import heads_report
 
     deliver(heads_report(recordings, options, known), output)
 
@@ -222,7 +232,7 @@ def compare(
     refuse_output(output)
     options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
     if (tables := read_effects_pair(input.text, second or other)) is not None:
-        from attnviz.report.effects_comparison import effects_comparison_report
+        from attnviz.report.heads.effects_comparison import effects_comparison_report
 
         if with_model is not None or settings != ModelSettings():
             raise AttnvizError("effects are compared as they are saved, and no model runs; leave its options out")
@@ -233,8 +243,8 @@ def compare(
         refuse_unchanged(settings)
     text = read_input(input, settings.tokenizer)
     if with_model is None and beside is not None and (surveys := read_surveys(text, beside)) is not None:
-        from attnviz.report.survey_comparison import survey_comparison_report
-        from attnviz.report.survey_heads import refuse_of_texts
+        from attnviz.report.survey.survey_comparison import survey_comparison_report
+        from attnviz.report.survey.survey_heads import refuse_of_texts
 
         refuse_of_texts(options)
         deliver(survey_comparison_report(*surveys, drawn_on(options, output)), output)
@@ -243,7 +253,7 @@ def compare(
         before, after, change = record_both(text, beside, settings, selection, reads_all(output), of == CONTRIBUTIONS)
     else:
         before, after, change = record_models(text, beside, settings, with_model, selection, of == CONTRIBUTIONS)
-    from attnviz.report.comparison import comparison_report
+    from attnviz.report.maps.comparison import comparison_report
 
     deliver(comparison_report(before, after, change, drawn_on(options, output, input == Input())), output)
 
@@ -331,7 +341,7 @@ def ablate(
 
     refuse_output(output, "atlas")
     effects = removed_heads(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
-    from attnviz.report.head_effects import effects_report
+    from attnviz.report.heads.head_effects import effects_report
 
     deliver(effects_report(effects, drawn_on(ReportOptions(look=look), output)), output)
 
@@ -411,7 +421,7 @@ def battery_command(
     refuse_little_memory()
     from attnviz.battery.head_types import head_types
     from attnviz.battery.probed_model import open_probed
-    from attnviz.report.battery_report import battery_report
+    from attnviz.report.heads.battery_report import battery_report
 
     types = head_types(open_probed(settings))
     deliver(battery_report(types, drawn_on(ReportOptions(look=look), output)), output)

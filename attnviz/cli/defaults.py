@@ -13,7 +13,7 @@ from attnviz.base.errors import AttnvizError, flag, known_names, nearest
 from attnviz.base.options import Declared, declared_options
 from attnviz.base.printable import printable
 from attnviz.models.settings import ModelSettings
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"

@@ -19,8 +19,8 @@ from attnviz.cli.defaults import refuse_to_fetch, without_unused
 from attnviz.cli.help import Brief
 from attnviz.cli.meant import is_recording
 from attnviz.models.settings import ModelSettings
-from attnviz.report.look import Look
-from attnviz.report.options import Rank, Reduction
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Rank, Reduction
 from attnviz.text.selection import Grouping, Selection
 
 

@@ -14,7 +14,7 @@ from attnviz.cli.meant import refuse_suffix
 from attnviz.cli.options import STANDARD_OUTPUT, Output
 
 if TYPE_CHECKING:
-    from attnviz.report.report import Report
+    from attnviz.report.picture.report import Report
 
 BINARY = (".png", ".pdf", ".pptx", ".npz")  # which a terminal cannot show
 

@@ -13,7 +13,7 @@ from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from attnviz.models.settings import ModelSettings
-    from attnviz.report.look import Look
+    from attnviz.report.picture.look import Look
 
 SUFFIX, PARQUET = ".safetensors", ".parquet"
 TABLES = (PARQUET, ".csv", ".json")
@@ -133,8 +133,8 @@ def look_through(path: Path, selection: Selection, look: "Look") -> int:
     from attnviz.browse.survey.listing import SurveyView
     from attnviz.cli.recordings import record
     from attnviz.corpus.saved import load_survey
-    from attnviz.report.options import ReportOptions
-    from attnviz.report.survey_heads import refuse_of_texts
+    from attnviz.report.picture.options import ReportOptions
+    from attnviz.report.survey.survey_heads import refuse_of_texts
 
     refuse_of_texts(ReportOptions(selection=selection))
     survey = load_survey(path)

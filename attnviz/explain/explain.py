@@ -25,8 +25,8 @@ from attnviz.explain.weights import (
     explain_softmax,
 )
 from attnviz.models.computation import Computation
-from attnviz.report.captions import MAX_TITLE_CHARACTERS
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
+from attnviz.report.words.captions import MAX_TITLE_CHARACTERS
 from attnviz.text.selection import refuse_missing
 from attnviz.text.tokens import start_of
 

@@ -9,7 +9,7 @@ from attnviz.render.formats import TERMINAL
 
 if TYPE_CHECKING:
     from attnviz.explain.tables import Explanation
-    from attnviz.report.look import Look
+    from attnviz.report.picture.look import Look
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.explain.tables import Matrix, Table, cut_table
 from attnviz.explain.worked_examples import raw_scores
 from attnviz.models.computation import Computation
-from attnviz.report.colors import ColorScale
+from attnviz.report.picture.colors import ColorScale
 
 
 @dataclass(frozen=True, eq=False)

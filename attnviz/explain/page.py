@@ -5,7 +5,7 @@ from html import escape
 from typing import IO
 
 from attnviz.explain.tables import ABSENT_SIGN, GAP_SIGN, Explanation, Step, Table
-from attnviz.report.colors import ink_on
+from attnviz.report.picture.colors import ink_on
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 STYLE = """

@@ -4,7 +4,7 @@ import numpy as np
 
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, cut_table, shape
-from attnviz.report.arcs_and_text import find_query
+from attnviz.report.maps.arcs_and_text import find_query
 
 PAIR = "pair"
 LISTED = 11  # features with the largest shares, as many as a table shows whole beside the rest

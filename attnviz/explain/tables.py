@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.printable import printable_line
-from attnviz.report.colors import ColorScale
-from attnviz.report.look import Look
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.look import Look
 
 MAX_TABLE_ROWS = 12
 MAX_ROW_LABEL_WIDTH = 14

@@ -17,7 +17,7 @@ from attnviz.explain.tables import (
     Table,
 )
 from attnviz.render.terminal.lines import Line, Span, fit, print_lines, right, wrap
-from attnviz.report.colors import ink_on
+from attnviz.report.picture.colors import ink_on
 
 INDENT = 2
 GUTTER = 4

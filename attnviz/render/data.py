@@ -17,8 +17,8 @@ from attnviz.base.printable import printable_json
 from attnviz.maps.heads import head_name
 from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads
-from attnviz.report.numbers import HeadCells, NumberBlock
-from attnviz.report.report import ExactNumbers, HeadAtlas, HeadList, Report, ResultList
+from attnviz.report.picture.numbers import HeadCells, NumberBlock
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, ResultList
 
 NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
 NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}

@@ -8,11 +8,11 @@ from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names, nearest, option
 from attnviz.base.options import declared_options
-from attnviz.report.look import STYLES, Look
-from attnviz.report.options import Medium
+from attnviz.report.picture.look import STYLES, Look
+from attnviz.report.picture.options import Medium
 
 if TYPE_CHECKING:
-    from attnviz.report.report import Report
+    from attnviz.report.picture.report import Report
 
 TERMINAL, JSON, PAGE = ".txt", ".json", ".html"
 KINDS = {

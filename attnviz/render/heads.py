@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable_json
 from attnviz.metrics.head_frame import HeadFrame, metrics_first
-from attnviz.report.report import HeadAtlas, HeadList, ResultList
+from attnviz.report.picture.report import HeadAtlas, HeadList, ResultList
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
 HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.recording import Recording
-from attnviz.report import heatmaps
-from attnviz.report.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.report import ExactNumbers, Report
+from attnviz.report.maps import heatmaps
+from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
+from attnviz.report.picture.report import ExactNumbers, Report
 from attnviz.text.selection import Grouping
 
 
@@ -29,11 +29,11 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         report = heatmaps.build_report(recording, options, original)
         if options.look.notes is None or isinstance(report, ExactNumbers):
             return report
-        from attnviz.report.story import chapters
+        from attnviz.report.maps.story import chapters
 
         return replace(report, story=chapters(recording, options, original))
     if options.look.notes is not None and options.medium.draws_maps:
         raise AttnvizError(f"{option('notes')} are pinned to single heads; without {option('reduce', 'mean')} works")
-    from attnviz.report.combined import combined_report
+    from attnviz.report.maps.combined import combined_report
 
     return combined_report(recording, options, options.reduce, options.residual)

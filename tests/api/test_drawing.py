@@ -20,8 +20,8 @@ from attnviz.cli.commands import main
 from attnviz.cli.options import GROUPS, Input, Output
 from attnviz.models.settings import ModelSettings
 from attnviz.render.formats import FORMATS
-from attnviz.report.look import Look, LookOptions
-from attnviz.report.options import Rank, Reduction, ReportOptions, TableOptions
+from attnviz.report.picture.look import Look, LookOptions
+from attnviz.report.picture.options import Rank, Reduction, ReportOptions, TableOptions
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps

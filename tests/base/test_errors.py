@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError, Value, flag, option
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 
 ROOT = Path(__file__).parents[2] / "attnviz"
 LOW = [path for path in sorted(ROOT.rglob("*.py")) if ROOT / "cli" not in path.parents]

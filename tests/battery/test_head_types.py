@@ -10,10 +10,10 @@ from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, head_types
 from attnviz.battery.probed_model import open_probed
 from attnviz.models.settings import ModelSettings
 from attnviz.render.formats import draw, format_of
-from attnviz.report.battery_report import battery_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import Heatmaps, ResultList
+from attnviz.report.heads.battery_report import battery_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Heatmaps, ResultList
 from tools.detect_head import random_gpt2
 
 

@@ -9,7 +9,7 @@ from attnviz.browse.save import picture, save_picture
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
 from attnviz.maps.recording import Recording
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 from tests.browse.examples import worded_recording
 from tests.conftest import dense_maps
 

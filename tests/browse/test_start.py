@@ -16,7 +16,7 @@ from attnviz.browse.session.state import Size, State
 from attnviz.cli.commands import main
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 from attnviz.text.selection import Selection
 from tests.conftest import dense_maps
 

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from attnviz.browse.app import Browser
 from attnviz.browse.save import save_picture
 from attnviz.maps.recording import Recording
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 from tests.browse.examples import previous_maps, wide_recording
 from tests.browse.player import played, until
 from tests.conftest import dense_maps

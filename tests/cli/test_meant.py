@@ -13,7 +13,7 @@ import typer.main
 from attnviz.base.options import declared_options
 from attnviz.cli.commands import app, main
 from attnviz.render.formats import FORMATS, KINDS
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 
 Run = Callable[[str], tuple[int, str]]
 

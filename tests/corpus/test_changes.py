@@ -9,10 +9,10 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.changes import survey_changes
 from attnviz.render.formats import draw, format_of
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import Heatmaps, ResultList
-from attnviz.report.survey_comparison import survey_comparison_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Heatmaps, ResultList
+from attnviz.report.survey.survey_comparison import survey_comparison_report
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
 
 BEFORE, AFTER = survey_of(numbers_of(40, 1), 0), survey_of(numbers_of(30, 2), 0)

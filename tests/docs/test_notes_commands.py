@@ -19,8 +19,8 @@ from attnviz.models.example import Example
 from attnviz.models.seeded import SeededReader
 from attnviz.models.settings import ModelSettings
 from attnviz.models.trained import TrainedReader
-from attnviz.report.heatmaps import build_report
-from attnviz.report.options import ReportOptions
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints

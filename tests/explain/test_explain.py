@@ -27,7 +27,7 @@ from attnviz.models.example import Example
 from attnviz.models.seeded import SeededReader
 from attnviz.models.settings import ModelSettings
 from attnviz.models.trained import TrainedReader
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 
 TEXT = "Life is short, eat dessert first"
 MODEL = ModelSettings(num_heads=3, embed_dim=12, qk_dim=2, value_dim=5, device="cpu")

@@ -17,7 +17,7 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.metrics import measure
 from attnviz.report.build import build_report
-from attnviz.report.options import ReportOptions
+from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Grouping
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, QUERIES, dense, dense_maps, random_maps

@@ -27,7 +27,7 @@ from attnviz.maps.saved import load, save
 from attnviz.media.text import Text
 from attnviz.render.formats import TERMINAL
 from attnviz.report.build import build_report
-from attnviz.report.options import ReportOptions
+from attnviz.report.picture.options import ReportOptions
 from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps

@@ -21,10 +21,10 @@ from attnviz.metrics.measured_heads import frame_over_texts, ranked_heads
 from attnviz.metrics.metrics import METRICS, measure
 from attnviz.metrics.patterns import SHARP
 from attnviz.render.formats import draw
-from attnviz.report.head_atlas import heads_report
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import Medium, ReportOptions
+from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, LAYERS, cells, every_head

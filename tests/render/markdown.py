@@ -2,7 +2,7 @@
 
 from typing import IO
 
-from attnviz.report.report import Heatmaps, Report
+from attnviz.report.picture.report import Heatmaps, Report
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:

@@ -20,11 +20,11 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
 from attnviz.render.formats import draw, medium_of, write
 from attnviz.render.heads import spreadsheet_text
-from attnviz.report.comparison import comparison_report
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import Heatmaps, Report
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Heatmaps, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense_maps
@@ -235,7 +235,7 @@ def peak_of_writing(queries: int, suffix: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("suffix", DATA)
 def test_ten_times_the_rows_take_no_more_memory(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.report.numbers.MAX_BLOCK_CELLS", 1000)
+    monkeypatch.setattr("attnviz.report.picture.numbers.MAX_BLOCK_CELLS", 1000)
     peak_of_writing(30, suffix)  # what is imported and cached once
     few, short = peak_of_writing(30, suffix)
     many, long = peak_of_writing(300, suffix)

@@ -6,7 +6,7 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, TERMINAL, Format, medium_of
-from attnviz.report.look import STYLES, Look
+from attnviz.report.picture.look import STYLES, Look
 
 
 def test_a_file_and_a_row_add_a_format(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:

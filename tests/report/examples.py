@@ -3,9 +3,17 @@
 from typing import Any
 
 from attnviz.maps.recording import Recording
-from attnviz.report.heatmaps import build_report
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import DrawnReport, ExactNumbers, HeadCards, HeadList, Report, ResultList, SurveyedHeads
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import (
+    DrawnReport,
+    ExactNumbers,
+    HeadCards,
+    HeadList,
+    Report,
+    ResultList,
+    SurveyedHeads,
+)
 
 
 def drawn(report: Report) -> DrawnReport:

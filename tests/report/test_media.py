@@ -10,7 +10,7 @@ from attnviz.api.drawing import draw
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import declared_options
 from attnviz.maps.recording import Recording
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 

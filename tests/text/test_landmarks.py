@@ -15,10 +15,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import DrawnReport
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import DrawnReport
 from attnviz.text.landmarks import landmarks
 from attnviz.text.named_groups import compile_mark
 from attnviz.text.selection import Selection

@@ -14,7 +14,7 @@ from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.view.boxes import Cells, Paragraph
 from attnviz.render.terminal.cells import SHADES, half_block
 from attnviz.render.terminal.lines import Line, Span, right
-from attnviz.report.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
+from attnviz.report.picture.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
 OFF_SCREEN_BRIGHTNESS = 0.35  # brightness of what is not on the screen, in a small map

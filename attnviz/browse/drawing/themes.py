@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from attnviz.browse.session.state import Theme
 from attnviz.render.terminal.lines import Line, Span
-from attnviz.report.colors import Rgb
+from attnviz.report.picture.colors import Rgb
 
 CURSOR_COLOR: Rgb = (255, 0, 170)
 

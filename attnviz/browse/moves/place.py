@@ -7,7 +7,7 @@ from attnviz.browse.moves.cursor import Screen, first_state, open_head, settle
 from attnviz.browse.moves.marking import MAX_SIDE_BY_SIDE, TOGETHER
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
-from attnviz.report.colors import Steps
+from attnviz.report.picture.colors import Steps
 from attnviz.text.units import Units
 
 EXAMPLE = "head=3.4&query=it"
@@ -135,7 +135,7 @@ def _with_heads(screen: Screen, state: State, words: dict[str, str]) -> tuple[St
 
 
 def _token(session: Session, state: State, axis: str, written: str) -> int:
-    from attnviz.report.arcs_and_text import find_query
+    from attnviz.report.maps.arcs_and_text import find_query
 
     units = session.units(state.head, state.view)[axis == "key"]
     place, _ = find_query(units.tokens, written)

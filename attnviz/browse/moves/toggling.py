@@ -8,7 +8,7 @@ from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.moves.moving import turn_lens
 from attnviz.browse.session.state import THEMES, State
 from attnviz.maps.heads import tokens_of
-from attnviz.report.colors import Steps
+from attnviz.report.picture.colors import Steps
 
 COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
 WORD_SCORES = "a word has no score; v shows weights, w tokens"

@@ -6,7 +6,7 @@ from pathlib import Path
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.files import output_file
 from attnviz.render.formats import FORMATS, write
-from attnviz.report.report import Report
+from attnviz.report.picture.report import Report
 
 PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 

@@ -15,9 +15,9 @@ from attnviz.browse.session.thumbnails import HeadThumbnails, pooled_key
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
-from attnviz.report.colors import LOG_RANGE, SEQUENTIAL, TEXT_COLORMAPS, ColorScale
-from attnviz.report.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, quantity_of
-from attnviz.report.scales import shared_scale
+from attnviz.report.picture.colors import LOG_RANGE, SEQUENTIAL, TEXT_COLORMAPS, ColorScale
+from attnviz.report.picture.panels import CHANGE, PERCENT, SCORE, Axis, Panel, Quantity, quantity_of
+from attnviz.report.picture.scales import shared_scale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attnviz.report.colors import Steps
+from attnviz.report.picture.colors import Steps
 
 Direction = Literal["to", "from"]
 Theme = Literal["terminal", "light", "dark"]

@@ -27,8 +27,8 @@ from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadRow
 from attnviz.render.terminal.draw import report_lines
 from attnviz.render.terminal.lines import Line, fit
-from attnviz.report.look import Look
-from attnviz.report.surveyed_heads import ChosenExample
+from attnviz.report.picture.look import Look
+from attnviz.report.survey.surveyed_heads import ChosenExample
 from attnviz.text.tokens import start_of
 
 BESIDE = 120  # columns from which the card stands beside the list

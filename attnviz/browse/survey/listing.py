@@ -11,12 +11,12 @@ from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.render.formats import FORMATS
-from attnviz.report.head_columns import METRIC_QUANTITIES
-from attnviz.report.look import Look
-from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import HeadCards, Report
-from attnviz.report.survey_card import survey_card_report, telling_metric
-from attnviz.report.surveyed_heads import ChosenExample, chosen_axes, chosen_examples
+from attnviz.report.heads.head_columns import METRIC_QUANTITIES
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import HeadCards, Report
+from attnviz.report.survey.survey_card import survey_card_report, telling_metric
+from attnviz.report.survey.surveyed_heads import ChosenExample, chosen_axes, chosen_examples
 from attnviz.text.selection import Selection
 
 FIRST_NUMBERS = ("previous", "sink", "induction", "special", "self", "next", "duplicate", "entropy", "distance")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import Size, Theme
-from attnviz.report.colors import ColorScale
+from attnviz.report.picture.colors import ColorScale
 
 Piece = tuple[int | None, str]  # of which token, and what is written
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from attnviz.browse.session.blocks import CellBlock, RefinedBlock
 from attnviz.browse.view.boxes import Box, Cells, Words
-from attnviz.report.colors import ColorScale
-from attnviz.report.panels import Quantity
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.panels import Quantity
 
 
 def legend(quantity: Quantity, scale: ColorScale, columns: int) -> tuple[Words, Box, Words]:

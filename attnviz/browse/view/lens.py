@@ -15,8 +15,8 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, Sized, Words
 from attnviz.browse.view.legends import quantity_text
 from attnviz.browse.view.text_pane import ShadedTokens, text_pane, token_at, told_apart
-from attnviz.report.colors import LOG_RANGE, ColorScale
-from attnviz.report.panels import Quantity
+from attnviz.report.picture.colors import LOG_RANGE, ColorScale
+from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
 
 

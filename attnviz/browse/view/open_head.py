@@ -23,7 +23,7 @@ from attnviz.browse.view.opened import OpenHead, lay_out
 from attnviz.browse.view.side_pane import listed_heads, side_lines
 from attnviz.browse.view.text_pane import text_pane, token_at
 from attnviz.maps.heads import tokens_of
-from attnviz.report.panels import Panel
+from attnviz.report.picture.panels import Panel
 
 _GAP = Words(" ", style="dim")
 

@@ -8,8 +8,8 @@ from attnviz.browse.moves.layout import MapPane, place_map, side_width
 from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.text_pane import ShadedTokens
-from attnviz.report.colors import ColorScale
-from attnviz.report.panels import Panel
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.panels import Panel
 from attnviz.text.units import Units
 
 

@@ -12,7 +12,7 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, PictureArea, Sized, Words
 from attnviz.browse.view.legends import legend, preview
-from attnviz.report.colors import DIVERGING, ColorScale
+from attnviz.report.picture.colors import DIVERGING, ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns of a tile in which what the head does can be told
 LEGEND_COLUMNS = 12

@@ -12,7 +12,7 @@ from attnviz.browse.session.state import MIN_SCREEN_SIZE, State
 from attnviz.browse.view.boxes import Below, Beside, Body, Box, ScreenView, Sized, Words, Wrapped
 from attnviz.browse.view.hints import last_line
 from attnviz.browse.view.overview import overview_body
-from attnviz.report.captions import model_name, text_title
+from attnviz.report.words.captions import model_name, text_title
 
 
 def compose(screen: Screen, state: State) -> ScreenView:

@@ -14,7 +14,7 @@ from attnviz.browse.view.legends import legend, quantity_text
 from attnviz.browse.view.opened import OpenHead
 from attnviz.browse.view.text_pane import told_apart
 from attnviz.browse.view.why import why_lines
-from attnviz.report.panels import PERCENT
+from attnviz.report.picture.panels import PERCENT
 
 BAR_WIDTH = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8

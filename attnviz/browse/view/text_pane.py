@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.view.boxes import Paragraph, Piece
 from attnviz.media.text import Text
-from attnviz.report.colors import ColorScale
+from attnviz.report.picture.colors import ColorScale
 from attnviz.text.units import Units
 
 

@@ -14,7 +14,7 @@ from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextBlock, TextLine, foot_block, head_block
-from attnviz.report.panels import Panel
+from attnviz.report.picture.panels import Panel
 
 TOKEN_POINTS = (
     28.0,

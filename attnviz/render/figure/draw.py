@@ -17,10 +17,10 @@ from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import THEME_COLORS, Theme, rgb
-from attnviz.report.colors import colormap, import_matplotlib, ink_on
-from attnviz.report.look import Look
-from attnviz.report.panels import Panel
-from attnviz.report.report import (
+from attnviz.report.picture.colors import colormap, import_matplotlib, ink_on
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import (
     Arcs,
     DrawnReport,
     ExactNumbers,
@@ -32,7 +32,7 @@ from attnviz.report.report import (
     SurveyedHeads,
     Thumbnails,
 )
-from attnviz.report.sizes import refuse_pixels
+from attnviz.report.picture.sizes import refuse_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

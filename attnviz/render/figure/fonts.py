@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from attnviz.render.figure.picture import Picture
-from attnviz.report.panels import Axis, Panel
+from attnviz.report.picture.panels import Axis, Panel
 
 DEFAULT_FAMILY = "DejaVu Sans"  # comes with matplotlib
 PREFERRED_FAMILIES = (

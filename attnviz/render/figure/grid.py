@@ -8,7 +8,7 @@ from attnviz.render.figure.labels import Labelling, fits, room, skipped
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.report.panels import Axis, Panel
+from attnviz.report.picture.panels import Axis, Panel
 
 PANEL_GAP = 0.28  # inches here and below are those of a slide
 GROUP_GAP = 0.6

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
-from attnviz.report.panels import Axis
+from attnviz.report.picture.panels import Axis
 
 LABEL_LINE_HEIGHT = 1.18  # heights of a label, of its font's size
 MAX_LABEL_STRIDE = 3  # every third token may carry its label; beyond that positions say more

@@ -22,8 +22,8 @@ from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, foot_block, head_block
-from attnviz.report.colors import MIN_TICK_SHARE, ColorScale
-from attnviz.report.panels import Axis, Panel, Quantity
+from attnviz.report.picture.colors import MIN_TICK_SHARE, ColorScale
+from attnviz.report.picture.panels import Axis, Panel, Quantity
 
 PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
 MAP_PAGE_SCALES = PAGE_SCALES[:3]  # and for maps whose longer side would be less than MIN_MAP_SIDE

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 
 PAGE_INCHES = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
 FONT_SCALE_RANGE = (0.5, 6.0)  # how far fonts follow the page's size

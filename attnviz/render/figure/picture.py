@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from attnviz.report.captions import HATCHED, MASKED, source_line
-from attnviz.report.look import Look
-from attnviz.report.panels import Panel
-from attnviz.report.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary, Thumbnails
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import DrawnReport, HeadAtlas, Heatmaps, NumberTables, Summary, Thumbnails
+from attnviz.report.words.captions import HATCHED, MASKED, source_line
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

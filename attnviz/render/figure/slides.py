@@ -20,9 +20,8 @@ from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.terminal.lines import fit, wrap
-from attnviz.report.captions import part_caption, part_title, source_line
-from attnviz.report.look import Look
-from attnviz.report.report import (
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.report import (
     DrawnReport,
     ExactNumbers,
     HeadCards,
@@ -33,7 +32,8 @@ from attnviz.report.report import (
     SurveyedHeads,
     Thumbnails,
 )
-from attnviz.report.sizes import SLIDES
+from attnviz.report.picture.sizes import SLIDES
+from attnviz.report.words.captions import part_caption, part_title, source_line
 
 if TYPE_CHECKING:
     from pptx.dml.color import RGBColor

@@ -12,8 +12,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.render.figure.fonts import choose_fonts
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.theme import THEME_COLORS, Theme
-from attnviz.report.colors import SEQUENTIAL, TEXT_COLORMAPS, colormap, ink_on
-from attnviz.report.report import HeadExample, SurveyedHeads
+from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS, colormap, ink_on
+from attnviz.report.picture.report import HeadExample, SurveyedHeads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,8 +28,8 @@ from attnviz.render.figure.letters import (
 from attnviz.render.figure.page_size import PageSize, page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.theme import THEME_COLORS, rgb
-from attnviz.report.colors import NAN, colormap
-from attnviz.report.panels import Panel
+from attnviz.report.picture.colors import NAN, colormap
+from attnviz.report.picture.panels import Panel
 
 ABSENT_INDEX, HATCH_INDEX, NAN_INDEX = COLOR_LEVELS, COLOR_LEVELS + 1, COLOR_LEVELS + 2
 PNG_COMPRESSION = 1  # of zlib's levels: the higher ones take several times the time for files about as large

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.contributions import bound_of, divided_by
-from attnviz.report.numbers import HeadCells
-from attnviz.report.report import ExactNumbers
+from attnviz.report.picture.numbers import HeadCells
+from attnviz.report.picture.report import ExactNumbers
 
 
 def in_units(report: ExactNumbers) -> ExactNumbers:

@@ -16,14 +16,14 @@ from attnviz.render.page.packed_contributions import pack_contributions
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle
-from attnviz.report.added_numbers import effect_remark, read_effects
-from attnviz.report.colors import DIVERGING, NAN, SEQUENTIAL, colormap
-from attnviz.report.heads_measured import measure_shown
-from attnviz.report.notes import read_notes
-from attnviz.report.numbers import HeadCells, Numbers
-from attnviz.report.report import ExactNumbers, HeadAtlas, Report, Summary, SurveyedHeads
-from attnviz.report.reproducing import shown_again
-from attnviz.report.scales import MAX_ROW_RATIO
+from attnviz.report.heads.added_numbers import effect_remark, read_effects
+from attnviz.report.heads.heads_measured import measure_shown
+from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
+from attnviz.report.picture.numbers import HeadCells, Numbers
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report, Summary, SurveyedHeads
+from attnviz.report.picture.scales import MAX_ROW_RATIO
+from attnviz.report.words.notes import read_notes
+from attnviz.report.words.reproducing import shown_again
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 

@@ -11,9 +11,9 @@ from typing import IO
 
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.report.colors import colormap, ink_on
-from attnviz.report.panels import Panel
-from attnviz.report.report import HeadAtlas
+from attnviz.report.picture.colors import colormap, ink_on
+from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import HeadAtlas
 
 SHADE_CLASSES = 64  # classes of colours
 POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"

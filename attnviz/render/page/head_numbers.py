@@ -8,7 +8,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.maps.layer_maps import LayerMaps, mean_visible_keys
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.encoding import base85
-from attnviz.report.numbers import Numbers
+from attnviz.report.picture.numbers import Numbers
 
 LARGEST_CODE = 65_534  # of a metric; the code above it stands for no number
 

@@ -10,8 +10,8 @@ from typing import IO, Any
 
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
-from attnviz.report.look import Look
-from attnviz.report.report import ExactNumbers, SurveyedHeads
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.report import ExactNumbers, SurveyedHeads
 
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "

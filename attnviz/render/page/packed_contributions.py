@@ -10,7 +10,7 @@ from attnviz.maps.contributions import bound_of, contribution_maps, divided_by
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import base85, without_nan
 from attnviz.render.page.packing import FirstLook, PackedHead, PageCells, PagePlan, look_at, look_at_overview
-from attnviz.report.numbers import HeadCells
+from attnviz.report.picture.numbers import HeadCells
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import FloatArray
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.pieces import half_pieces
-from attnviz.report.numbers import HeadCells
+from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 

@@ -19,7 +19,7 @@ from attnviz.render.page.packed_factors import (
     peak_of,
 )
 from attnviz.render.page.pieces import weight_pieces
-from attnviz.report.numbers import HeadCells
+from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.one_file import opening, text85, write_data
-from attnviz.report.colors import SEQUENTIAL, colormap
-from attnviz.report.report import HeadExample, SurveyedHeads
+from attnviz.report.picture.colors import SEQUENTIAL, colormap
+from attnviz.report.picture.report import HeadExample, SurveyedHeads
 
 LARGEST = 255  # the code of the weight 1; a code stands for (code / 255)²
 KEPT_BITS = 12  # of the 23 of a number's fraction: three digits, where a number is drawn and not listed

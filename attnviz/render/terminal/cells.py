@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from attnviz.render.terminal.lines import Line, Span, cut, fit, in_ascii
-from attnviz.report.colors import ColorScale, Rgb, ink_on
-from attnviz.report.look import Look
-from attnviz.report.panels import Panel, Quantity
+from attnviz.report.picture.colors import ColorScale, Rgb, ink_on
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Panel, Quantity
 
 LEGEND_COLUMNS = 24  # columns of the colour scale
 MIN_TICKED_WIDTH = 40  # of a terminal, in columns, where the legend has numbers between its ends

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 
 
 def on_terminal(look: Look, said: int = 0) -> Look:

@@ -11,9 +11,9 @@ from attnviz.render.terminal.maps import choose_grid, map_bands
 from attnviz.render.terminal.table import summary_lines
 from attnviz.render.terminal.text import shaded_texts
 from attnviz.render.terminal.thumbnails import thumbnails
-from attnviz.report.look import Look
-from attnviz.report.panels import Axis, Panel
-from attnviz.report.report import (
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Axis, Panel
+from attnviz.report.picture.report import (
     DrawnReport,
     ExactNumbers,
     HeadCards,

@@ -11,8 +11,8 @@ from typing import IO
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from attnviz.report.colors import Rgb
-from attnviz.report.look import Look
+from attnviz.report.picture.colors import Rgb
+from attnviz.report.picture.look import Look
 
 ASCII_FOR = str.maketrans(
     {"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-", "≥": ">", "×": "x"}

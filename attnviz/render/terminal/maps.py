@@ -7,8 +7,8 @@ from rich.cells import cell_len, set_cell_size
 
 from attnviz.render.terminal.cells import CellGrid, block_cells, half_cells, number_cells
 from attnviz.render.terminal.lines import Line, Span, fit, right, widest
-from attnviz.report.look import Look
-from attnviz.report.panels import NOTE, Axis, Panel
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import NOTE, Axis, Panel
 
 PANEL_GAP_COLUMNS = 3  # columns between panels
 MAX_HEADER_LINES = 10  # lines of key labels written downwards

@@ -4,9 +4,9 @@ from rich.cells import cell_len, set_cell_size
 
 from attnviz.render.terminal.bars import blocks
 from attnviz.render.terminal.lines import Line, Span, cut, right, widest
-from attnviz.report.colors import SEQUENTIAL, colormap
-from attnviz.report.look import Look
-from attnviz.report.report import Summary
+from attnviz.report.picture.colors import SEQUENTIAL, colormap
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.report import Summary
 
 BAR_COLUMNS = 4  # columns of a bar beside a number
 BAR_COLOR = 140  # of 256: a green that stands out on dark and on light

@@ -7,9 +7,9 @@ from rich.cells import cell_len
 
 from attnviz.media.text import Text
 from attnviz.render.terminal.lines import Line, Span, fit, wrap
-from attnviz.report.colors import ink_on
-from attnviz.report.look import Look
-from attnviz.report.panels import Panel
+from attnviz.report.picture.colors import ink_on
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Panel
 
 MIN_WRITTEN_SHARE = 0.1  # of the scale: smaller weights are not written where there is no colour
 

@@ -7,8 +7,8 @@ from rich.cells import cell_len
 
 from attnviz.render.terminal.cells import CellGrid, block_cells, half_cells
 from attnviz.render.terminal.lines import Line, Span, fit
-from attnviz.report.look import Look
-from attnviz.report.panels import Panel
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import Panel
 
 MIN_THUMBNAIL_COLUMNS, MAX_THUMBNAIL_COLUMNS = 8, 24  # columns of a thumbnail
 GRID = CellGrid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)

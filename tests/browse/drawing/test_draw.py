@@ -8,7 +8,7 @@ from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import Size
 from attnviz.browse.view.boxes import Below, Beside, Box, Cells, Paragraph, ScreenView, ShareBar, Sized, Words
 from attnviz.render.terminal.lines import Line
-from attnviz.report.colors import ColorScale
+from attnviz.report.picture.colors import ColorScale
 
 ONE = CellBlock(np.ones((2, 3), dtype=np.float32), np.array([[True, False, True], [True, True, True]]))
 

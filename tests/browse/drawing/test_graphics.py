@@ -20,7 +20,7 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.boxes import PictureArea
 from attnviz.render.terminal.lines import Line, Span
-from attnviz.report.colors import ColorScale
+from attnviz.report.picture.colors import ColorScale
 from tests.browse.examples import long_recording, wide_recording
 from tests.browse.player import CHARACTER, played
 

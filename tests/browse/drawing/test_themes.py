@@ -8,7 +8,7 @@ from attnviz.browse.moves.place import start_state
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, Theme
 from attnviz.maps.recording import Recording
-from attnviz.report.colors import colormap, luminance
+from attnviz.report.picture.colors import colormap, luminance
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

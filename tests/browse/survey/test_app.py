@@ -14,7 +14,7 @@ from attnviz.cli.commands import main
 from attnviz.corpus.saved import load_survey
 from attnviz.corpus.survey import Survey
 from attnviz.maps.recording import Recording
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 from tests.browse.player import after_play
 from tests.conftest import dense_maps
 

@@ -32,7 +32,7 @@ from attnviz.metrics.change import HeadChange, compare
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.metrics import measure
 from attnviz.report.build import build_report
-from attnviz.report.report import Arcs, Heatmaps, ShadedText
+from attnviz.report.picture.report import Arcs, Heatmaps, ShadedText
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
 

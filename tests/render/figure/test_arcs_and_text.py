@@ -11,10 +11,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import DrawnReport
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import DrawnReport
 from tests.conftest import cells
 from tests.render.figure.examples import recorded, shown_texts, words
 from tests.report.examples import drawn

@@ -15,12 +15,12 @@ from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
-from attnviz.report.comparison import comparison_report
-from attnviz.report.head_atlas import heads_report
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import DrawnReport, Report
+from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import DrawnReport, Report
 from attnviz.text.tokens import tokenize
 from tests.conftest import cells, random_maps
 from tests.patience import PATIENCE
@@ -296,7 +296,7 @@ def test_large_maps_in_vector_formats_are_pictures_that_no_viewer_blurs() -> Non
 
 def test_drawing_leaves_pyplot_and_torch_alone() -> None:
     code = (
-        "import sys; from attnviz.report.heatmaps import *; "
+        "import sys; from attnviz.report.maps.heatmaps import *; "
         "from attnviz.render.formats import draw; from tests.conftest import *;"
         "draw(build_report(Recording(maps=(dense_maps(),), model='m'), ReportOptions()), '.png');"
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"

@@ -5,9 +5,9 @@ import pytest
 from attnviz.render.figure.fonts import DEFAULT_FAMILY, Fonts, choose_fonts, font_runs, readable, shown_texts
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.formats import draw
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
 from tests.render.figure.examples import recorded
 from tests.report.examples import report_of
 

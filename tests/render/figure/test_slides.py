@@ -22,9 +22,9 @@ from attnviz.models.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of
-from attnviz.report.comparison import comparison_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import QUERIES

@@ -10,10 +10,10 @@ from PIL import Image
 from attnviz.base.errors import AttnvizError
 from attnviz.render.figure.draw import figure
 from attnviz.render.formats import draw, format_of
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import SurveyedHeads
-from attnviz.report.survey_card import survey_card_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import SurveyedHeads
+from attnviz.report.survey.survey_card import survey_card_report
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
 

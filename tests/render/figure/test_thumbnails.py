@@ -17,13 +17,13 @@ from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.theme import THEME_COLORS, rgb
 from attnviz.render.figure.thumbnails import HATCH_INDEX, Sheet, arrange_sheet, palette
 from attnviz.render.formats import draw, medium_of
-from attnviz.report.colors import NAN
-from attnviz.report.comparison import comparison_report
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import Heatmaps, Thumbnails
-from attnviz.report.sizes import parse_size
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.colors import NAN
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import Heatmaps, Thumbnails
+from attnviz.report.picture.sizes import parse_size
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import cells

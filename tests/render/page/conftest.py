@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attnviz.render.formats import draw
-from attnviz.report.report import Report
+from attnviz.report.picture.report import Report
 from tests.patience import PATIENCE
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

@@ -11,9 +11,9 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
-from attnviz.report.heatmaps import build_report
-from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import Report
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 from tests.attention.biases import alibi_bias

@@ -21,8 +21,8 @@ from attnviz.render.page.encoding import PRECISIONS, base85, encode_weights
 from attnviz.render.page.packed_factors import KeyPool, pack_factors
 from attnviz.render.page.packing import pack_heads, plan_page
 from attnviz.render.page.pieces import planes
-from attnviz.report.colors import SAMPLES, ColorScale, colormap, ink_on
-from attnviz.report.numbers import HeadCells
+from attnviz.report.picture.colors import SAMPLES, ColorScale, colormap, ink_on
+from attnviz.report.picture.numbers import HeadCells
 from tests.conftest import dense
 from tests.render.page.examples import KEYS, QUERIES, RULES, large, long_maps
 

@@ -14,9 +14,9 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
 from tests.render.page.conftest import Opener
 from tests.render.page.examples import NUMBERS, large, long_maps, report_of, sentence
 

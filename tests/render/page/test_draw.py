@@ -26,16 +26,16 @@ from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_w
 from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.render.page.scripts import bundle, read_asset
-from attnviz.report.colors import colormap
-from attnviz.report.comparison import comparison_report
-from attnviz.report.head_panels import head_cells
-from attnviz.report.heads_measured import measure_shown
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.numbers import HeadCells, Numbers
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report
-from attnviz.report.sizes import parse_bytes
+from attnviz.report.heads.heads_measured import measure_shown
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.maps.head_panels import head_cells
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.colors import colormap
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.numbers import HeadCells, Numbers
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Report
+from attnviz.report.picture.sizes import parse_bytes
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.conftest import HEADS, KEYS, LAYERS, QUERIES, dense, dense_maps, random_maps

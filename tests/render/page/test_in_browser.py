@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 
 from attnviz.maps.recording import Recording
-from attnviz.report.comparison import comparison_report
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import Report
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Report
 from tests.conftest import LAYERS, dense, dense_maps
 from tests.render.page.conftest import Opener
 from tests.render.page.examples import HOSTILE, NUMBERS, large, report_of, with_labels

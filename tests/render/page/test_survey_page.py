@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from attnviz.render.formats import draw, format_of
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import SurveyedHeads
-from attnviz.report.survey_card import survey_card_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import SurveyedHeads
+from attnviz.report.survey.survey_card import survey_card_report
 from attnviz.text.tokens import tokenize
 from tests.corpus.surveys import numbers_of, survey_of
 from tests.render.page.conftest import Opener

@@ -15,11 +15,11 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.render.page.packing import THUMBNAIL_SIDE
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.notes import read_notes
-from attnviz.report.options import Medium, ReportOptions
-from attnviz.report.report import ExactNumbers
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import ExactNumbers
+from attnviz.report.words.notes import read_notes
 from attnviz.text.tokens import Tokens
 from tests.conftest import dense, random_maps
 from tests.maps.examples import softmax

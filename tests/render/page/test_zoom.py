@@ -15,9 +15,9 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
-from attnviz.report.comparison import comparison_report
-from attnviz.report.heatmaps import build_report
-from attnviz.report.options import ReportOptions
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Selection
 from tests.attention.biases import alibi_bias
 from tests.maps.examples import factored

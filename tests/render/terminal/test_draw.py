@@ -10,10 +10,10 @@ from rich.cells import cell_len
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw, medium_of
 from attnviz.render.terminal.draw import report_lines
-from attnviz.report.heatmaps import build_report
-from attnviz.report.look import Look
-from attnviz.report.options import ReportOptions
-from attnviz.report.report import DrawnReport, Report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import DrawnReport, Report
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from attnviz.render.terminal.lines import Line, Span, fit, nearest_of_256, print_lines, right, widest, wrap
-from attnviz.report.look import Look
+from attnviz.report.picture.look import Look
 
 LABELS = ["नमस्ते", "हिन्दी", "தமிழ்", "👋🏽", "❤️", "cat", "शुभ रात्रि"]
 

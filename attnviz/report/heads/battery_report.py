@@ -1,0 +1,90 @@
+"""What the battery found, as a Report: a row a type with its clearest heads, or layers by heads for each type."""
+
+from attnviz.battery.head_types import HeadType, HeadTypes
+from attnviz.metrics.head_frame import HeadFrame
+from attnviz.report.heads.found import Found
+from attnviz.report.heads.head_columns import Column, interval, layers_by_heads, listed
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Quantity
+from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+
+NEXT = 2  # heads that are named after the first of each type
+CLEAR = 0.5  # of a score: what the caption names
+SCORE = Quantity("score", ".2f")
+
+
+def battery_report(types: HeadTypes, options: ReportOptions) -> ResultList | Heatmaps:
+    """The report: a list, or where a picture is drawn its atlas.
+
+    Raises:
+        AttnvizError: for a page.
+    """
+    refuse_style(options.look, "a table of head types")
+    scores = types.scores
+    found = Found(
+        title=f"Known types of heads in {types.model}",
+        caption=_caption(types),
+        remarks=_remarks(types),
+        results=types,
+        summary=lambda: _summary(types),
+        panels=lambda: [
+            layers_by_heads(scores.rows, scores.column(name).tolist(), name, SCORE) for name in scores.names
+        ],
+        refusal="types of heads are one picture; -o atlas.png, or -o types.csv for numbers, works",
+        of_picture=("Rows are layers, columns heads; colours are scores.",),
+    )
+    return found.report(options)
+
+
+def _summary(types: HeadTypes) -> Summary:
+    """A row a type: its first head with its interval and its control, the next ones, and how many are clear."""
+    scores = types.scores
+
+    def ranked(type: HeadType) -> list[int]:
+        return scores.ranked(type.name)
+
+    def first(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
+        return float(frame.column(type.name, of)[ranked(type)[0]])
+
+    def others(type: HeadType) -> list[str]:
+        column = scores.column(type.name)
+        return [f"{scores.rows[place].name} {column[place]:.2f}" for place in ranked(type)[1 : 1 + NEXT]]
+
+    columns = [
+        Column[HeadType]("type", lambda type: type.name, align="<"),
+        Column[HeadType]("head", lambda type: scores.rows[ranked(type)[0]].name, align="<"),
+        Column[HeadType]("score", lambda type: f"{first(type):.3f}", first),
+        Column[HeadType]("95 %", lambda type: interval(first(type, of="margins"))),
+        Column[HeadType]("control", lambda type: f"{first(type, types.controls):.3f}"),
+        Column[HeadType]("above it", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
+        Column[HeadType]("next", lambda type: "  ".join(others(type)), align="<"),
+    ]
+    return listed(types.types, columns)
+
+
+def _caption(types: HeadTypes) -> str:
+    scores, said = types.scores, list[str]()
+    for name in scores.names:
+        first, column = scores.ranked(name)[0], scores.column(name)
+        if column[first] >= CLEAR and types.is_clear(name)[first]:
+            said.append(f"{name} {scores.rows[first].name} ({column[first]:.2f})")
+    return f"Known types of heads in {types.model}: {', '.join(said) or f'no head has a score of {CLEAR}'}."
+
+
+def _remarks(types: HeadTypes) -> tuple[str, ...]:
+    """What each score is, what it is held against, and what was not tested."""
+    meanings = "; ".join(
+        f"{each.name}: {each.meaning} (control: {each.control}; {each.source})" for each in types.types
+    )
+    reasons: dict[str, list[str]] = {}
+    for name, reason in types.skipped.items():
+        reasons.setdefault(reason, []).append(name)
+    skipped = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    return (
+        f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
+        "± is half of the 95 % interval of the mean over texts; “above it” are heads whose score less their control is "
+        "surely above 0.",
+        *types.remarks,
+        *([f"Not tested: {skipped}."] if skipped else []),
+    )

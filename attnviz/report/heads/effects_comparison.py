@@ -1,0 +1,94 @@
+"""What changes between two tables of effects, as a Report: a row a set of heads, or layers by heads as a picture."""
+
+import math
+from dataclasses import fields
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.effects.effect_changes import EffectChanges, effect_changes
+from attnviz.effects.effect_table import Effects
+from attnviz.metrics.head_changes import NumberChange
+from attnviz.report.heads.found import OF_CHANGES, Found
+from attnviz.report.heads.head_columns import Column, listed, share_of
+from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, single_heads, with_unit
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.text.selection import Grouping, Selection
+
+PARTS = ("selection", "grouping", "look", "medium")  # of the options, which are looked at by themselves
+
+
+def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> ResultList | Heatmaps:
+    """The report of the changes: a list, the largest first, or where a picture is drawn layers by heads.
+
+    Raises:
+        AttnvizError: for a page, for effects that do not compare, or a picture of no single head.
+    """
+    refuse_style(options.look, "a table of effects")
+    _refuse_choices(options)
+    changes = effect_changes(before, after)
+    found = Found(
+        title="What changes between two tables of effects",
+        caption=_caption(changes),
+        remarks=(*changes.remarks, NOT_A_CAUSE_ALONE),
+        results=changes,
+        summary=lambda: _summary(changes),
+        panels=lambda: [_panel(changes)],
+        refusal="changes of effects are one picture; -o change.png, or -o change.csv for numbers, works",
+        of_picture=OF_CHANGES,
+    )
+    return found.report(options)
+
+
+def _refuse_choices(options: ReportOptions) -> None:
+    """Raises AttnvizError for what chooses among the heads or the cells of maps."""
+    look = options.look
+    asked = [
+        *(name for each in (options, options.selection, options.grouping) for name in _changed(each)),
+        *(name for name in ("query", "mark", "effects") if getattr(look, name) is not None),
+    ]
+    if asked:
+        name = "heads" if asked[0] == "pairs" else asked[0]
+        raise AttnvizError(f"{option(name)} is of maps, and tables of effects are compared whole; leave it out")
+
+
+def _changed(choice: ReportOptions | Selection | Grouping) -> list[str]:
+    """The names of what was chosen otherwise than it is without a choice."""
+    plain = type(choice)()
+    names = [field.name for field in fields(choice) if field.name not in PARTS]
+    return [name for name in names if getattr(choice, name) != getattr(plain, name)]
+
+
+def _panel(changes: EffectChanges) -> Panel:
+    output = changes.before.output
+    none = (
+        f"a picture shows what changes without single heads, and these are sets; without {option('sets')}, where "
+        "the effects are measured, it works"
+    )
+    title, name = f"without a head: after less before, of {output.name}", f"change of the effect on {with_unit(output)}"
+    return single_heads(changes.after.frame - changes.before.frame, title, name, none)
+
+
+def _summary(changes: EffectChanges) -> Summary:
+    length = share_of([each.difference for each in changes.changes])
+    columns = [
+        Column[NumberChange]("without", lambda each: each.name, align="<"),
+        Column[NumberChange]("before", lambda each: f"{each.before:+.4f}"),
+        Column[NumberChange]("after", lambda each: f"{each.after:+.4f}"),
+        Column[NumberChange]("change", lambda each: f"{each.difference:+.4f}", lambda each: length(each.difference)),
+    ]
+    if any(not math.isnan(each.margin) for each in changes.changes):
+        columns.append(Column("±95%", lambda each: f"{each.margin:.4f}"))
+    return listed(changes.changes, columns)
+
+
+def _caption(changes: EffectChanges) -> str:
+    most, metric = changes.changes[0], changes.before.metric
+    if most.difference == 0:
+        return f"No effect of a head on {metric} changes."
+    what = "heads" if len(most.row.heads) > 1 else "head"
+    return (
+        f"How the effects of heads on {metric} change: most for {what} {most.name}, without which it changes by "
+        f"{most.before:+.4f} before and {most.after:+.4f} after."
+    )

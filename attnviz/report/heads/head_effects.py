@@ -1,0 +1,108 @@
+"""What is lost without heads, as a Report: a row a set of heads, or layers by heads as a picture."""
+
+import math
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.effects.effect_table import Effect, Effects
+from attnviz.metrics.head_frame import HeadFrame
+from attnviz.metrics.measure import Measure
+from attnviz.report.heads.found import Found
+from attnviz.report.heads.head_columns import Column, known, layers_by_heads, listed, share_of
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import EFFECT, Panel
+from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.words.captions import source_of
+
+UNIT_WORDS = {"nats": " in nats", "share": ", a share of 1"}
+NOT_A_CAUSE_ALONE = (
+    "An ablation is an intervention: it says what this model does without a head here, and a head without effect may "
+    "be backed up by another."
+)
+
+
+def effects_report(effects: Effects, options: ReportOptions) -> ResultList | Heatmaps:
+    """The report of the effects of heads: a list, or where a picture is drawn layers by heads.
+
+    Raises:
+        AttnvizError: for a picture where no single head was removed, or a page.
+    """
+    refuse_style(options.look, "a table of effects")
+    found = Found(
+        title=" ".join(effects.title.split()) or effects.model,
+        caption=_caption(effects),
+        remarks=_remarks(effects),
+        results=effects,
+        summary=lambda: _summary(effects),
+        panels=lambda: [_panel(effects)],
+        refusal="effects of heads are one picture; -o effect.png, or -o effect.csv for numbers, works",
+        about=source_of(effects.model, effects.title),
+    )
+    return found.report(options)
+
+
+def _panel(effects: Effects) -> Panel:
+    title, name = f"without a head: change of {effects.metric}", f"change of {with_unit(effects.output)} without a head"
+    none = f"a picture shows what is lost without single heads; leave {option('sets')} out, or list it in the terminal"
+    return single_heads(effects.frame, title, name, none)
+
+
+def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:
+    """The first number of single heads, whose colours lie around 0: layers by heads.
+
+    Args:
+        frame: the numbers, those of sets among them.
+        title: of the panel.
+        name: what the numbers are.
+        none: what is said where no row is of a single head.
+    """
+    single = frame.take([place for place, row in enumerate(frame.rows) if len(row.heads) == 1])
+    if not single.rows:
+        raise AttnvizError(none)
+    return layers_by_heads(single.rows, single.values[:, 0].tolist(), title, EFFECT.named(name))
+
+
+def with_unit(measure: Measure) -> str:
+    """The name of what is measured of an output, with its unit."""
+    return measure.name + UNIT_WORDS.get(measure.unit, "")
+
+
+def _summary(effects: Effects) -> Summary:
+    rows = effects.sorted()
+    length = share_of([row.mean for row in rows])
+    columns = [
+        Column[Effect]("without", lambda row: row.name, align="<"),
+        Column[Effect](effects.metric, lambda row: known(effects.baseline + row.mean, ".4f")),
+        Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: length(row.mean)),
+    ]
+    if effects.texts > 1:
+        columns.append(Column("±95%", lambda row: known(row.margin, ".4f")))
+    if any(not math.isnan(effects.beyond(row)) for row in rows):
+        columns.append(Column("beyond each alone", lambda row: known(effects.beyond(row), "+.4f")))
+    return listed(rows, columns)
+
+
+def _caption(effects: Effects) -> str:
+    most = effects.sorted()[0]
+    over = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
+    what = "heads" if len(most.heads) > 1 else "head"
+    said = (
+        f"in all, without {what} {effects.rows[-1].name}, it becomes {effects.baseline + effects.rows[-1].mean:.4f}"
+        if effects.greedy
+        else f"most changes without {what} {most.name}: {effects.baseline + most.mean:.4f}"
+    )
+    return f"What {effects.model} loses without heads: {effects.metric} {effects.baseline:.4f} with all{over}; {said}."
+
+
+def _remarks(effects: Effects) -> tuple[str, ...]:
+    by = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "what it gives on another text")
+    meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
+    greedy = "Each row removes one head more than the one before: that which then changes most."
+    several = "± is half the 95% interval of the mean over the texts."
+    return (
+        f"Change of {effects.metric}: {meaning}, where the output of a head is replaced by {by}.",
+        *([several] if effects.texts > 1 else []),
+        *([greedy] if effects.greedy else []),
+        NOT_A_CAUSE_ALONE,
+        *effects.remarks,
+    )

@@ -1,0 +1,185 @@
+"""What the parts of a model add to a logit, as a Report: a row a part, or layers by parts and heads by keys."""
+
+import math
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import AttnvizError, option
+from attnviz.effects.logit_parts import LogitPart, LogitParts
+from attnviz.report.heads.found import Found
+from attnviz.report.heads.head_columns import Column, labelled_panel, listed, share_of
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import LOGIT, Panel, Quantity
+from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.words.captions import source_of
+
+MAX_LISTED_PARTS = 16  # of a screen, which all others follow as one
+MAX_DRAWN_HEADS = 12  # whose keys are drawn
+MAX_DRAWN_KEYS = 40
+NAMED_KEYS = 2  # of a head, in a row
+SURE = 1e-4  # up to which a sum is said to be the logit
+HELD = "Direct logit attribution: what each part adds by itself, the scale of {norms} held as it is on this text"
+INDIRECT = (
+    "; what it changes in later layers is not counted, which attnviz ablate measures (Elhage et al. 2021; Wang et al. "
+    "2023)."
+)
+
+
+def logit_report(parts: LogitParts, options: ReportOptions) -> ResultList | Heatmaps:
+    """The report of a logit's parts: a list, or where a picture is drawn layers by parts and heads by keys.
+
+    Raises:
+        AttnvizError: for a page, or heads that are not there.
+    """
+    refuse_style(options.look, "a sum of parts")
+    chosen = _chosen(parts, options)
+    heads = chosen or [part for part in parts.sorted() if part.kind == "head"]
+    heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
+    found = Found(
+        title=" ".join(parts.title.split()) or parts.model,
+        caption=_caption(parts),
+        remarks=_remarks(parts),
+        results=parts,
+        summary=lambda: _of_keys(parts, chosen) if chosen else _of_parts(parts, options),
+        panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
+        refusal="parts of a logit are one picture; -o logit.png, or -o logit.csv for numbers, works",
+        of_picture=_of_picture(parts, heads),
+        about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
+    )
+    return found.report(options)
+
+
+def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
+    """The heads that were chosen; none where all are."""
+    selection = options.selection
+    if selection.chosen_layers is None and selection.heads is None:
+        return []
+    found = [
+        part
+        for part in parts.heads
+        if part.layer in (selection.chosen_layers or (part.layer,))
+        and part.head in (selection.heads_of(part.layer or 0) or (part.head,))
+    ]
+    if not found:
+        heads = [part.name for part in parts.heads]
+        raise AttnvizError(f"no such head adds to the logit; {heads[0]} to {heads[-1]} works")
+    return found
+
+
+def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
+    ordered = parts.sorted()
+    shown = ordered if options.all else ordered[:MAX_LISTED_PARTS]
+    length = share_of([part.adds for part in ordered])
+    rest = ordered[len(shown) :]
+    summed = [LogitPart(f"{len(rest)} others", "other", sum(part.adds for part in rest))] if rest else []
+    advice = options.look.worded(f"{option('all', True)} shows them")
+    total = LogitPart("logit", "other", parts.logit)
+    said = {id(total): "the sum"} | {id(each): advice for each in summed}
+    columns = [
+        Column[LogitPart]("part", lambda part: part.name, align="<"),
+        Column[LogitPart](
+            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in said else length(part.adds)
+        ),
+        Column[LogitPart]("most of it from", lambda part: said.get(id(part)) or _from(parts, part), align="<"),
+    ]
+    return listed([*shown, *summed, total], columns)
+
+
+def _from(parts: LogitParts, part: LogitPart) -> str:
+    """The keys of which a head adds most."""
+    if part.keys is None:
+        return ""
+    labels = parts.labels_of(part)
+    order = np.argsort(-np.abs(part.keys), kind="stable")[:NAMED_KEYS]
+    return ", ".join(f"{labels[key]} {part.keys[key]:+.2f}" for key in order.tolist())
+
+
+def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
+    """A row a key, a column a head."""
+    groups = {parts.labels_of(head) for head in heads}
+    if len(groups) > 1:
+        raise AttnvizError("these heads look at different texts; heads of one attention work")
+    [labels] = groups
+    values = np.stack([head.keys for head in heads if head.keys is not None]).astype(np.float64)
+    length = share_of(values.ravel().tolist())
+
+    def column(head: LogitPart, added: Float64Array) -> Column[int]:
+        return Column(
+            head.name,
+            lambda key: f"{added[key] if key < len(labels) else head.adds:+.4f}",
+            lambda key: length(float(added[key])) if key < len(labels) else None,
+        )
+
+    named = Column[int]("key", lambda key: (*labels, "sum")[key], align="<")
+    return listed(range(len(labels) + 1), [named, *map(column, heads, values)])
+
+
+def _of_picture(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
+    """What a picture leaves out: parts outside of layers, and heads and keys with less."""
+    outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
+    keys = len(parts.labels_of(heads[0])) if heads else 0
+    return (
+        *([f"Outside of layers: {outside}."] if outside else []),
+        *([f"Keys of the {MAX_DRAWN_HEADS} heads that add or take most."] if len(heads) > MAX_DRAWN_HEADS else []),
+        *([f"The {MAX_DRAWN_KEYS} of {keys} keys with most."] if keys > MAX_DRAWN_KEYS else []),
+    )
+
+
+def _by_layer(parts: LogitParts) -> Panel:
+    within = [part for part in parts.parts if part.layer is not None]
+    layers = sorted({part.layer for part in within if part.layer is not None})
+    ordered = sorted(within, key=lambda part: (part.head is None, part.head or 0))
+    columns = list(dict.fromkeys(map(_column, ordered)))
+    values = np.full((len(layers), len(columns)), math.nan, dtype=np.float32)
+    for part in within:
+        at = layers.index(part.layer or 0), columns.index(_column(part))
+        values[at] = part.adds if np.isnan(values[at]) else values[at] + part.adds
+    named = ("layers", list(map(str, layers))), ("heads", columns)
+    return labelled_panel("by layer", values, *named, quantity=_quantity(parts))
+
+
+def _column(part: LogitPart) -> str:
+    """The column of a part within its layer: of the heads of cross-attention one of their own."""
+    return part.name.replace(f"{part.layer}.", "", 1)
+
+
+def _by_key(parts: LogitParts, heads: list[LogitPart]) -> Panel:
+    values = np.stack([head.keys for head in heads if head.keys is not None])
+    labels = parts.labels_of(heads[0])
+    keys = sorted(np.argsort(-np.abs(values).sum(axis=0), kind="stable")[:MAX_DRAWN_KEYS].tolist())
+    named = ("heads", [head.name for head in heads]), ("keys", [labels[key] for key in keys])
+    return labelled_panel("by key", values[:, keys], *named, quantity=_quantity(parts))
+
+
+def _quantity(parts: LogitParts) -> Quantity:
+    return LOGIT.named(f"adds to the logit of {parts.label or parts.token!r}")
+
+
+def _caption(parts: LogitParts) -> str:
+    most = parts.sorted()[0]
+    heads = [part for part in parts.sorted() if part.kind == "head"]
+    head = f"; of the heads most by {heads[0].name}: {heads[0].adds:+.4f}" if most.kind != "head" else ""
+    after = parts.key_labels[parts.position] if parts.position < len(parts.key_labels) else f"token {parts.position}"
+    return (
+        f"What adds to the logit of {parts.label or parts.token!r} after {after!r} in {parts.model}, "
+        f"{parts.logit:.4f}: most by {most.name}: {most.adds:+.4f}{head}."
+    )
+
+
+def _remarks(parts: LogitParts) -> tuple[str, ...]:
+    frozen = parts.frozen
+    before = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
+    held = (
+        HELD.format(norms=f"{frozen[0]}{before}")
+        if frozen
+        else "Direct logit attribution: what each part adds by itself"
+    )
+    apart = f"The parts sum to the logit to {parts.difference:.0e}."
+    return (
+        f"{held}{INDIRECT}",
+        apart if parts.difference <= SURE else f"{apart[:-1]}, since the model computes in fewer digits.",
+        *(["The logit is that before the model's soft cap."] if parts.capped else []),
+        *parts.remarks,
+    )

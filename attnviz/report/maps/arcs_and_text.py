@@ -1,0 +1,258 @@
+"""Heads drawn otherwise than as heatmaps: as arcs, or as their text shaded by what one query attends to."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.heads import ChosenHead
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.report.maps.head_panels import head_panels
+from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.numbers import origin
+from attnviz.report.picture.options import ReportOptions, with_cells
+from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, Panel, quantity_of
+from attnviz.report.picture.report import Arcs, ShadedText
+from attnviz.report.picture.scales import scale_remarks, share_scales
+from attnviz.report.words.captions import (
+    ARC_SIDES,
+    Notes,
+    counted,
+    for_texts,
+    head_title,
+    heads_caption,
+    heads_named,
+    model_name,
+    quoted,
+    recording_remarks,
+    report_title,
+    strongest_key,
+)
+from attnviz.text.tokens import Tokens, is_padding
+
+MAX_HEADS, MAX_ARC_TOKENS = 16, 120
+MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # of one text: on a page that grows and elsewhere
+MIN_PREFERENCE = 1.5  # of the largest weight to that without preference, from which on lines begin at the latter
+LEFT_TO_RIGHT = "\u200e"
+PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
+
+
+def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
+    """Every head as lines from its queries to its keys, under its name and what is known of it.
+
+    Raises:
+        AttnvizError: if there are more heads or tokens than such a picture holds.
+    """
+    _refuse_undrawable(heads, options)
+    panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
+    scaled = _from_uniform(share_scales(panels, _evenly(options.look)), options.look)
+    return Arcs(
+        title=report_title(recording, options.look),
+        panels=scaled,
+        caption=heads_caption(recording, heads, panels, ARC_SIDES),
+        remarks=(
+            _arcs_remark(scaled, options.look),
+            *scale_remarks(options.look),
+            *recording_remarks(recording),
+        ),
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
+    """What one query attends to in every head: the text in its shades, or of a long text the strongest places.
+
+    Raises:
+        AttnvizError: if there are more heads than such a picture holds, or no such query.
+    """
+    _refuse_undrawable(heads, options)
+    look, first = options.look, heads[0]
+    found = {head.maps: find_query(head.maps.query_tokens, look.query) for head in heads}
+    draw = _whole_text if _fits_whole(first, options) else _places
+    panels = [
+        replace(panel, title=f"{title}: {panel.title}", group=title)
+        for head in heads
+        for title in (head_title(recording, head),)
+        for panel in draw(head, found[head.maps][0], options)
+    ]
+    query, also = found[first.maps]
+    return ShadedText(
+        title=report_title(recording, look),
+        panels=share_scales(panels, _evenly(look), _text_colormap(look)),
+        caption=_text_caption(recording, heads, _queries_named(found), panels),
+        remarks=(
+            *([also] if also else []),
+            *([_context(first.maps.query_tokens, query)] if draw is _places else []),
+            *_text_remarks(panels),
+            *scale_remarks(look),
+            *recording_remarks(recording),
+        ),
+        look=look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
+    style = option("style", options.look.drawn_style)
+    if options.table is not None:
+        raise AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
+    if len(heads) > MAX_HEADS:
+        example = option("heads", "0.3,1.2")
+        raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; {example} chooses")
+
+
+def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
+    [panel] = head_panels(head, [PERCENT], with_cells(options, MAX_ARC_TOKENS), title)
+    if panel.pooled:
+        count = max(panel.rows.edges[-1], panel.columns.edges[-1])
+        raise AttnvizError(
+            f"{option('style', 'arcs')} draws up to {MAX_ARC_TOKENS} tokens, not {count}; "
+            f"{option('queries', '0:40')} {option('keys', '0:40')} works"
+        )
+    return panel
+
+
+def _from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
+    """The panels with lines only for weights above that of a query that prefers no key, where there are such."""
+    seen = [panel.seen.max() for panel in panels if panel.seen is not None and panel.quantity.is_weight]
+    if look.limits != "shared" or len(seen) < len(panels):
+        return panels
+    low, high = 1 / float(max(seen)), panels[0].scale.high
+    if high < MIN_PREFERENCE * low:
+        return panels
+    return tuple(replace(panel, scale=replace(panel.scale, low=low)) for panel in panels)
+
+
+def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
+    """How a line shows a weight."""
+    strongest = panels[0].quantity.text(max(panel.peak for panel in panels))
+    what = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
+    most = f", the strongest {strongest}" if look.limits == "shared" else ""
+    masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
+    low = 0.0 if look.limits == "head" else panels[0].scale.low
+    uniform = ", which is no preference," if low > 0 and look.limits == "shared" else ""
+    least = f" A {what} of {panels[0].quantity.text(low)} or less{uniform} has none." if low > 0 else ""
+    return f"A line joins a query (left) to a key (right), the stronger the larger the {what}{most}.{least}{masked}"
+
+
+def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
+    """Whether all chosen keys of a head are shown as one text."""
+    grows = options.medium.one_page and options.look.inches is None
+    count: int = head.keys.stop - head.keys.start
+    return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)
+
+
+def _whole_text(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
+    """All chosen keys as one text."""
+    return [_row_panel(head, query, head.keys, options, f"{_quoted(head.maps.query_tokens, query)} attends to")]
+
+
+def _places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
+    """The keys of the largest weights with the tokens around them, the strongest first; neighbours share a panel."""
+    maps, keys = cell_maps(head.maps), head.keys
+    window = maps.window((head.head,), slice(query, query + 1), keys)
+    weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
+    best = [int(place) for place in np.argsort(-weights, kind="stable")[:PLACES] if weights[place] > 0]
+    panels = []
+    for group in _neighbours(best) or [[]]:
+        middle = keys.start + (group or [0])[0]
+        around = slice(max(middle - AROUND, keys.start), min(middle + AROUND + 1, keys.stop))
+        quantity = quantity_of(maps, PERCENT)
+        shares = ", ".join(
+            f"{quantity.text(float(weights[place]))} to {_quoted(maps.key_tokens, keys.start + place)}"
+            for place in group
+        )
+        title = f"{_quoted(maps.query_tokens, query)} attends {shares or 'to no key'}"
+        panels.append(_row_panel(head, query, around, options, title))
+    return panels
+
+
+def _neighbours(places: list[int]) -> list[list[int]]:
+    """The places in groups: each with the first before it that has it among the tokens around."""
+    groups: list[list[int]] = []
+    for place in places:
+        near = next((group for group in groups if abs(group[0] - place) <= AROUND), None)
+        if near is None:
+            groups.append([place])
+        else:
+            near.append(place)
+    return groups
+
+
+def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
+    """The weights of one query over some keys."""
+    row = replace(head, queries=slice(query, query + 1), keys=keys)
+    [panel] = head_panels(row, [PERCENT], with_cells(options, MAX_TEXT_TOKENS), title)
+    return panel
+
+
+def _evenly(look: Look) -> Look:
+    """The look with linear colours where it has none of its own: lines and shaded words tell the strongest apart."""
+    return replace(look, color_scale=look.color_scale or "linear")
+
+
+def _text_colormap(look: Look) -> str:
+    """The default colours of a text: those beside its paper, but in a terminal, whose paper is not known."""
+    return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.paper]
+
+
+def _quoted(tokens: Tokens, place: int) -> str:
+    """A token and its number, which stays behind a token that runs from right to left."""
+    label = tokens.labels[place]
+    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(one) in ("R", "AL") for one in label) else ""
+    return f"{quoted(label)}{mark} ({place})"
+
+
+def _context(tokens: Tokens, query: int) -> str:
+    """The tokens around a query."""
+    labels = tokens.labels
+    before, after = labels[max(query - AROUND, 0) : query], labels[query + 1 : query + 1 + AROUND]
+    words = " ".join((*before, f"[{labels[query]}]", *after))
+    return f"The query stands in: {words}. The text is long: the {PLACES} keys that it attends to most are shown."
+
+
+def _queries_named(found: dict[LayerMaps, tuple[int, str]]) -> str:
+    """The query, or that there is one in each text."""
+    named = {_quoted(maps.query_tokens, place) for maps, (place, _) in found.items()}
+    return named.pop() if len(named) == 1 else "one query of each text"
+
+
+def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
+    """What the query attends to, in one sentence."""
+    which = panels[0].group if len(heads) == 1 else heads_named(heads)
+    keys = counted(heads[0].keys.stop - heads[0].keys.start, "keys")
+    among = f"{keys}, in {which} of {model_name(recording)}{for_texts(heads)}"
+    return f"What {subject} attends to among {among}{strongest_key(panels)}."
+
+
+def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+    masked = not all(panel.visible.all() for panel in panels)
+    return ("Masked tokens have no shade: the query may not look at them.",) if masked else ()
+
+
+def find_query(tokens: Tokens, wanted: str | None, called: str = "query") -> tuple[int, str]:
+    """The position of the query that was asked for by number or by token, and a remark where others are as good.
+
+    Where none was asked for, it is the last that is not padding.
+
+    Raises:
+        AttnvizError: if there is none.
+    """
+    count = len(tokens)
+    if wanted is None:
+        return next((place for place in range(count - 1, 0, -1) if not is_padding(tokens, place)), 0), ""
+    if re.fullmatch(r"\d{1,12}", wanted, re.ASCII) and wanted not in tokens.labels:
+        if int(wanted) >= count:
+            raise AttnvizError(f"no {called} {wanted}; there are {count}, so 0 to {count - 1} works")
+        return int(wanted), ""
+    places = [place for place, label in enumerate(tokens.labels) if wanted in (label, label.strip("␣ "))]
+    if not places:
+        raise AttnvizError(f"no {called} {wanted!r} among the tokens; a number from 0 to {count - 1} works")
+    others = ", ".join(map(str, places[1:6]))
+    return places[0], f"“{wanted}” is also at {others}; {option('query', places[1])} takes that one." if others else ""

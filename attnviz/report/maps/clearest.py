@@ -1,0 +1,193 @@
+"""The first answer about heads that a screen does not hold: what they do, and as many of them as it holds, as maps."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Literal, NamedTuple
+
+from attnviz.base.errors import option
+from attnviz.maps.heads import ChosenHead
+from attnviz.maps.recording import Recording
+from attnviz.report.heads.heads_known import HeadsKnown
+from attnviz.report.maps.head_panels import titled_panels
+from attnviz.report.picture.numbers import origin
+from attnviz.report.picture.options import ReportOptions, with_cells
+from attnviz.report.picture.panels import PERCENT
+from attnviz.report.picture.report import Heatmaps, Report, Thumbnails
+from attnviz.report.picture.scales import LIFTED, scale_remarks, share_scales
+from attnviz.report.words.captions import (
+    MASKED,
+    counted,
+    fidelity_remarks,
+    mark_remarks,
+    model_name,
+    panel_remarks,
+    recording_remarks,
+    report_title,
+)
+
+FIRST_TOKENS = (16, 12, 10, 8, 6)  # of a text that is a little too long for the screen
+MAX_CUT_TOKENS = 40  # of a text of which the first ones are drawn; a longer one is pooled
+POOLED_CELLS = (40, 32, 24, 16, 12)
+MIN_ROWS = 4
+OF_REPEATS = ("induction", "duplicate token")  # patterns that the first tokens of a text do not show
+LINES_A_GROUP = 3  # of heads of a layer, at least
+
+
+def screenful(
+    recording: Recording,
+    heads: list[ChosenHead],
+    options: ReportOptions,
+    known: HeadsKnown,
+    whole: Callable[[], Heatmaps | Thumbnails],
+) -> Heatmaps | Thumbnails:
+    """All heads where the screen holds them, else what they do and as many of the clearest as it holds.
+
+    Args:
+        recording: what is shown.
+        heads: its chosen heads.
+        options: whose medium says what fits.
+        known: what the heads do.
+        whole: draws all heads.
+    """
+    fits = options.medium.fits or (lambda report: True)
+    groups = len({(head.maps.layer, head.maps.kind) for head in heads})
+    if LINES_A_GROUP * groups <= (options.look.height or groups * LINES_A_GROUP):
+        report = whole()
+        if fits(report):
+            return report
+    by_key = {head.key: head for head in heads}
+    clearest = [by_key[head.key] for head in known.clearest if head.key in by_key]
+    of_repeats = any(name in OF_REPEATS for name in known.names)
+    sizes = _sizes(_length(clearest[0]), options.medium.max_cells, of_repeats)
+    drawn = (_report(recording, clearest, options, known, size) for size in sizes)
+    return first_that_fits((each for report in drawn for each in _ever_shorter(report, recording)), fits)
+
+
+def first_heads(
+    heads: list[ChosenHead],
+    recording: Recording,
+    options: ReportOptions,
+    draw: Callable[[list[ChosenHead]], Heatmaps],
+) -> Heatmaps:
+    """All heads where the screen holds them, else the first few: of random weights none says more than another.
+
+    Args:
+        heads: what is shown.
+        recording: whose heads they are.
+        options: whose medium says what fits.
+        draw: draws some of them.
+    """
+    fits = options.medium.fits or (lambda report: True)
+    every = f"{option('all', True)} draws all {len(heads)} heads."
+    whole = draw(heads)
+    fewer = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
+    said = (replace(report, remarks=(every, *report.remarks)) for report in fewer)
+    shorter = (each for report in chain([whole], said) for each in _ever_shorter(report, recording))
+    found = first_that_fits(shorter, fits)
+    return found if fits(found) else whole
+
+
+def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
+    """The first of some reports that a screen holds, or the last of them."""
+    for report in reports:
+        if fits(report):
+            break
+    return report
+
+
+def _length(head: ChosenHead) -> int:
+    """Tokens of the longer side."""
+    return max(_count(head.queries), _count(head.keys))
+
+
+class Extent(NamedTuple):
+    """How much is drawn: so many heads, each with so many rows of a part, in cells with numbers or without."""
+
+    heads: int
+    rows: int
+    part: Literal["whole", "first tokens", "last queries"] = "whole"
+    numbers: bool = True
+
+
+def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
+    """What to try, what tells most first: whole maps with numbers, whole maps, parts or pooled ones.
+
+    Args:
+        length: tokens of the text.
+        room: cells of the widest map.
+        of_repeats: whether heads look at repeats, which the first tokens of a text do not have.
+    """
+    short = length <= MAX_CUT_TOKENS
+    smaller = [rows for rows in (FIRST_TOKENS if short else POOLED_CELLS) if rows < length]
+    yield from (Extent(heads, length) for heads in (4, 3, 2) if short)
+    yield from (Extent(heads, length, numbers=False) for heads in (4, 3) if length <= room)
+    if short and of_repeats:
+        yield from (Extent(heads, rows, "last queries", numbers=False) for rows in smaller for heads in (4, 3, 2, 1))
+    part: Literal["first tokens", "whole"] = "first tokens" if short else "whole"
+    yield from (Extent(heads, rows, part, short) for rows in smaller for heads in (4, 3))
+    yield from (Extent(2, rows, part, short) for rows in smaller)
+    yield from (Extent(1, rows, part, short) for rows in (*([length] if short else []), *smaller, MIN_ROWS))
+
+
+def _report(
+    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, known: HeadsKnown, size: Extent
+) -> Heatmaps:
+    """So many of the clearest heads, whole, in part, or pooled to so many cells."""
+    heads = [_part(head, size) for head in clearest[: size.heads]]
+    if size.part != "last queries":
+        options = with_cells(options, size.rows)
+    panels = titled_panels(recording, heads, [PERCENT], options, known.notes)
+    colored = share_scales(panels, options.look)
+    return Heatmaps(
+        title=report_title(recording, options.look),
+        panels=colored,
+        numbers=size.numbers,
+        caption=_caption(recording, heads, clearest, known),
+        remarks=(
+            f"{option('all', True)} draws every head, {option('heads', heads[0].name)} one; attnviz heads lists what "
+            "each does.",
+            *mark_remarks(options.look.mark, panels),
+            *panel_remarks(panels),
+            *scale_remarks(options.look, colored),
+            *recording_remarks(recording),
+        ),
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _part(head: ChosenHead, size: Extent) -> ChosenHead:
+    queries, keys, count = head.queries, head.keys, size.rows
+    if size.part == "last queries":
+        return replace(head, queries=slice(max(queries.start, queries.stop - count), queries.stop))
+    if size.part == "first tokens":
+        first = [slice(span.start, min(span.stop, span.start + count)) for span in (queries, keys)]
+        return replace(head, queries=first[0], keys=first[1])
+    return head
+
+
+def _ever_shorter(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
+    """The report, without the sentence that says that all is well, and without those that explain the drawing."""
+    yield report
+    checked = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
+    for spared in (checked, (*checked, MASKED, LIFTED)):
+        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in spared))
+
+
+def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], known: HeadsKnown) -> str:
+    """What all heads do, and which of them are drawn."""
+    shown, whole = heads[0], clearest[0]
+    which = f"drawn are the {len(heads)} clearest" if len(heads) > 1 else "drawn is the clearest"
+    if _length(shown) < _length(whole):
+        over = f"{which} over the first {_length(shown)} of {_length(whole)} tokens (rows: queries, columns: keys)"
+    else:
+        queries, keys = counted(_count(shown.queries), "queries"), counted(_count(shown.keys), "keys")
+        if shown.queries != whole.queries:
+            queries = f"the last {_count(shown.queries)} of {counted(_count(whole.queries), 'queries')}"
+        over = f"{which}, {queries} (rows) over {keys} (columns)"
+    return f"{len(clearest)} heads of {model_name(recording)}: {known.summary}; {over}."
+
+
+def _count(span: slice) -> int:
+    return len(range(span.start, span.stop))

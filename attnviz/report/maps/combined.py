@@ -1,0 +1,148 @@
+"""The chosen heads of a recording combined into one map, as a Report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.heads import ChosenHead, cell_heads, choose
+from attnviz.maps.recording import Recording
+from attnviz.metrics.combine import reduce_heads
+from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
+from attnviz.report.maps.head_panels import head_cells, head_panels
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.numbers import Numbers, origin
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, WEIGHT, Panel
+from attnviz.report.picture.report import ExactNumbers, Heatmaps, NumberTables
+from attnviz.report.picture.scales import scale_remarks, share_scales
+from attnviz.report.words.captions import (
+    mark_remarks,
+    model_name,
+    panel_remarks,
+    quantity_drawn,
+    quoted,
+    recording_remarks,
+    report_title,
+    strongest,
+)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """How a way of combining heads is said.
+
+    Attributes:
+        quantity: what its numbers are called.
+        remark: what they are, in a sentence.
+    """
+
+    quantity: str
+    remark: str
+
+
+COMBINATIONS = {
+    "mean": Combination("mean weight", "Each cell is the mean over the heads that may look there."),
+    "max": Combination("largest weight", "Each cell is the largest weight of any head; rows do not sum to one."),
+    "rollout": Combination(
+        "attention rollout",
+        "Rollout: how much of each input token (column) the last layer's tokens (rows) are made of, "
+        "with {residual:.0%} of each row passed on by the residual; rows sum to one.",
+    ),
+}
+
+
+OF_CONTRIBUTIONS = {
+    "mean": COMBINATIONS["mean"].remark,
+    "max": "Each cell is the largest contribution of any head.",
+    "rollout": "Rollout of contributions: each layer mixes tokens by what all of its heads move, and is divided by the "
+    "sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row passed on "
+    "by the residual; rows sum to one.",
+}
+MAX_SPECIAL_SHARE = 0.5  # of a row, beyond which a special token hides what the others get
+ROLLED = replace(PERCENT, name="rollout of contributions")
+
+
+def combined_report(
+    recording: Recording, options: ReportOptions, method: str, residual: float
+) -> Heatmaps | NumberTables | ExactNumbers:
+    """The report of one map made of all chosen heads.
+
+    Raises:
+        AttnvizError: if the heads cannot be combined so, or scores are asked for: they have no combination.
+    """
+    _refuse_scores(options)
+    refuse_style(options.look, "a combination of heads")
+    head = _combined(recording, options, method, residual)
+    moves = head.maps.quantity == "contribution"
+    remark = (OF_CONTRIBUTIONS[method] if moves else COMBINATIONS[method].remark).format(residual=residual)
+    title = report_title(recording, options.look)
+    caption = f"{quantity_drawn(head.maps)} as the {head.maps.module} in {model_name(recording)}"
+    about = {"recording": origin(recording), "combined": head.maps.module}
+    if not options.medium.draws_maps:
+        return ExactNumbers(
+            title=title,
+            caption=f"{caption}.",
+            remarks=(remark, *recording_remarks(recording)),
+            look=options.look,
+            numbers=Numbers(about, (head_cells({"": head}, "weights"),)),
+            view="matrix" if options.table is None else "table",
+        )
+    panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
+    colored = share_scales((_renamed(panel, method) for panel in panels), options.look)
+    return (Heatmaps if options.table is None else NumberTables)(
+        title=title,
+        caption=f"{caption}{strongest(panels)}.",
+        remarks=(
+            remark,
+            *_sink_remarks(head, panels),
+            *mark_remarks(options.look.mark, panels),
+            *panel_remarks(panels),
+            *scale_remarks(options.look, colored),
+            *recording_remarks(recording),
+        ),
+        look=options.look,
+        panels=colored,
+        about=about,
+    )
+
+
+def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """That a special token takes the colours, where one has more of a row than all others on average."""
+    special, shown = head.maps.key_tokens.special[head.keys], panels[0].values
+    if not special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
+        return ()
+    shares = np.where(special, np.nan_to_num(shown).mean(axis=0), 0)
+    most = int(shares.argmax())
+    if shares[most] <= MAX_SPECIAL_SHARE:
+        return ()
+    label = quoted(panels[0].columns.labels[most])
+    return (
+        f"{label} takes {shares[most]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
+    )
+
+
+def _refuse_scores(options: ReportOptions) -> None:
+    if options.table not in (None, "weights"):
+        raise AttnvizError(
+            f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
+            f"{option('table', 'weights')} works"
+        )
+
+
+def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
+    """The one head that all chosen heads make."""
+    left = filtered_heads(choose(recording, options.selection), options.filter)
+    heads = [head for head, _ in ranked_heads(left, options.sort, options.top)]
+    maps = reduce_heads(cell_heads(heads), method, residual)
+    return replace(heads[0], maps=maps, head=0)
+
+
+def _renamed(panel: Panel, method: str) -> Panel:
+    """The panel with its numbers called what they are."""
+    name = COMBINATIONS[method].quantity
+    if panel.quantity is CONTRIBUTION:
+        combined = replace(CONTRIBUTION, name=name.replace("weight", "contribution"))
+        return replace(panel, quantity=ROLLED if method == "rollout" else combined)
+    return replace(panel, quantity=replace(panel.quantity, name=name))

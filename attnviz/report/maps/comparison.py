@@ -1,0 +1,280 @@
+"""Two recordings to a report of what changes between them: panels, and a table of how much."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.block_cells import block_cells
+from attnviz.maps.grouped import regroup
+from attnviz.maps.heads import ChosenHead, choose
+from attnviz.maps.recording import Recording
+from attnviz.metrics.change import CHANGES, HeadChange, compare
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.report.maps.head_panels import head_cells, head_panels
+from attnviz.report.maps.heatmaps import (
+    MAX_PAGE_MAPS,
+    are_chosen,
+    are_in_runs,
+    order_remarks,
+    recorded_order,
+    share_page,
+)
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.numbers import HeadCells, Numbers, origin
+from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
+from attnviz.report.picture.panels import CHANGE, NOTE, PERCENT, Panel, quantity_of
+from attnviz.report.picture.report import ExactNumbers, Heatmaps, Summary, Thumbnails
+from attnviz.report.picture.scales import LIFTED, ONE_KEY, scale_remarks, share_scales
+from attnviz.report.words.captions import (
+    MASKED,
+    mark_remarks,
+    model_name,
+    panel_remarks,
+    quantity_drawn,
+    recording_remarks,
+    report_title,
+)
+
+MAX_LISTED = 4  # heads in a table that a screen holds with a map
+MAX_NAMED_CHANGE = 16  # characters of a change that fits over a panel
+ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; {} shows those of one."
+MEASURES = (
+    "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
+    "the less entropy, the more focused the head."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _HeadPair:
+    """One head in both recordings, and how much it changed."""
+
+    a: ChosenHead
+    b: ChosenHead
+    change: HeadChange
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """Two recordings, what was changed between them, and the chosen heads of both."""
+
+    a: Recording
+    b: Recording
+    change: str
+    pairs: list[_HeadPair]
+    options: ReportOptions
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What the two recordings are called over their panels."""
+        if len(self.change) > MAX_NAMED_CHANGE:
+            return "before", "after"
+        return f"without {self.change}", f"with {self.change}"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Where the numbers came from, as JSON values."""
+        return {"recording_a": origin(self.a), "recording_b": origin(self.b), "change": self.change}
+
+
+def comparison_report(
+    a: Recording, b: Recording, change: str, options: ReportOptions
+) -> Heatmaps | Thumbnails | ExactNumbers:
+    """The report of A, B and B − A for each chosen head, and how much each changed.
+
+    Args:
+        a: the recording as it was.
+        b: the recording with the change.
+        change: what was changed, as the caption says it.
+        options: which heads and how they are drawn.
+
+    Raises:
+        AttnvizError: if the recordings' heads, queries or keys do not correspond.
+    """
+    refuse_style(options.look, "a comparison")
+    if options.of == CONTRIBUTIONS:
+        from attnviz.maps.contributions import contributions_of
+
+        a, b = contributions_of(a), contributions_of(b)
+    a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
+    a, b = block_cells((a, b), options.selection)
+    pairs = _pairs(a, b, options)
+    comparison = _Comparison(a, b, change, _ranked(pairs, options), options)
+    if not options.medium.draws_maps:
+        return _exact_numbers(comparison, pairs)
+    if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
+        return _thumbnails(comparison)
+    if options.medium.fits is None or options.all or are_chosen(options):
+        return _heatmaps(comparison)
+    from attnviz.report.maps.clearest import first_that_fits
+
+    return first_that_fits(_ever_shorter(comparison), options.medium.fits)
+
+
+def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
+    """All heads; then the one that changes most, with or without numbers, and with ever fewer words about it."""
+    whole = _heatmaps(comparison)
+    yield whole
+    first = sorted(comparison.pairs, key=lambda pair: -pair.change.variation_mean)
+    one = _heatmaps(replace(comparison, pairs=first[:1]))
+    every = f"Drawn is the head that changes most of {len(first)}; {option('all', True)} draws every one."
+    remarks = whole.remarks if len(first) == 1 else (every, *one.remarks)
+    for rows in dict.fromkeys((len(first), MAX_LISTED, 1)):
+        summary = _summary(replace(comparison, pairs=comparison.pairs if rows >= len(first) else first[:rows]))
+        for numbers, spared in product(
+            (True, False), ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
+        ):
+            said = tuple(remark for remark in remarks if remark not in spared)
+            yield replace(one, numbers=numbers, summary=summary, remarks=said)
+
+
+def _pairs(a: Recording, b: Recording, options: ReportOptions) -> list[_HeadPair]:
+    changes = compare(a, b, options.selection)
+    heads = (choose(recording, options.selection) for recording in (a, b))
+    return [_HeadPair(*pair) for pair in zip(*heads, changes, strict=True)]
+
+
+def _ranked(pairs: list[_HeadPair], options: ReportOptions) -> list[_HeadPair]:
+    """The first few pairs in the order of how much they change, if any order was asked for."""
+    if options.sort not in (None, "change", "-change"):
+        given, works = option("sort", options.sort), option("sort", "change")
+        raise AttnvizError(f"{given} orders one recording's heads; compare orders them by {works}")
+    rows = (HeadRow(((pair.a.maps.layer, pair.a.head),), pair.a.maps.kind) for pair in pairs)
+    values = np.array([[pair.change.variation_mean] for pair in pairs]).reshape(len(pairs), 1)
+    frame = HeadFrame(rows=tuple(rows), measures=CHANGES[:1], values=values)
+    return [pairs[place] for place in frame.places(options.sort, options.top, options.filter)]
+
+
+def _heatmaps(comparison: _Comparison) -> Heatmaps:
+    """A, B and B − A side by side, a row a head."""
+    options = share_page(comparison.options, 3 * len(comparison.pairs))
+    panels = share_scales(
+        (panel for pair in comparison.pairs for panel in _triple(pair, options, comparison.sides)), options.look
+    )
+    return Heatmaps(
+        title=report_title(comparison.a, options.look),
+        panels=panels,
+        caption=_caption(comparison),
+        remarks=_remarks(comparison, panels),
+        across=3,
+        summary=_summary(comparison),
+        look=options.look,
+        about=comparison.about,
+    )
+
+
+def _thumbnails(comparison: _Comparison) -> Thumbnails:
+    """B − A alone of many heads."""
+    options = share_page(comparison.options, len(comparison.pairs))
+    layers = [f"{pair.a.maps.layer}" for pair in comparison.pairs]
+    filled = options.sort is not None or not are_in_runs(layers)
+    panels = share_scales((_difference(pair, options, comparison.sides) for pair in comparison.pairs), options.look)
+    return Thumbnails(
+        title=report_title(comparison.a, options.look),
+        panels=panels,
+        caption=_caption(comparison),
+        remarks=_remarks(
+            comparison,
+            panels,
+            *order_remarks(options.sort),
+            ALONE.format(len(panels), option("heads", comparison.pairs[0].a.name)),
+        ),
+        filled=filled,
+        summary=_summary(comparison),
+        look=options.look,
+        about=comparison.about,
+    )
+
+
+def _exact_numbers(comparison: _Comparison, chosen: list[_HeadPair]) -> ExactNumbers:
+    look = comparison.options.look
+    sorts = comparison.options.medium.sorts_heads
+    pairs = recorded_order(comparison.pairs, chosen) if sorts else comparison.pairs
+    return ExactNumbers(
+        title=report_title(comparison.a, look),
+        caption=_caption(comparison),
+        remarks=_remarks(comparison, ()),
+        summary=_summary(comparison),
+        look=look,
+        numbers=Numbers(comparison.about, tuple(_cells(pair, comparison.options.table) for pair in pairs)),
+        sort=(comparison.options.sort or "") if sorts else "",
+    )
+
+
+def _cells(pair: _HeadPair, table: str | None) -> HeadCells:
+    change = {name: value for name, value in vars(pair.change).items() if name != "head"}
+    return head_cells({"_a": pair.a, "_b": pair.b}, table, change)
+
+
+def _triple(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
+    """The head in both recordings, and what changed between them."""
+    [panel_a] = head_panels(pair.a, [PERCENT], options, f"{pair.a.name} {sides[0]}")
+    [panel_b] = head_panels(pair.b, [PERCENT], options, f"{pair.a.name} {sides[1]}")
+    difference = Panel(
+        title=f"{pair.a.name} change",
+        values=panel_b.values - panel_a.values,
+        visible=panel_a.visible | panel_b.visible,
+        rows=panel_a.rows,
+        columns=panel_a.columns,
+        quantity=quantity_of(pair.a.maps, CHANGE),
+        scale=panel_a.scale,
+        pool=panel_a.pool,
+    )
+    return [panel_a, panel_b, difference]
+
+
+def _difference(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> Panel:
+    """What changed alone, as a thumbnail, with how much where that orders the heads."""
+    number = "" if options.sort is None else f"{NOTE}{pair.change.variation_mean:.3f}"
+    title = f"{pair.a.name}{number}"
+    return replace(_triple(pair, options, sides)[-1], title=title, group=f"layer {pair.a.maps.layer}")
+
+
+def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:
+    a, b, options = comparison.a, comparison.b, comparison.options
+    said = (
+        *(
+            [f"Before is A, after {comparison.change} is B."]
+            if options.medium.one_page and comparison.sides[0] == "before"
+            else []
+        ),
+        *first,
+        MEASURES,
+        *mark_remarks(options.look.mark, panels),
+        *panel_remarks(panels),
+        *scale_remarks(options.look, panels),
+        *recording_remarks(a),
+        *recording_remarks(b),
+    )
+    return tuple(dict.fromkeys(said))
+
+
+def _summary(comparison: _Comparison) -> Summary:
+    header = ("head", "variation", "max variation", "divergence", "max divergence", "entropy before", "after")
+    rows = [
+        (
+            one.head,
+            f"{one.variation_mean:.4f}",
+            f"{one.variation_max:.4f}",
+            f"{one.divergence_mean:.4f}",
+            f"{one.divergence_max:.4f}",
+            f"{one.entropy_a:.4f}",
+            f"{one.entropy_b:.4f}",
+        )
+        for one in (pair.change for pair in comparison.pairs)
+    ]
+    return Summary(header, tuple(rows))
+
+
+def _caption(comparison: _Comparison) -> str:
+    most = max((pair.change for pair in comparison.pairs), key=lambda one: one.variation_mean)
+    effect = (
+        f"head {most.head} changes most, by a total variation of {most.variation_mean:.2f} a query on average"
+        if most.variation_max > 0
+        else f"no {comparison.pairs[0].a.maps.quantity} changes"
+    )
+    drawn = quantity_drawn(comparison.pairs[0].a.maps)
+    return f"{drawn} before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."

@@ -1,0 +1,93 @@
+"""The panels and exact numbers of chosen heads."""
+
+import numpy as np
+
+from attnviz.base.progress import track
+from attnviz.maps.heads import ChosenHead, tokens_of
+from attnviz.maps.layer_maps import cell_maps, mean_visible_keys
+from attnviz.maps.recording import Recording
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.numbers import QUANTITIES, HeadCells
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import PERCENT, SCORE, WEIGHT, Panel, Quantity, quantity_of, token_axis
+from attnviz.report.words.captions import Notes, head_title
+
+
+def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
+    """The exact numbers of a head, or of the same head in two recordings, of the quantities of a table."""
+    first = next(iter(sides.values()))
+    names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
+    return HeadCells(
+        head=first.head,
+        sides={ending: side.maps for ending, side in sides.items()},
+        queries=first.queries,
+        keys=first.keys,
+        quantities=tuple(first.maps.quantity if name == "weight" else name for name in names),
+        change=change or {},
+    )
+
+
+def titled_panels(
+    recording: Recording,
+    heads: list[ChosenHead],
+    quantities: list[Quantity],
+    options: ReportOptions,
+    notes: Notes,
+) -> list[Panel]:
+    """The panels of these heads, each under its name and what is known of it."""
+    return [
+        panel
+        for head in track(heads, "pooling heads")
+        for panel in head_panels(head, quantities, options, head_title(recording, head, notes))
+    ]
+
+
+def head_panels(
+    head: ChosenHead, quantities: list[Quantity], options: ReportOptions, title: str, group: str = ""
+) -> list[Panel]:
+    """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
+    maps, look = head.maps, options.look
+    queries, keys = (_shown(span, options) for span in (head.queries, head.keys))
+    finest = maps.resolution(queries, keys)
+    height, width = (_whole_blocks(most, options.medium.max_cells) for most in finest)
+    blocks = tokens_of(maps) is not maps
+    rows = token_axis("blocks of queries" if blocks else "queries", maps.query_tokens, queries, height, look.mark)
+    columns = token_axis("blocks of keys" if blocks else "keys", maps.key_tokens, keys, width, look.mark)
+    if options.table is None and (rows.pooled or columns.pooled):
+        largest = look.pool == "max"
+        overview = maps.overview((head.head,), len(rows.labels), len(columns.labels), queries, keys, maximum=largest)
+        pooled = overview.maximum[0] if largest else overview.mean[0]
+        values, visible = {WEIGHT: pooled, PERCENT: pooled}, overview.visible
+    else:
+        window = cell_maps(maps).window((head.head,), queries, keys)
+        values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
+        visible = window.visible
+    counted = mean_visible_keys(maps, head.head, rows.edges) if maps.quantity == "weight" else None
+    seen = None if counted is None else counted.astype(np.float32)
+    return [
+        Panel(
+            title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
+            values=values[quantity],
+            visible=visible,
+            rows=rows,
+            columns=columns,
+            quantity=quantity_of(maps, quantity),
+            scale=ColorScale(0, 1),
+            group=group,
+            pool=look.pool,
+            seen=seen,
+            units="blocks" if blocks else "tokens",
+            zooms=not blocks and finest == (queries.stop - queries.start, keys.stop - keys.start),
+        )
+        for quantity in quantities
+    ]
+
+
+def _whole_blocks(count: int, most: int) -> int:
+    """How many blocks, each of as many cells, hold so many: blocks of 1 and 2 in turn make patterns of their own."""
+    return -(-count // -(-count // min(most, count)))
+
+
+def _shown(span: slice, options: ReportOptions) -> slice:
+    """The span, cut to the medium's cells in a table, whose numbers cannot be pooled."""
+    return span if options.table is None else slice(span.start, min(span.stop, span.start + options.medium.max_cells))

@@ -1,0 +1,296 @@
+"""A recording to a report: its chosen heads as maps with labels, as tables, as thumbnails, or as exact numbers."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import TypeVar
+
+from attnviz.base.errors import option
+from attnviz.base.progress import track
+from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
+from attnviz.maps.recording import Recording
+from attnviz.report.heads.heads_known import HeadsKnown, what_heads_do
+from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.numbers import Numbers, origin
+from attnviz.report.picture.options import ReportOptions, with_cells
+from attnviz.report.picture.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel
+from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
+from attnviz.report.picture.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales
+from attnviz.report.words.captions import (
+    Notes,
+    cut_remarks,
+    group_title,
+    heads_caption,
+    mark_remarks,
+    panel_remarks,
+    recording_remarks,
+    report_title,
+    which_maps,
+)
+from attnviz.text.selection import Selection
+
+MIN_MAP_CELLS = 32  # a side, however many maps are on a page
+MAX_OVERVIEW_CELLS = 2048  # below each other in an overview on one page
+MAX_PAGE_MAPS = 32  # heads drawn as maps with labels on one page
+MAX_UNCHOSEN_MAPS = 16  # where more heads are there and none was chosen, all become thumbnails
+TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
+VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
+
+Item = TypeVar("Item")
+CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNumbers
+
+
+def build_report(recording: Recording, options: ReportOptions, original: Recording | None = None) -> CellReport:
+    """The report of the chosen heads of a recording.
+
+    Args:
+        recording: what is shown.
+        options: how.
+        original: the recording over tokens, where this one is over words: what its heads do is measured there.
+
+    Raises:
+        AttnvizError: if the selection names what is not there.
+    """
+    chosen = [_without_padding(head, options.selection) for head in filtered(recording, options)]
+    if not options.medium.draws_maps:
+        return _exact_numbers(recording, chosen, options)
+    known = what_heads_do(original or recording, options)
+    order = ranked(chosen, options)
+    heads, notes = [head for head, _ in order], _notes(order, options, known)
+    if options.look.drawn_style in ("arcs", "text"):
+        from attnviz.report.maps.arcs_and_text import arcs_report, text_report
+
+        draw = arcs_report if options.look.drawn_style == "arcs" else text_report
+        return draw(recording, heads, options, notes)
+    if options.table is not None:
+        return _number_tables(recording, heads, options, options.table)
+    whole = (
+        partial(_thumbnails, recording, order, options, known)
+        if _are_too_many(heads, options)
+        else partial(_heatmaps, recording, heads, options, notes)
+    )
+    if options.medium.fits is None or options.all or are_chosen(options):
+        return whole()
+    if known is None:
+        return _fewer_heads(recording, heads, options, notes) if _are_untold(recording, heads, options) else whole()
+    from attnviz.report.maps.clearest import screenful
+
+    return screenful(recording, heads, options, known, whole)
+
+
+def _are_untold(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
+    """Whether weights are random, so that no head says more than another, and no order of them was asked for."""
+    ordered = (options.sort, options.top, options.filter) != (None, None, None)
+    return recording.untrained and not ordered and not _are_too_many(heads, options)
+
+
+def _fewer_heads(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+    from attnviz.report.maps.clearest import first_heads
+
+    return first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
+
+
+def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None) -> Notes:
+    """What the headings of heads say: the number that they are ordered by, or what they do."""
+    if options.sort is None:
+        return {} if known is None else known.notes
+    metric = options.sort.removeprefix("-")
+    return {head.key: f"{metric} {value:.2f}" for head, value in order}
+
+
+def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
+    """The chosen heads that the filter leaves: without one no metrics are imported."""
+    chosen = choose(recording, options.selection)
+    if options.filter is None:
+        return chosen
+    from attnviz.metrics.measured_heads import filtered_heads
+
+    return filtered_heads(chosen, options.filter)
+
+
+def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
+    """The heads, the first of them by a metric where one orders them: else no metrics are imported."""
+    if options.sort is None and options.top is None:
+        return [(head, math.nan) for head in heads]
+    from attnviz.metrics.measured_heads import ranked_heads
+
+    return ranked_heads(heads, options.sort, options.top)
+
+
+def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
+    """The head without the padding at the ends of its text, on the axes of which no part was chosen."""
+    return replace(
+        head,
+        queries=head.queries if selection.queries != (None, None) else head.maps.query_tokens.unpadded,
+        keys=head.keys if selection.keys != (None, None) else head.maps.key_tokens.unpadded,
+    )
+
+
+def share_page(options: ReportOptions, panels: int) -> ReportOptions:
+    """The options with as many cells as each of so many panels has room for."""
+    if not options.medium.one_page:
+        return options
+    return with_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
+
+
+def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+    panels = titled_panels(recording, heads, [PERCENT], share_page(options, len(heads)), notes)
+    colored = share_scales(panels, options.look)
+    return Heatmaps(
+        title=report_title(recording, options.look),
+        panels=colored,
+        caption=heads_caption(recording, heads, panels),
+        remarks=_map_remarks(recording, colored, options.look),
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
+    quantities = TABLE_QUANTITIES[table]
+    panels = titled_panels(recording, heads, quantities, share_page(options, len(heads) * len(quantities)), {})
+    colored = tuple(map(_exact, share_scales(panels, options.look)))
+    return NumberTables(
+        title=report_title(recording, options.look),
+        panels=colored,
+        caption=heads_caption(recording, heads, panels),
+        remarks=(*cut_remarks(heads[0], panels), *_map_remarks(recording, colored, options.look)),
+        across=2 if table == "both" else None,
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _exact(panel: Panel) -> Panel:
+    """The panel with no fewer decimals than its quantity has."""
+    few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.own_decimals
+    return replace(panel, decimals=None) if few else panel
+
+
+def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
+    return (
+        *mark_remarks(look.mark, panels),
+        *panel_remarks(panels),
+        *scale_remarks(look, panels),
+        *recording_remarks(recording),
+    )
+
+
+def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
+    """Whether these heads do not fit as maps with labels: on one page, or unless they were chosen."""
+    if options.medium.one_page:
+        return len(heads) > MAX_PAGE_MAPS
+    return not are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
+
+
+def are_chosen(options: ReportOptions) -> bool:
+    """Whether heads were chosen by their numbers."""
+    return options.selection.heads is not None or options.selection.pairs is not None
+
+
+def _thumbnails(
+    recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None
+) -> Thumbnails:
+    """Every head small: a row a layer, or in the order asked for, each with the number that orders them."""
+    heads = [head for head, _ in order]
+    groups = [group_title(recording, head.maps) for head in heads]
+    filled = options.sort is not None or not are_in_runs(groups)
+    small = _thumbnail_options(heads, options, filled)
+    titles = [_thumbnail_title(recording, head, value) if filled else head.name for head, value in order]
+    panels = [
+        panel
+        for head, title, group in track(list(zip(heads, titles, groups, strict=True)), "pooling heads")
+        for panel in head_panels(head, [PERCENT], small, title, group=group)
+    ]
+    largest = max(range(len(panels)), key=lambda place: panels[place].peak)
+    example = heads[largest].name if known is None else known.clearest[0].name
+    colored = share_scales(panels, options.look, most=MAX_THUMBNAIL_RATIO)
+    return Thumbnails(
+        title=report_title(recording, options.look),
+        panels=colored,
+        caption=heads_caption(recording, heads, panels),
+        remarks=(
+            *order_remarks(options.sort),
+            *(() if known is None else (known.sentence,)),
+            *(() if options.medium.one_page else (_opening_remark(heads, example),)),
+            *panel_remarks(panels),
+            *scale_remarks(options.look, colored),
+            *recording_remarks(recording),
+        ),
+        filled=filled,
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> str:
+    """The head's name, and the number that orders it where one does: ``3.11 · 0.98``."""
+    name = f"{head.name}{which_maps(recording, head.maps)}"
+    return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
+
+
+def are_in_runs(groups: Sequence[str]) -> bool:
+    """True if the members of each group stand side by side, as heads in the order of their layers do."""
+    return len(list(groupby(groups))) == len(set(groups))
+
+
+def order_remarks(sort: str | None) -> tuple[str, ...]:
+    """By which metric thumbnails are ordered, whose number stands behind each head."""
+    if sort is None:
+        return ()
+    first = "smallest" if sort.startswith("-") else "largest"
+    return (f"Ordered by {sort.removeprefix('-')}, the number behind each head: the {first} first.",)
+
+
+def _opening_remark(heads: list[ChosenHead], example: str) -> str:
+    """How a head and a layer of these are shown large."""
+    layer = example.partition(".")[0]
+    many = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
+    some = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many else ""
+    return f"One head opens with {option('heads', example)}, a layer with {option('layers', int(layer))}{some}."
+
+
+def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:
+    """The options with as many cells as a thumbnail has room for."""
+    layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
+    down = math.ceil(math.sqrt(len(heads))) if filled else layers
+    grows = options.medium.one_page and options.look.inches is None
+    room = MAX_OVERVIEW_CELLS // down if grows else options.medium.max_cells
+    return with_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))
+
+
+def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
+    look = options.look
+    heads = [head for head, _ in ranked(chosen, options)]
+    sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)  # of others a page has no metrics
+    if sorts:
+        heads = recorded_order(heads, chosen)
+    return ExactNumbers(
+        title=report_title(recording, look),
+        caption=heads_caption(recording, heads, []),
+        remarks=recording_remarks(recording),
+        look=look,
+        numbers=Numbers(
+            {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
+        ),
+        view=VIEWS[look.drawn_style] if options.table is None else "table",
+        query=None if look.query is None else _first_query(heads[0], look.query),
+        sort=(options.sort or "") if sorts else "",
+    )
+
+
+def recorded_order(some: list[Item], chosen: list[Item]) -> list[Item]:
+    """Some of what was chosen, in the order in which it was."""
+    wanted = set(map(id, some))
+    return [one for one in chosen if id(one) in wanted]
+
+
+def _first_query(head: ChosenHead, wanted: str) -> int | None:
+    """The query named by its number or its token, counted from the first that is shown; ``None`` where it is not."""
+    from attnviz.report.maps.arcs_and_text import find_query
+
+    place, _ = find_query(head.maps.query_tokens, wanted)
+    return place - head.queries.start if head.queries.start <= place < head.queries.stop else None

@@ -1,0 +1,162 @@
+"""A story: the places that notes are pinned to, each as a picture of its own, in the order of the notes."""
+
+import re
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.heads import ChosenHead
+from attnviz.maps.recording import Recording
+from attnviz.report.maps.arcs_and_text import find_query
+from attnviz.report.maps.combined import combined_report
+from attnviz.report.maps.head_panels import head_panels
+from attnviz.report.maps.heatmaps import build_report, filtered
+from attnviz.report.picture.look import COLOR_SCALES
+from attnviz.report.picture.numbers import origin
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import PERCENT, Axis, Panel
+from attnviz.report.picture.report import Chapter, DrawnReport, Heatmaps, Report
+from attnviz.report.picture.scales import share_scales
+from attnviz.report.words.captions import recording_remarks, report_title
+from attnviz.report.words.notes import read_notes
+from attnviz.text.selection import Selection
+
+MAX_LENS_HEADS = 12  # of one token in all heads: as many rows as are all named
+REDUCTIONS = {"mean": "mean", "max": "max", "rollout": "rollout"}  # of heads together, as addresses call them
+STYLES = {"arcs": "arcs", "text": "text"}
+
+Words = dict[str, str]
+
+
+def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
+    """The notes of the look's file, each with the picture of its place.
+
+    Raises:
+        AttnvizError: if the file cannot be read, or a note is pinned to what is not there.
+    """
+    told = []
+    for note in read_notes(options.look.notes):
+        words = dict(parse_qsl(note["place"].removeprefix("#")))
+        try:
+            report = _picture(words, recording, options, original)
+        except AttnvizError as error:
+            raise AttnvizError(f"{option('notes')}: {note['place']}: {error}") from None
+        told.append(Chapter(note["text"], report))
+    return tuple(told)
+
+
+def _picture(words: Words, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
+    """What the page shows at an address."""
+    options = _looked(words, options)
+    named = re.sub(r"~\d+", "", words.get("heads", words.get("head", "")))
+    if not named:
+        return (
+            _lens(words, recording, options) if words.keys() & {"query", "key"} else _maps(recording, options, original)
+        )
+    selection = replace(options.selection, pairs=Selection.parse(heads=named).pairs, heads=None)
+    options = replace(options, selection=selection)
+    if words.get("together") in REDUCTIONS:
+        return _drawn(combined_report(recording, options, REDUCTIONS[words["together"]], options.residual))
+    marked = _marked(words, filtered(recording, options)[0])
+    style = STYLES.get(words.get("view", ""))
+    if style == "arcs" or (style == "text" and "query" in words):
+        query = words["query"] if style == "text" else None
+        styled = replace(options, look=replace(options.look, style=style, query=query))
+        try:
+            return _maps(recording, styled, original)
+        except AttnvizError:
+            pass  # more tokens than such a picture holds: its map shows the same
+    report = _maps(recording, options, original)
+    return replace(report, panels=tuple(replace(panel, marked=marked) for panel in report.panels))
+
+
+def _looked(words: Words, options: ReportOptions) -> ReportOptions:
+    """The options with the colours of an address."""
+    scale = words.get("scale")
+    look = replace(options.look, notes=None, style="heatmap")
+    if scale in COLOR_SCALES:
+        look = replace(look, color_scale=scale)
+    if words.get("limits") == "head":
+        look = replace(look, limits="head")
+    return replace(options, look=look)
+
+
+def _maps(recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
+    return _drawn(build_report(recording, options, original))
+
+
+def _drawn(report: Report) -> DrawnReport:
+    if isinstance(report, DrawnReport):
+        return report
+    raise AttnvizError("this place holds numbers and no picture; a head as #head=3.4 works")
+
+
+def _marked(words: Words, head: ChosenHead) -> tuple[int | None, int | None]:
+    """The query and the key that an address names, by number or by text."""
+    query = find_query(head.maps.query_tokens, words["query"])[0] if "query" in words else None
+    key = find_query(head.maps.key_tokens, words["key"], "key")[0] if "key" in words else None
+    return query, key
+
+
+def _lens(words: Words, recording: Recording, options: ReportOptions) -> Heatmaps:
+    """One token's row in every head, the heads with the largest weights first where they are many."""
+    heads = filtered(recording, options)
+    query, key = _marked(words, heads[0])
+    of_query = query is not None and (key is None or words.get("direction") != "from")
+    rows = [row for head in heads if (row := _row(head, query if of_query else key, of_query, options)) is not None]
+    other = key if of_query else query
+    shown = _largest_first(rows, other) if len(rows) > MAX_LENS_HEADS else rows
+    place = query if of_query else key
+    assert place is not None
+    label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[place]
+    said = f"What “{label}” looks at" if of_query else f"What looks at “{label}”"
+    many = f"the {len(shown)} of {len(rows)} heads with the largest weights" if len(shown) < len(rows) else "all heads"
+    panel = replace(_stacked(shown, f"{said} in {many}"), marked=(None, other))
+    return Heatmaps(
+        title=report_title(recording, options.look),
+        panels=tuple(share_scales([panel], options.look)),
+        caption=f"{said}, a head a row.",
+        remarks=recording_remarks(recording),
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def _row(head: ChosenHead, place: int | None, of_query: bool, options: ReportOptions) -> Panel | None:
+    """A token's row ``(1, keys)`` of a head, or its column as one ``(1, queries)``; ``None`` where it is not shown."""
+    span = head.queries if of_query else head.keys
+    if place is None or not span.start <= place < span.stop:
+        return None
+    alone = slice(place, place + 1)
+    part = replace(head, queries=alone) if of_query else replace(head, keys=alone)
+    [panel] = head_panels(part, [PERCENT], options, head.name)
+    if of_query:
+        return panel
+    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, seen=None)
+
+
+def _largest_first(rows: list[Panel], other: int | None) -> list[Panel]:
+    """The rows with the largest weights, on a second token where there is one."""
+
+    def size(panel: Panel) -> float:
+        cell = None if other is None else panel.columns.cell_of(other)
+        values = np.where(panel.visible, panel.values, 0)[0]
+        return float(values.max() if cell is None else values[cell])
+
+    return sorted(rows, key=size, reverse=True)[:MAX_LENS_HEADS]
+
+
+def _stacked(rows: list[Panel], title: str) -> Panel:
+    """Rows of heads with equal columns below each other."""
+    [first, *_] = rows
+    same = [row for row in rows if row.columns.labels == first.columns.labels]
+    return replace(
+        first,
+        title=title,
+        values=np.concatenate([row.values for row in same]),
+        visible=np.concatenate([row.visible for row in same]),
+        rows=Axis("heads", tuple(row.title for row in same), tuple(range(len(same) + 1))),
+        seen=None,
+    )

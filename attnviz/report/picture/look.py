@@ -1,0 +1,273 @@
+"""How a report is drawn: the page or the screen, not what is on it."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
+
+from attnviz.base.errors import AttnvizError, argument, flag, option, worded
+from attnviz.base.options import OneOf, Option, check_options, declared_options, within
+from attnviz.report.picture.sizes import parse_bytes, parse_size, parse_width
+
+THEMES = ("light", "dark")
+STYLES = ("heatmap", "arcs", "text")
+POOLS = ("mean", "max")
+COLOR_SCALES = ("linear", "sqrt", "log", "lift")
+LIMITS = ("shared", "head")
+NUMBER_PATTERN = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
+FIGURES = ("figure", "slides")  # kinds of media
+PICTURES = ("terminal", *FIGURES, "page")
+
+
+def _check_colormap(name: str, value: str) -> None:
+    from attnviz.report.picture.colors import colormap
+
+    colormap(value)
+
+
+def _colormaps() -> dict[str, str]:
+    from attnviz.report.picture.colors import SAMPLES
+
+    return dict.fromkeys(SAMPLES, "")
+
+
+def _check_mark(name: str, value: str) -> None:
+    from attnviz.text.named_groups import compile_mark
+
+    compile_mark(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """How a report is drawn: the page or the screen, not what is on it; each option as a user writes it.
+
+    A query asks for the style ``text`` where no style is given.
+
+    Attributes:
+        width: columns of the terminal.
+        height: lines of it that are seen at once; ``None`` where there is no end to them, as in a file.
+        colors: how many colours the terminal has: 16777216, 256, or 0 for none.
+        frame: width and height in inches of the place that a figure fills, instead of its size.
+        for_command_line: remarks name options as the command line does, ``--all``, and not as Python, ``all=True``.
+
+    Raises:
+        AttnvizError: for a size, limits, a colormap, a mark or anything else that is none.
+    """
+
+    ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.", media=("terminal",))] = False
+    theme: Annotated[
+        str | None,
+        Option(
+            "light or dark; else figures are light, and a page as its reader's system.",
+            OneOf(THEMES),
+            media=(*FIGURES, "page"),
+        ),
+    ] = None
+    size: Annotated[
+        str | None,
+        Option(
+            "Of a figure: 16:9, 4:3, 1:1, 8x6 (inches), 1920x1080 (pixels); or its width alone, with letters as a "
+            "journal has them: column, page, 3.25in, 84mm or 252pt.",
+            media=FIGURES,
+        ),
+    ] = None
+    dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400), media=FIGURES)] = 200
+    per_slide: Annotated[
+        int, Option("Heads on one slide, for .pptx.", within(1, 64), inspector=False, media=("slides",))
+    ] = 1
+    title: Annotated[str | None, Option("Heading, instead of the text.", media=PICTURES)] = None
+    style: Annotated[
+        str | None,
+        Option(
+            "heatmap, arcs (lines from token to token) or text (shaded by what --query attends to).",
+            OneOf(STYLES),
+            inspector=False,
+            brief="Draw a heatmap, arcs or text (shaded).",
+        ),
+    ] = None
+    query: Annotated[
+        str | None,
+        Option(
+            "Show what this token, or the one of this number, looks at in the text.",
+            inspector=False,
+            brief="Shade the text by what this token looks at.",
+        ),
+    ] = None
+    color_scale: Annotated[
+        str | None,
+        Option(
+            "Of weights: linear, sqrt, log, or lift (times what uniform attention would give); else what suits.",
+            OneOf(COLOR_SCALES),
+            media=PICTURES,
+        ),
+    ] = None
+    limits: Annotated[
+        str, Option("Of the colours: shared by all heads, each head its own, or as 0:0.5.", media=PICTURES)
+    ] = "shared"
+    cmap: Annotated[
+        str | None,
+        Option(
+            "Colormap: viridis, magma, cividis, Blues or any of matplotlib's.",
+            _check_colormap,
+            names=_colormaps,
+            media=PICTURES,
+        ),
+    ] = None
+    pool: Annotated[
+        str,
+        Option(
+            "What a cell of several tokens shows of their weights: mean or max.",
+            OneOf(POOLS),
+            inspector=False,
+            media=("terminal", *FIGURES),
+        ),
+    ] = "mean"
+    mark: Annotated[
+        str | None,
+        Option(
+            "Label the axes by words, sentences, lines, paragraphs or what this pattern matches.",
+            _check_mark,
+            inspector=False,
+        ),
+    ] = None
+    annotate: Annotated[bool, Option("Write the numbers into a figure's cells.", media=FIGURES)] = False
+    font_size: Annotated[
+        float | None, Option("Of a figure's tokens, in points.", within(3, 144, "points work"), media=FIGURES)
+    ] = None
+    bare: Annotated[
+        bool,
+        Option(
+            "Leave a figure without title, model, notes and table, as a paper's caption has them.",
+            inspector=False,
+            media=FIGURES,
+        ),
+    ] = False
+    transparent: Annotated[bool, Option("Leave a figure without a background.", media=FIGURES)] = False
+    max_size: Annotated[
+        str, Option("Of a page, as 50MB: longer maps are pooled to fit.", inspector=False, media=("page",))
+    ] = "50MB"
+    notes: Annotated[
+        str | None,
+        Option(
+            "Notes of a page or slides, a file of places and texts: #head=3.4&query=it It looks at its noun.",
+            inspector=False,
+            media=("page", "slides"),
+        ),
+    ] = None
+    effects: Annotated[
+        str | None,
+        Option(
+            "Effects of heads that attnviz ablate -o effects.json wrote: to colour, sort and filter heads by.",
+            media=("page",),
+        ),
+    ] = None
+    width: int = 80
+    height: int | None = None
+    colors: int = 0
+    frame: tuple[float, float] | None = None
+    for_command_line: bool = False
+
+    def __post_init__(self) -> None:
+        if self.frame is None:  # else it was checked before it was fitted to a place
+            check_options(self)
+        if self.query is not None and self.drawn_style != "text":
+            raise AttnvizError(
+                f"{option('query')} shades a text, and {option('style', self.style)} draws every query; "
+                "one of them works"
+            )
+        _ = self.inches, self.color_limits, self.max_bytes  # refuses what cannot be read
+
+    def worded(self, text: str) -> str:
+        """Returns a text with its options named as its reader writes them."""
+        return worded(text, flag if self.for_command_line else argument)
+
+    @property
+    def drawn_style(self) -> str:
+        """``heatmap``, ``arcs`` (tokens in two columns, joined by lines) or ``text`` (the text, shaded)."""
+        return self.style or ("heatmap" if self.query is None else "text")
+
+    @property
+    def inches(self) -> tuple[float, float] | None:
+        """Width and height of a figure in inches; ``None`` lets the content choose its height, or both."""
+        if self.size is None or self.frame is not None:
+            return self.frame
+        return None if parse_width(self.size) else parse_size(self.size, self.dpi)
+
+    @property
+    def column_inches(self) -> float | None:
+        """Inches of the column of a journal that a figure fills, as high as its content is; ``None`` for any other."""
+        return None if self.size is None or self.frame is not None else parse_width(self.size)
+
+    @property
+    def color_limits(self) -> str | tuple[float, float]:
+        """The limits of the colour scale: ``shared`` by all heads, each ``head`` its own, or two numbers."""
+        return parse_limits(self.limits)
+
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes of a page; what does not fit is pooled."""
+        return parse_bytes(self.max_size)
+
+    @property
+    def paper(self) -> str:
+        """``light`` or ``dark``, for a medium that is one of them."""
+        return self.theme or THEMES[0]
+
+
+class LookOptions(TypedDict, total=False):
+    """The fields of ``Look``, for the type checker: what Python's callers may give by name."""
+
+    ascii: bool
+    theme: str | None
+    size: str | None
+    dpi: int
+    per_slide: int
+    title: str | None
+    style: str | None
+    query: str | None
+    color_scale: str | None
+    limits: str
+    cmap: str | None
+    pool: str
+    mark: str | None
+    annotate: bool
+    font_size: float | None
+    bare: bool
+    transparent: bool
+    max_size: str
+    notes: str | None
+    effects: str | None
+    width: int
+    colors: int
+
+
+def refuse_style(look: Look, drawn: str) -> None:
+    """Raises AttnvizError where a style, or a query, is asked for that what is drawn does not have."""
+    if look.drawn_style != "heatmap":
+        chosen = option("query") if look.query is not None else option("style", look.style)
+        raise AttnvizError(f"{chosen} draws the heads of one recording, one by one; {drawn} is a heatmap without it")
+
+
+def refuse_uninspected(look: Look) -> None:
+    """Raises AttnvizError where an option was chosen that the full-screen inspector would not look at."""
+    for name, declared in declared_options(Look).items():
+        if not declared.option.inspector and getattr(look, name) != declared.default:
+            raise AttnvizError(f"{option(name)} changes nothing in browse; leave it out, or use it with attnviz show")
+
+
+def parse_limits(text: str) -> str | tuple[float, float]:
+    """The limits of a colour scale: ``shared``, ``head``, or both numbers of ``0:0.5``.
+
+    Raises:
+        AttnvizError: for anything else, or a larger number first.
+    """
+    if text in LIMITS:
+        return text
+    match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", text, re.ASCII)
+    if match is None:
+        raise AttnvizError(f"{option('limits')} {text!r} are none; shared, head or two numbers as 0:0.5 works")
+    low, high = float(match[1]), float(match[2])
+    if low == high:
+        raise AttnvizError(f"{option('limits')} {text!r}: low and high are equal; 0:0.5 works")
+    if low > high:
+        raise AttnvizError(f"{option('limits')} {text!r} are the wrong way round; {match[2]}:{match[1]} works")
+    return low, high

@@ -1,0 +1,263 @@
+"""The colour scale that panels share, or that each has of its own; and the decimals of their numbers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.report.picture.colors import DIVERGING, LOG_RANGE, SEQUENTIAL, ColorScale, Steps
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.panels import CHANGES, CONTRIBUTION, LIFT, PERCENT, SCORE, Panel, Quantity
+
+LOW_SHARE = 0.1  # of the colours: what lies below is hardly told from nothing
+MOST_CELLS = 0.95
+MIN_REMARKED_CELLS = 100  # of a picture, from which on it is said that most are hardly seen
+MAX_ROW_RATIO = 32  # of the keys that queries see, beyond which no scale of weights shows all rows
+MAX_THUMBNAIL_RATIO = 8  # the same in an overview, whose heads are told apart by their patterns alone
+MIN_LIFT_REACH = 1.05  # colours of lift go at least so far from 1
+MIN_EXCESS = 1.005  # a larger value is said to be above the colours
+LIFT_QUANTILE = 0.999  # of the cells, which the colours of lift reach
+STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
+ONE_KEY = "Queries that see one key have weight 1 by definition and do not set the colours."
+LIFTED = "Colours are lift: a weight times the number of keys that its query may see, so that 1× is no preference."
+
+
+def share_scales(
+    panels: Iterable[Panel], look: Look | None = None, usual: str = SEQUENTIAL, most: float = MAX_ROW_RATIO
+) -> tuple[Panel, ...]:
+    """The panels with one colour scale for each quantity, or as the look's limits say.
+
+    Args:
+        panels: what is coloured.
+        look: the limits, the colormap and the steps of the colours.
+        usual: the colormap where the look has none.
+        most: how many times as many keys one query may see as another, where colours stand for weights.
+
+    Raises:
+        AttnvizError: if the steps wanted cannot show what the panels hold.
+    """
+    look = look or Look()
+    panels = _with_decimals(list(panels))
+    if _shows_lift(panels, look, most):
+        panels = [replace(panel, lift=panel.seen is not None and panel.quantity.is_weight) for panel in panels]
+    if look.color_limits == "head":
+        return tuple(_on_its_own(panel, look, usual) for panel in panels)
+    scales = {
+        level: shared_scale(level, [panel for panel in panels if panel.level == level], look, usual)
+        for level in dict.fromkeys(panel.level for panel in panels)
+    }
+    return tuple(replace(panel, scale=scales[panel.level]) for panel in panels)
+
+
+def shared_scale(
+    quantity: Quantity, panels: list[Panel], look: Look | None = None, usual: str = SEQUENTIAL
+) -> ColorScale:
+    """From 0 for weights, around 0 for changes, from the smallest for scores, to the largest visible value.
+
+    Raises:
+        AttnvizError: if other steps than linear are wanted for scores, which may be negative.
+    """
+    look = look or Look()
+    cmap, steps = look.cmap or usual, _steps(quantity, look)
+    if quantity.centred:
+        return _scale_of_changes(panels, steps)
+    if not isinstance(look.color_limits, str):
+        low, high = look.color_limits
+        return ColorScale(low, high, cmap, steps, clipped=_exceed(panels, high))
+    if quantity is SCORE:
+        return _scale_of_scores(panels, cmap)
+    if quantity == LIFT:
+        return _scale_of_lifts(panels, cmap)
+    return _logarithmic_scale(panels, cmap) if steps == "log" else _scale_of_weights(panels, cmap, steps)
+
+
+def _steps(quantity: Quantity, look: Look) -> Steps:
+    """The steps that are asked for; else square roots for weights, of which few are large and most are small."""
+    if look.color_scale is None:
+        if quantity == LIFT:
+            return "log"
+        return "sqrt" if quantity.is_weight or quantity.centred or quantity == CONTRIBUTION else "linear"
+    if quantity is SCORE and look.color_scale != "linear":
+        raise AttnvizError(
+            f"{option('color_scale', look.color_scale)} takes no scores, which may be negative; "
+            f"linear, or {option('table', 'weights')}, works"
+        )
+    if look.color_scale == "lift" and quantity is CONTRIBUTION:
+        raise AttnvizError(
+            f"{option('color_scale', 'lift')} is of weights, whose rows sum to 1; {option('color_scale', 'log')} works"
+        )
+    if look.color_scale == "lift" and quantity in CHANGES:
+        return "sqrt"
+    return STEPS[look.color_scale]
+
+
+def _shows_lift(panels: list[Panel], look: Look, most: float) -> bool:
+    """Whether colours are multiples of uniform attention: if asked for, or where one scale of weights shows few rows.
+
+    A row's mean weight is one by the number of keys that its query sees: under a causal mask, from 1 to 1/n.
+    """
+    if look.color_scale is not None:
+        return look.color_scale == "lift"
+    if not isinstance(look.color_limits, str):
+        return False
+    counts = [panel.seen[panel.seen > 1] for panel in panels if panel.seen is not None and panel.quantity.is_weight]
+    uneven = any(len(seen) and seen.max() > most * seen.min() for seen in counts)
+    return uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
+
+
+def _with_decimals(panels: list[Panel]) -> list[Panel]:
+    """The panels with as many decimals in their cells as the largest number of their quantity needs."""
+    decimals = {
+        quantity: quantity.decimals(max((_size(panel) for panel in panels if panel.quantity == quantity), default=0.0))
+        for quantity in {panel.quantity for panel in panels}
+    }
+    return [replace(panel, decimals=decimals[panel.quantity]) for panel in panels]
+
+
+def _size(panel: Panel) -> float:
+    """The largest visible value of any sign."""
+    return max(_largest(np.abs(panel.values), panel.visible), 0.0)
+
+
+def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
+    high = _high(panels)
+    return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_exceed(panels, high))
+
+
+def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
+    """Around 1, which is no preference, as far on both sides as all but the largest thousandth of the values."""
+    shown = _telling(panels)
+    high = max(float(np.quantile(shown, LIFT_QUANTILE)) if shown.size else 0.0, MIN_LIFT_REACH)
+    return ColorScale(1 / high, high, cmap, "log", clipped=_exceed(panels, high))
+
+
+def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
+    shown = _shown(panels)
+    reach = (float(np.abs(shown).max()) if shown.size else 0.0) or 1.0
+    return ColorScale(-reach, reach, DIVERGING, steps)
+
+
+def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
+    shown = _shown(panels)
+    low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
+    return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
+
+
+def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
+    """From the smallest weight above zero, or a ten-thousandth of the largest if that is more."""
+    shown = _shown(panels)
+    high = _high(panels) or 1.0
+    above = shown[shown > 0]
+    low = max(float(above.min()) if above.size else 0.0, high * LOG_RANGE)
+    return ColorScale(min(low, high / 2), high, cmap, "log", clipped=_exceed(panels, high))
+
+
+def _exceed(panels: Sequence[Panel], high: float) -> bool:
+    """Whether a value is above the colours, by more than is seen of it."""
+    return any(_largest(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
+
+
+def _high(panels: Sequence[Panel]) -> float:
+    """The largest number that colours stand for, without those that are 1 by definition; 0 where none is above."""
+    return max(0.0, *(_largest(panel.levels, panel.telling) for panel in _with_choices(panels)))
+
+
+def _telling(panels: Sequence[Panel]) -> FloatArray:
+    """The finite numbers that colours stand for, without those that are 1 by definition."""
+    return np.concatenate([_finite(panel.levels, panel.telling) for panel in _with_choices(panels)])
+
+
+def _with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
+    """The panels of which some query sees several keys; all where there is none."""
+    return [panel for panel in panels if panel.seen is None or (panel.seen > 1).any()] or panels
+
+
+def _shown(panels: Sequence[Panel]) -> FloatArray:
+    """The visible numbers of all panels."""
+    return np.concatenate([_finite(panel.levels, panel.visible) for panel in panels])
+
+
+def _largest(numbers: FloatArray, cells: BoolArray) -> float:
+    """The largest finite number in these cells; minus infinity where there is none."""
+    largest = float(numbers.max(initial=-np.inf)) if cells.all() else np.nan
+    return largest if np.isfinite(largest) else float(_finite(numbers, cells).max(initial=-np.inf))
+
+
+def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
+    """The finite numbers in these cells, one after another; nothing is copied where that is all of them."""
+    taken = numbers.ravel() if cells.all() else numbers[cells]
+    finite = np.isfinite(taken)
+    return np.asarray(taken if finite.all() else taken[finite])
+
+
+def _on_its_own(panel: Panel, look: Look, usual: str) -> Panel:
+    """The panel with a scale of its own values, which its title says."""
+    scale = shared_scale(panel.level, [panel], look, usual)
+    (_, low), *_, (_, high) = panel.level.ticks(scale)
+    return replace(panel, scale=scale, title=f"{panel.title}: {low} to {high}")
+
+
+def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
+    """What is unusual about the colours, and what of the panels they do not show."""
+    own = "Each head has colours of its own: compare heads by their numbers, not by colour."
+    log = "Colours are logarithmic."
+    return (
+        *((own,) if look.color_limits == "head" else ()),
+        *((log,) if look.color_scale == "log" else ()),
+        *_lift_remarks(panels),
+        *_beyond_remarks(look, panels),
+        *_below_remarks(look, panels),
+        *_pool_remarks(look, panels),
+    )
+
+
+def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """That a way to pool was chosen where every cell is one pair of tokens."""
+    unused = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
+    return (f"Every cell is one pair of tokens: {option('pool', look.pool)} changes none.",) if unused else ()
+
+
+def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+    return (LIFTED,) if any(panel.lift for panel in panels) else ()
+
+
+def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """What is clipped: the rows whose weight is 1 by definition, or what lies above the limits."""
+    clipped = [panel for panel in panels if panel.scale.clipped]
+    if not clipped:
+        return ()
+    levels = _shown(clipped)
+    high = max(panel.scale.high for panel in clipped)
+    if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped):
+        return (ONE_KEY,)
+    share = float(np.mean(levels > high))
+    most, level = float(levels.max()), clipped[0].level
+    return (f"{_share_text(share)} of cells are above the colours, up to {level.text(most)}.",)
+
+
+def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
+    """How many weights have colours that are hardly told from that of none."""
+    weights = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
+    if not weights:
+        return ()
+    scale = weights[0].scale
+    edge = float(scale.value(LOW_SHARE))
+    shown = [_finite(panel.levels, panel.visible) for panel in weights]
+    cells = sum(one.size for one in shown)
+    if cells < MIN_REMARKED_CELLS or any(panel.scale != scale for panel in weights):
+        return ()
+    share = sum(int(np.count_nonzero(one < edge)) for one in shown) / cells
+    if share < MOST_CELLS:
+        return ()
+    other = "log" if look.color_scale == "lift" else "lift"
+    return (
+        f"{_share_text(share)} of cells are below {weights[0].level.text(edge)}, hardly seen here; "
+        f"{option('color_scale', other)} shows them.",
+    )
+
+
+def _share_text(share: float) -> str:
+    """A share in percent with at most two digits, never rounded to all or nothing."""
+    return f"{min(max(100 * share, 0.01), 99):.2g} %"

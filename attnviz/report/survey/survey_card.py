@@ -1,0 +1,193 @@
+"""Heads of a survey one by one: what each does by offset and by classes of tokens, and the texts that show it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from rich.cells import cell_len
+
+from attnviz.base.errors import option
+from attnviz.corpus.bins import offset_spans
+from attnviz.corpus.survey import Survey
+from attnviz.corpus.survey_frame import survey_frame
+from attnviz.metrics.measure import named_measure
+from attnviz.report.heads.head_columns import (
+    METRIC_QUANTITIES,
+    UNKNOWN,
+    Column,
+    interval,
+    labelled_panel,
+    listed,
+    share_of,
+)
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Quantity
+from attnviz.report.picture.report import HeadCards, Heatmaps, Section, Summary, SurveyedHeads
+from attnviz.report.picture.scales import share_scales
+from attnviz.report.survey.survey_heads import ranked_places, refuse_of_texts, survey_remarks, title_of
+from attnviz.report.survey.surveyed_heads import chosen_examples, classes_of, surveyed_heads_report
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import start_of
+
+EXAMPLES = 5  # texts of a card that show the head best
+MIN_CHARACTERS = 20  # of an example
+MAX_ROWS = 16  # heads of a heatmap, so that each has its name
+NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # of a heatmap, and all that stand for several
+MAX_CARDS = 4  # heads that are shown where none were chosen
+NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
+TENTHS = (1, 5, 9)
+SHARE = Quantity("mean share of a query's weight", ".2f")
+OffsetBin = tuple[str, float, float, int]  # its name, mean weight, mean score, and how many pairs
+
+
+def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
+    """The cards of the chosen heads, or of many heads where the medium draws maps their profiles as heatmaps.
+
+    Without a choice, of the first few in a terminal. A page has all, and so has a picture of points, which
+    ``options.axes`` asks for. The examples are those of the metric that ``options.sort`` names, or of the one
+    that the head's pattern is named by.
+
+    Raises:
+        AttnvizError: for a head or a metric that is not there.
+    """
+    refuse_of_texts(options)
+    wanted = None if options.sort is None else named_measure(options.sort, survey.metrics).name
+    places = ranked_places(survey, options)
+    shown_by = [wanted or telling_metric(survey, place) for place in places]
+    if not options.medium.draws_maps and not options.medium.lists_heads:
+        return surveyed_heads_report(survey, places, shown_by, options)
+    chosen = options.selection != Selection() or options.filter is not None or options.top is not None
+    if options.axes is not None or (options.medium.one_page and chosen and len(places) <= MAX_CARDS):
+        return surveyed_heads_report(survey, places, shown_by, options)
+    if not options.medium.lists_heads:
+        return _profiles(survey, places, options)
+    shown = places if chosen or options.all else places[:MAX_CARDS]
+    left = len(places) - len(shown)
+    more = f"{left} more heads are not shown; {option('heads', '0.2')} chooses, {option('all', True)} shows all."
+    names = ", ".join(survey.heads[place].name for place in shown)
+    return HeadCards(
+        title=options.look.title or title_of(survey),
+        caption=f"What head{'s' * (len(shown) > 1)} {names} of {survey.model} {'do' if len(shown) > 1 else 'does'}.",
+        remarks=(
+            *([more] if left else []),
+            "Means over the texts; ± half of the 95 % interval. Offsets are key - query: -1 is the token before.",
+            *survey_remarks(survey),
+        ),
+        look=options.look,
+        sections=tuple(section for place in shown for section in _card(survey, place, wanted, options.look.width)),
+    )
+
+
+def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Section]:
+    """The tables of one head."""
+    [row] = survey_frame(survey, [place]).rows
+    best = wanted or telling_metric(survey, place)
+    texts = _texts(survey, place, best, width)
+    return [
+        Section(f"head {row.name}: {row.pattern}", _numbers(survey, place)),
+        Section(f"head {row.name} by offset: mean weight and mean score", _offsets(survey, place)),
+        Section(f"head {row.name}: texts with the largest {best}, and drawn ones by decile", texts),
+    ]
+
+
+def telling_metric(survey: Survey, place: int) -> str:
+    """The metric whose examples tell most: the largest of those that patterns are named by."""
+    names = [metric.name for metric in survey.metrics]
+    sharp = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
+    return max(sharp or names[:1], key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0))
+
+
+def _numbers(survey: Survey, place: int) -> Summary:
+    """A row a metric: the mean with its interval, the spread, three deciles, and how many texts."""
+    metrics, counts = survey.metrics, survey.tallies.count[place]
+    means, margins, spreads = (each[place].tolist() for each in (survey.means, survey.margins, survey.spreads))
+
+    def write(number: int, value: float) -> str:
+        return UNKNOWN if np.isnan(value) else METRIC_QUANTITIES[metrics[number].unit].cell(value)
+
+    def decile(tenth: int, number: int) -> str:
+        return write(number, survey.deciles(place, number)[tenth])
+
+    columns = [
+        Column[int]("metric", lambda number: metrics[number].name, align="<"),
+        Column[int](
+            "mean",
+            lambda number: write(number, means[number]),
+            lambda number: means[number] if metrics[number].unit == "share" else None,
+        ),
+        Column[int]("95 %", lambda number: interval(margins[number])),
+        Column[int]("spread", lambda number: write(number, spreads[number])),
+        *(Column[int](f"{tenth * 10} %", partial(decile, tenth)) for tenth in TENTHS),
+        Column[int]("texts", lambda number: str(counts[number])),
+    ]
+    return listed([at for at, each in enumerate(metrics) if each.name not in NOT_IN_CARDS and counts[at]], columns)
+
+
+def _offsets(survey: Survey, place: int) -> Summary:
+    """A row a bin of offsets."""
+    found = _profile(survey, place)
+    length = share_of([weight for _, weight, _, _ in found])
+    columns = [
+        Column[OffsetBin]("offset", lambda each: each[0]),
+        Column[OffsetBin]("weight", lambda each: f"{each[1]:.4f}", lambda each: length(each[1])),
+        Column[OffsetBin]("score", lambda each: f"{each[2]:.2f}"),
+        Column[OffsetBin]("pairs", lambda each: str(each[3])),
+    ]
+    return listed(found, columns)
+
+
+def _profile(survey: Survey, place: int) -> list[OffsetBin]:
+    """The bins of offsets that any pair of tokens has."""
+    tallies = survey.tallies
+    weights, scores, pairs = tallies.weights.total[place], tallies.scores.total[place], tallies.pairs[place]
+    return [
+        (str(first) if first == last else f"{first}…{last}", weight / count, score / count, int(count))
+        for (first, last), weight, score, count in zip(offset_spans(), weights, scores, pairs, strict=True)
+        if count
+    ]
+
+
+def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
+    """The texts with the largest number, and of the sampled texts those nearest to some deciles."""
+    number = [metric.name for metric in survey.metrics].index(name)
+    write = METRIC_QUANTITIES[survey.metrics[number].unit].cell
+    rows = []
+    for each in chosen_examples(survey, place, number, EXAMPLES, TENTHS[::-1]):
+        shown = survey.examples.texts[each.id]
+        label = shown.tokens.labels[each.query] if each.query is not None and each.query < len(shown.tokens) else ""
+        said = "top" if each.said == "largest" else each.said
+        rows.append((said, write(each.value), label, shown.place.rpartition("/")[2], shown.tokens.text))
+    header = ("", name, "query", "where", "text")
+    room = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
+    cut = tuple((*row[:4], start_of(row[4], max(room, MIN_CHARACTERS))) for row in rows)
+    return Summary(header=header, rows=cut, align="<><<<")
+
+
+def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
+    """Heads x offsets and heads x classes of tokens, as heatmaps."""
+    tallies, names = survey.tallies, [metric.name for metric in survey.metrics]
+    places, left = places[:MAX_ROWS], len(places[MAX_ROWS:])
+    heads = [survey.heads[place].name for place in places]
+    pairs = tallies.pairs[list(places)]
+    seen = np.flatnonzero(pairs.any(axis=0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        weights = (tallies.weights.total[list(places)] / pairs)[:, seen]
+    spans = [offset_spans()[number] for number in seen]
+    classes = classes_of(survey)
+    shares = survey.means[list(places)][:, [names.index(name) for name in classes]]
+    offsets = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
+    panels = (
+        labelled_panel("mean weight by offset", weights, ("heads", heads), ("offsets key − query", offsets), SHARE),
+        labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE),
+    )
+    return Heatmaps(
+        title=options.look.title or title_of(survey),
+        panels=share_scales(panels, options.look),
+        caption=f"What {len(heads)} heads of {survey.model} look at, by offset and by class of token.",
+        remarks=(
+            *([f"{left} more heads are not drawn; {option('heads', '0.2')} chooses."] if left else []),
+            "An offset of several tokens is named by its first.",
+            *survey_remarks(survey),
+        ),
+        look=options.look,
+    )

@@ -1,0 +1,106 @@
+"""Two surveys to what changes between them: each head and number with its difference and how sure that is."""
+
+import math
+
+from attnviz.base.errors import option
+from attnviz.corpus.changes import SurveyChanges, survey_changes
+from attnviz.corpus.survey import Survey
+from attnviz.corpus.survey_frame import chosen_places
+from attnviz.metrics.head_changes import NumberChange
+from attnviz.metrics.measure import NORMAL_95, named_measure
+from attnviz.report.heads.found import OF_CHANGES, Found
+from attnviz.report.heads.head_columns import METRIC_QUANTITIES, Column, interval, layers_by_heads, listed, share_of
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import EFFECT, Panel
+from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.survey.survey_heads import refuse_of_texts
+
+LISTED = 20  # changes of a screen
+MAX_PANELS = 6  # numbers of a picture: those that change most clearly
+CLEAR = NORMAL_95  # standard errors
+
+
+def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> ResultList | Heatmaps:
+    """The report: a list, the clearest change first, or a map of layers by heads for the numbers that change most.
+
+    Raises:
+        AttnvizError: for a page, or what only texts have.
+    """
+    refuse_style(options.look, "a comparison")
+    refuse_of_texts(options)
+    wanted = None if options.sort is None else named_measure(options.sort, before.metrics).name
+    changes = survey_changes(before, after, chosen_places(before, options.selection), wanted)
+    found = Found(
+        title="What changes between two surveys",
+        caption=_caption(changes),
+        remarks=changes.remarks,
+        results=changes,
+        summary=lambda: _summary(changes, options),
+        panels=lambda: _panels(changes),
+        refusal="changes are one picture; -o change.png, or -o change.csv for numbers, works",
+        of_list=_of_list(changes, options),
+        of_picture=OF_CHANGES,
+    )
+    return found.report(options)
+
+
+def _summary(changes: SurveyChanges, options: ReportOptions) -> Summary:
+    shown = changes.changes[: None if options.all else options.top or LISTED]
+    shares = [each.difference for each in shown if each.measure.unit == "share"]
+    length = share_of(shares)
+
+    def write(change: NumberChange, number: float) -> str:
+        return METRIC_QUANTITIES[change.measure.unit].cell(number)
+
+    def bar(change: NumberChange) -> float | None:
+        return length(change.difference) if change.measure.unit == "share" and any(shares) else None
+
+    columns = [
+        Column[NumberChange]("head", lambda each: each.name, align="<"),
+        Column[NumberChange]("metric", lambda each: each.measure.name, align="<"),
+        Column[NumberChange]("before", lambda each: write(each, each.before)),
+        Column[NumberChange]("after", lambda each: write(each, each.after)),
+        Column[NumberChange]("change", lambda each: f"{each.difference:+.3f}", bar),
+        Column[NumberChange]("95 %", lambda each: interval(each.margin)),
+        Column[NumberChange](
+            "std. errors", lambda each: f"{each.clearness:.1f}" if math.isfinite(each.clearness) else "∞"
+        ),
+    ]
+    return listed(shown, columns)
+
+
+def _of_list(changes: SurveyChanges, options: ReportOptions) -> tuple[str, ...]:
+    left = 0 if options.all else len(changes.changes) - (options.top or LISTED)
+    return (
+        *(
+            [f"{left} more are not listed; -o change.csv has all, {option('sort', 'previous')} lists one number."]
+            if left > 0
+            else []
+        ),
+        "Sorted by the change in standard errors, texts of both taken as independent; ± is half of its 95 % interval.",
+    )
+
+
+def _caption(changes: SurveyChanges) -> str:
+    clear = sum(each.clearness > CLEAR for each in changes.changes)
+    first = changes.changes[0]
+    most = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
+    said = most if first.clearness > CLEAR else "no head surely does"
+    return f"{clear} of {len(changes.changes)} numbers of heads surely change one by one; {said}."
+
+
+def _panels(changes: SurveyChanges) -> list[Panel]:
+    """The numbers that change most clearly, a panel each."""
+    by_name: dict[str, list[NumberChange]] = {}
+    for each in changes.changes:
+        by_name.setdefault(each.measure.name, []).append(each)
+    return [
+        layers_by_heads(
+            [each.row for each in of_name],
+            [each.difference for each in of_name],
+            name,
+            EFFECT.named(f"change of {name}"),
+        )
+        for name, of_name in list(by_name.items())[:MAX_PANELS]
+    ]

@@ -1,0 +1,70 @@
+"""Effects of heads as a list and as a picture."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnviz.api import drawing
+from attnviz.base.errors import AttnvizError
+from attnviz.effects.effect_table import Effect, Effects
+from attnviz.render.formats import draw
+from attnviz.report.heads.head_effects import effects_report
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Heatmaps, ResultList
+from attnviz.report.words.captions import source_line
+
+ROWS = tuple(
+    Effect(heads, np.array(values))
+    for heads, values in [(((0, 1),), [0.5, 0.7]), (((1, 0),), [-0.1, 0.1]), (((0, 1), (1, 0)), [2.0, 2.2])]
+)
+EFFECTS = Effects(rows=ROWS, metric="loss", by="zero", baseline=1.5, texts=2, model="a model", title="a text")
+
+
+def options(suffix: str) -> ReportOptions:
+    return drawing.fit(ReportOptions(), suffix)
+
+
+def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_each_alone() -> None:
+    report = effects_report(EFFECTS, options(".txt"))
+    assert isinstance(report, ResultList)
+    assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "0.1960", "+1.5000")
+    assert [row[0] for row in report.summary.rows] == ["0.1+1.0", "0.1", "1.0"]
+    assert "most changes without heads 0.1+1.0: 3.6000" in report.caption
+    assert any("An ablation is an intervention" in remark for remark in report.remarks)
+
+
+def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
+    report = effects_report(EFFECTS, options(".png"))
+    assert isinstance(report, Heatmaps)
+    [panel] = report.panels
+    np.testing.assert_allclose(panel.values, [[np.nan, 0.6], [0.0, np.nan]], atol=1e-6)
+    assert panel.scale.low == -panel.scale.high
+    assert panel.quantity.name == "change of loss in nats without a head"
+
+
+def test_a_picture_names_its_model() -> None:
+    report = effects_report(EFFECTS, options(".svg"))
+    assert isinstance(report, Heatmaps)
+    assert source_line(report) == f"Model: {EFFECTS.model}."
+
+
+def test_effects_that_were_written_are_read_back(tmp_path: Path) -> None:
+    (tmp_path / "effects.json").write_bytes(draw(effects_report(EFFECTS, options(".json")), ".json"))
+    found = Effects.load(tmp_path / "effects.json")
+    assert {row.name: row.mean for row in found.rows} == {row.name: row.mean for row in EFFECTS.rows}
+    assert (found.metric, found.baseline, found.texts, found.model) == ("loss", 1.5, 2, "a model")
+    (tmp_path / "other.json").write_text('{"format": "attnviz numbers"}')
+    with pytest.raises(AttnvizError, match="holds no effects of heads"):
+        Effects.load(tmp_path / "other.json")
+
+
+def test_numbers_are_exact_and_a_page_is_refused() -> None:
+    text = draw(effects_report(EFFECTS, options(".csv")), ".csv").decode()
+    assert text.splitlines()[:2] == ["heads,loss,effect,margin,beyond", text.splitlines()[1]]
+    assert '"beyond": 1.5' in draw(effects_report(EFFECTS, options(".json")), ".json").decode()
+    with pytest.raises(AttnvizError, match="effects of heads are one picture"):
+        effects_report(EFFECTS, options(".html"))
+    with pytest.raises(AttnvizError, match="shows what is lost without single heads"):
+        effects_report(replace(EFFECTS, rows=ROWS[2:]), options(".svg"))

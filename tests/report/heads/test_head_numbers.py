@@ -1,0 +1,64 @@
+"""What heads move, and what is lost without them, as columns of the table of heads."""
+
+import numpy as np
+import pytest
+
+from attnviz.api import drawing
+from attnviz.api.contributions import contributions
+from attnviz.base.errors import AttnvizError
+from attnviz.effects.effect_table import Effect, Effects
+from attnviz.maps.recording import Recording
+from attnviz.models.example import Example
+from attnviz.models.settings import ModelSettings
+from attnviz.models.sources import open_reader
+from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import HeadAtlas, HeadList
+from attnviz.text.selection import Selection
+
+EFFECTS = Effects(
+    rows=tuple(Effect(((layer, 0),), np.array([lost])) for layer, lost in ((0, 1.5), (1, -0.25))),
+    metric="loss",
+    by="zero",
+    baseline=2.0,
+    texts=1,
+    model="the trained model",
+    title="a text",
+)
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection(), values=True)
+
+
+def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadList | HeadAtlas:
+    return heads_report((recording,), drawing.fit(ReportOptions(of="contributions", **given), suffix), EFFECTS)  # type: ignore[arg-type]
+
+
+def test_what_a_head_moves_is_the_sum_of_its_contributions_over_a_query(recording: Recording) -> None:
+    maps = contributions(recording).maps[1]
+    weights = maps.window((1,), slice(0, 5), slice(0, 5)).weights[0]  # type: ignore[attr-defined]
+    assert report(recording).table.value("1.1", "moved") == pytest.approx(float(weights.sum(-1).mean()), rel=1e-5)
+
+
+def test_heads_are_ordered_and_filtered_by_effects_and_by_what_they_move(recording: Recording) -> None:
+    table = report(recording, sort="effect").table
+    assert [row.name for row in table.rows][:2] == ["0.0", "1.0"]
+    np.testing.assert_array_equal(table.column("effect"), [1.5, -0.25, np.nan, np.nan])
+    assert [row.name for row in report(recording, filter="effect>0.1").table.rows] == ["0.0"]
+    moved = report(recording, sort="-moved").table.column("moved").tolist()
+    assert moved == sorted(moved)
+    with pytest.raises(AttnvizError, match=r"unknown metric 'effects'; did you mean effect"):
+        report(recording, sort="effects")
+
+
+def test_the_list_and_the_atlas_say_where_these_numbers_come_from(recording: Recording) -> None:
+    listed, atlas = report(recording, ".txt"), report(recording, ".png")
+    assert isinstance(listed, HeadList)
+    assert listed.summary.header[2:4] == ("effect", "moved")
+    for each in (listed, atlas):
+        assert "Metrics are of shares: contributions over the sum of their row; moved is that sum." in each.remarks
+        assert any(line.endswith("with heads replaced by zero: an intervention.") for line in each.remarks)
+    assert isinstance(atlas, HeadAtlas)
+    assert {"effect", "moved"} <= {panel.title for panel in atlas.panels}

@@ -1,0 +1,206 @@
+"""Heads as arcs or as text: which tokens of what are shown, and what is said of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.api.drawing import fit
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import Window
+from attnviz.maps.recording import Recording
+from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.maps.arcs_and_text import AROUND, PLACES, find_query
+from attnviz.report.maps.combined import combined_report
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import DrawnReport, ShadedText
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens, tokenize
+from tests.conftest import cells, random_maps
+from tests.maps.examples import factored
+from tests.report.examples import drawn
+
+LONG = 700
+
+
+def report_of(
+    recording: Recording, suffix: str = ".txt", selection: Selection | None = None, **look: Any
+) -> DrawnReport:
+    return drawn(
+        build_report(recording, fit(ReportOptions(selection=selection or Selection(), look=Look(**look)), suffix))
+    )
+
+
+def long_recording(strong: dict[int, float], count: int = LONG) -> Recording:
+    """One head whose last query attends to a few keys, and a little to all others."""
+    weights = np.full((1, count, count), 1e-6, dtype=np.float32)
+    for key, weight in strong.items():
+        weights[0, -1, key] = weight
+    maps = DenseMaps(
+        layer=0,
+        module="layers.0",
+        heads=(0,),
+        query_tokens=Tokens.numbered(count, "w"),
+        key_tokens=Tokens.numbered(count, "w"),
+        scores=weights,
+        weights=weights.copy(),
+        visible=np.tri(count, dtype=bool),
+    )
+    return Recording(maps=(maps,), model="a model")
+
+
+def test_a_query_alone_asks_for_the_text_that_it_attends_to(recording: Recording) -> None:
+    report = report_of(recording, query="q3")
+    assert isinstance(report, ShadedText)
+    assert report.panels[0].title == "head 0.0: “q3” (3) attends to"
+    assert np.array_equal(
+        report.panels[0].values[0], cells(recording).window((0,), slice(3, 4), slice(0, 7)).weights[0, 0]
+    )
+
+
+def test_a_query_has_no_place_in_a_style_that_draws_every_query() -> None:
+    with pytest.raises(AttnvizError, match="query shades a text, and style='arcs' draws every query; one of them"):
+        Look(style="arcs", query="3")
+
+
+def test_a_long_text_becomes_the_strongest_places_with_their_surroundings() -> None:
+    report = report_of(long_recording({40: 0.25, 500: 0.5, 44: 0.125, 300: 0.0625}), query=str(LONG - 1))
+    assert [panel.title for panel in report.panels[:3]] == [
+        "head 0.0: “w699” (699) attends 50% to “w500” (500)",
+        "head 0.0: “w699” (699) attends 25% to “w40” (40), 12% to “w44” (44)",
+        "head 0.0: “w699” (699) attends 6% to “w300” (300)",
+    ]
+    assert report.panels[0].columns.labels == tuple(f"w{place}" for place in range(500 - AROUND, 500 + AROUND + 1))
+    assert float(report.panels[0].values[0, AROUND]) == 0.5
+    assert len({panel.scale for panel in report.panels}) == 1
+    assert report.caption == (
+        "What “w699” (699) attends to among 700 keys, in head 0.0 of a model; "
+        "the largest weight is 50%, to “w500” (500)."
+    )
+    assert f"the {PLACES} keys that it attends to most are shown" in report.remarks[0]
+    assert "w697 w698 [w699]" in report.remarks[0]
+
+
+def test_places_at_the_ends_of_a_text_have_the_tokens_that_there_are() -> None:
+    panels = report_of(long_recording({0: 0.5, LONG - 1: 0.25}), query="699").panels
+    assert panels[0].columns.labels == tuple(f"w{place}" for place in range(AROUND + 1))
+    assert panels[1].columns.labels == tuple(f"w{place}" for place in range(LONG - 1 - AROUND, LONG))
+
+
+def test_places_lie_within_the_chosen_keys() -> None:
+    recording = long_recording({10: 0.5, 650: 0.25})
+    report = report_of(recording, selection=Selection.parse(keys="20:640"), query=str(LONG - 1))
+    shown = {int(label[1:]) for panel in report.panels for label in panel.columns.labels}
+    assert shown <= set(range(20, 640))
+
+
+def test_a_query_that_sees_nothing_says_so() -> None:
+    recording = long_recording({})
+    recording.maps[0].visible.setflags(write=True)  # type: ignore[attr-defined]
+    recording.maps[0].visible[-1] = False  # type: ignore[attr-defined]
+    [panel] = report_of(recording, query="699").panels
+    assert panel.title == "head 0.0: “w699” (699) attends to no key"
+
+
+def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.report.maps.arcs_and_text.MAX_SCREEN_TOKENS", 60)
+    maps, asked = factored(), []
+    window = FactoredMaps.window
+
+    def counted(self: FactoredMaps, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
+        asked.append((queries.stop - queries.start) * (keys.stop - keys.start))
+        return window(self, heads, queries, keys)
+
+    row = maps.window((5,), slice(33, 34), slice(0, 90)).weights[0, 0]
+    monkeypatch.setattr(FactoredMaps, "window", counted)
+    report = report_of(Recording(maps=(maps,), model="a model"), selection=Selection(heads=(5,)), query="33")
+    assert f"to “k{row.argmax()}” ({row.argmax()})" in report.panels[0].title
+    assert max(asked) == 90
+
+
+def test_a_query_is_found_by_token_or_number() -> None:
+    tokens = tokenize("one two one 7")
+    assert find_query(tokens, "two") == (1, "")
+    assert find_query(tokens, "one") == (0, f"“one” is also at 2; {option('query', 2)} takes that one.")
+    assert find_query(tokens, "7") == (3, "")
+    assert find_query(tokens, "2") == (2, "")
+    assert find_query(tokens, None) == (3, "")
+    with pytest.raises(AttnvizError, match="no query 'three' among the tokens; a number from 0 to 3 works"):
+        find_query(tokens, "three")
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv"])
+def test_arcs_need_a_picture(suffix: str) -> None:
+    with pytest.raises(
+        AttnvizError, match=r"style='arcs' draws a picture; -o arcs.svg works \(.png .svg .pdf .html .pptx\)"
+    ):
+        fit(ReportOptions(look=Look(style="arcs")), suffix)
+
+
+def test_the_last_query_of_each_text_of_a_batch_is_shown_and_never_padding() -> None:
+    texts = tokenize("one two three"), tokenize("one").padded(3)
+    maps = tuple(replace(random_maps(tokens, heads=2), item=item) for item, tokens in enumerate(texts))
+    report = report_of(Recording(maps=maps, model="a model"), style="text")
+    assert [panel.title for panel in report.panels][1:3] == [
+        "head 0.1, text 0: “three” (2) attends to",
+        "head 0.0, text 1: “one” (0) attends to",
+    ]
+    assert report.caption.startswith(
+        "What one query of each text attends to among 3 keys, in 2 heads of a model for 2 texts; the largest weight is"
+    )
+
+
+@pytest.mark.parametrize(("look", "asked"), [(Look(style="arcs"), "style='arcs'"), (Look(query="a"), "query")])
+def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
+    recording: Recording, look: Look, asked: str
+) -> None:
+    options = ReportOptions(look=look)
+    refusal = f"{asked} draws the heads of one recording, one by one; a .* heatmap"
+    with pytest.raises(AttnvizError, match=refusal):
+        combined_report(recording, options, "mean", 0.5)
+    with pytest.raises(AttnvizError, match=refusal):
+        comparison_report(recording, recording, "nothing", options)
+    with pytest.raises(AttnvizError, match=refusal):
+        heads_report((recording,), options)
+
+
+def test_a_number_stays_behind_a_token_from_right_to_left() -> None:
+    recording = Recording(maps=(random_maps(tokenize("שלום עולם"), heads=1),), model="a model")
+    assert report_of(recording, style="text").panels[0].title == "head 0.0: “עולם”\u200e (1) attends to"
+
+
+def test_arcs_say_below_which_weight_there_is_no_line(recording: Recording) -> None:
+    look = Look(style="arcs", limits="0.2:1")
+    said = build_report(recording, fit(ReportOptions(look=look), ".svg")).remarks[0]
+    assert "A weight of 20% or less has none." in said
+    usual = drawn(build_report(recording, fit(ReportOptions(look=Look(style="arcs")), ".svg")))
+    assert "A weight of 14% or less, which is no preference, has none." in usual.remarks[0]
+    assert {panel.scale.low for panel in usual.panels} == {1 / 7}
+
+
+def test_arcs_of_a_head_without_preference_have_all_lines() -> None:
+    maps = random_maps(Tokens.numbered(4, "t"), heads=1)
+    even = replace(maps, scores=np.zeros_like(maps.scores), weights=np.full_like(maps.weights, 0.25))
+    options = fit(ReportOptions(look=Look(style="arcs")), ".svg")
+    said = drawn(build_report(Recording(maps=(even,), model="a test"), options))
+    assert said.panels[0].scale.low == 0
+    assert "has none" not in said.remarks[0]
+
+
+def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out() -> None:
+    tokens = tokenize("[CLS] the cat sat")
+    special = np.arange(len(tokens)) == 0
+    weights = np.full((1, len(tokens), len(tokens)), 0.3 / (len(tokens) - 1), dtype=np.float32)
+    weights[..., 0] = 0.7
+    for marked in (special, np.zeros_like(special)):
+        held = replace(tokens, special=marked)
+        maps = replace(random_maps(held, held, heads=1), scores=weights * 0, weights=weights)
+        report = combined_report(Recording(maps=(maps,), model="a test"), ReportOptions(), "mean", 0.5)
+        said = " takes 70% of a row on average; no_special=True leaves such tokens out."
+        assert any(remark.endswith(said) for remark in report.remarks) == marked.any()

@@ -1,0 +1,125 @@
+"""The overview: many heads at once as thumbnails, decided in the report and drawn in the terminal."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.maps.dense import DenseMaps
+from attnviz.maps.recording import Recording
+from attnviz.render.formats import TERMINAL, draw, medium_of
+from attnviz.render.terminal.draw import report_lines
+from attnviz.report.maps.heatmaps import MAX_UNCHOSEN_MAPS, build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import Heatmaps, Thumbnails
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+from tests.report.examples import drawn
+
+
+def many_heads(layers: int = 2, heads: int = 12, queries: int = 20, keys: int = 30) -> Recording:
+    """Each head looks at one key alone: the one of its own number."""
+    weights = np.zeros((heads, queries, keys), dtype=np.float32)
+    weights[np.arange(heads), :, np.arange(heads)] = 1
+    maps = [
+        DenseMaps(
+            layer=layer,
+            module=f"layers.{layer}",
+            heads=tuple(range(heads)),
+            query_tokens=Tokens.numbered(queries, "q"),
+            key_tokens=Tokens.numbered(keys, "k"),
+            scores=weights,
+            weights=weights,
+            visible=np.ones((queries, keys), dtype=bool),
+        )
+        for layer in range(layers)
+    ]
+    return Recording(maps=tuple(maps), model="a test")
+
+
+def test_many_heads_without_a_choice_become_thumbnails_a_row_a_layer() -> None:
+    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=10)))
+    assert isinstance(report, Thumbnails)
+    assert Counter(panel.group for panel in report.panels) == {"layer 0": 12, "layer 1": 12}
+    assert [panel.title for panel in report.panels[11:13]] == ["0.11", "1.0"]
+    assert [panel.group for panel in report.panels[11:13]] == ["layer 0", "layer 1"]
+    assert report.panels[0].values.shape == (10, 10)
+
+
+def test_chosen_heads_stay_maps_with_labels_however_many() -> None:
+    options = ReportOptions(selection=Selection(heads=tuple(range(MAX_UNCHOSEN_MAPS // 2 + 1))))
+    assert isinstance(build_report(many_heads(), options), Heatmaps)
+
+
+def test_few_heads_stay_maps_with_labels(recording: Recording) -> None:
+    assert isinstance(build_report(recording, ReportOptions()), Heatmaps)
+
+
+def test_overview_says_how_to_open_one_head() -> None:
+    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=30)))
+    assert "One head opens with heads='0.0', a layer with layers=0." in report.remarks
+
+
+def test_one_scale_is_shared_by_all_thumbnails() -> None:
+    report = drawn(build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=10))))
+    assert len({panel.scale for panel in report.panels}) == 1
+
+
+@pytest.mark.parametrize("width", [20, 40, 79, 80, 107, 108, 120, 200, 300])
+@pytest.mark.parametrize("colors", [0, 2**24])
+def test_no_line_is_wider_than_the_terminal(width: int, colors: int) -> None:
+    look = Look(width=width, colors=colors)
+    report = build_report(many_heads(), ReportOptions(medium=medium_of(TERMINAL, look), look=look))
+    lengths = [sum(len(span.text) for span in line) for line in report_lines(report)]
+    assert max(lengths) <= width
+
+
+def test_every_head_is_numbered_and_a_layer_starts_a_new_line() -> None:
+    look = Look(width=80)
+    report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=11), look=look))
+    lines = draw(report, TERMINAL).decode().splitlines()
+    assert [line.split() for line in lines if line.startswith(("0.", "1.")) and " " in line and "×" not in line] == [
+        [f"{layer}.{head}" for head in range(start, start + 6)] for layer in (0, 1) for start in (0, 6)
+    ]
+
+
+@pytest.mark.parametrize("queries", [4, 20])
+def test_sorted_heads_fill_the_lines_of_a_terminal_and_no_number_is_cut(queries: int) -> None:
+    look = Look(width=80)
+    options = ReportOptions(medium=Medium(thumbnail_cells=11), look=look, sort="first")
+    lines = draw(build_report(many_heads(queries=queries, keys=13), options), TERMINAL).decode().splitlines()
+    titles = [re.findall(r"\d+\.\d+ · \d\.\d\d", line) for line in lines if " · 0." in line or " · 1." in line]
+    assert titles[0][:2] == ["0.0 · 1.00", "1.0 · 1.00"]
+    assert sum(map(len, titles)) == 24
+    assert {len(line) for line in titles} == {6}, "as many on each line, though layers change"
+
+
+def test_thumbnail_shows_where_the_head_looks() -> None:
+    look = Look(width=200, ascii=True)
+    report = build_report(many_heads(queries=5, keys=14), ReportOptions(medium=Medium(thumbnail_cells=16), look=look))
+    lines = draw(report, TERMINAL).decode().splitlines()
+    row = lines[lines.index(next(line for line in lines if line.startswith("0.0"))) + 1]
+    assert row.split()[0] == "@............."
+    assert row.split()[3] == "...@.........."
+
+
+def test_thumbnails_of_another_size_keep_their_columns() -> None:
+    recording = many_heads(layers=2)
+    [first, second] = recording.maps
+    short = many_heads(layers=1, queries=3, keys=4, heads=3).maps[0]
+    mixed = replace(recording, maps=(first, second, replace(short, layer=2)))
+    look = Look(width=80)
+    lines = report_lines(build_report(mixed, ReportOptions(medium=Medium(thumbnail_cells=11), look=look)))
+    assert max(sum(len(span.text) for span in line) for line in lines) <= 80
+
+
+def test_texts_of_a_batch_are_told_apart_and_their_title_is_the_model() -> None:
+    recording = many_heads(layers=1)
+    batch = replace(recording, maps=tuple(replace(recording.maps[0], item=item) for item in range(2)))
+    report = build_report(batch, ReportOptions(medium=Medium(thumbnail_cells=11), look=Look(width=80)))
+    lines = draw(report, TERMINAL).decode().splitlines()
+    assert lines[0] == "a test"
+    assert [line for line in lines if line.startswith("layer")] == ["layer 0, text 0", "layer 0, text 1"]

@@ -1,0 +1,84 @@
+"""Notes become pictures of the places that they are pinned to, in their order."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.report.build import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import Arcs, Chapter, DrawnReport, Heatmaps, ShadedText
+from attnviz.text.tokens import Tokens
+from tests.conftest import dense, random_maps
+
+LABELS = ("the", "cat", "sat", "it", "purred")
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    tokens = replace(Tokens.numbered(5), labels=LABELS)
+    return Recording(
+        maps=tuple(random_maps(tokens, layer=layer, heads=8, seed=layer) for layer in range(2)), model="a test"
+    )
+
+
+def story_of(recording: Recording, tmp_path: Path, *lines: str, reduce: str | None = None) -> tuple[Chapter, ...]:
+    file = tmp_path / "notes.txt"
+    file.write_text("\n".join(lines))
+    report = build_report(recording, ReportOptions(look=Look(notes=str(file)), reduce=reduce))
+    assert isinstance(report, DrawnReport)
+    return report.story
+
+
+def test_head_of_a_note_is_drawn_with_its_pair_outlined(recording: Recording, tmp_path: Path) -> None:
+    first, second = story_of(recording, tmp_path, "#head=1.2&query=it&key=cat Its noun.", "#head=0.1&query=2 Sat.")
+    assert [first.text, second.text] == ["Its noun.", "Sat."]
+    [panel] = first.report.panels
+    np.testing.assert_allclose(panel.values, dense(recording, 1).weights[2])
+    assert panel.outline == (3, 1, 1, 1)
+    assert second.report.panels[0].title.startswith("head 0.1")
+    assert second.report.panels[0].outline == (2, 0, 1, 5)
+
+
+def test_view_of_a_note_is_kept(recording: Recording, tmp_path: Path) -> None:
+    notes = ["#head=1.2&view=arcs Lines.", "#head=1.2&view=text&query=it Text.", "#head=1.2 Map."]
+    kinds = [type(chapter.report) for chapter in story_of(recording, tmp_path, *notes)]
+    assert kinds == [Arcs, ShadedText, Heatmaps]
+
+
+def test_token_of_a_note_is_shown_in_the_heads_with_its_largest_weights(recording: Recording, tmp_path: Path) -> None:
+    weights = np.concatenate([dense(recording, layer).weights for layer in range(2)])
+    to, of = story_of(recording, tmp_path, "#query=it&key=cat To.", "#key=cat&direction=from From.")
+    [panel] = to.report.panels
+    order = np.argsort(-weights[:, 3, 1], kind="stable")[:12]
+    assert panel.rows.labels == tuple(f"{number // 8}.{number % 8}" for number in order)
+    np.testing.assert_allclose(panel.values, weights[order, 3])
+    assert panel.outline == (0, 1, 12, 1)
+    assert panel.title == "What “it” looks at in the 12 of 16 heads with the largest weights"
+    [panel] = of.report.panels
+    order = np.argsort(-weights[:, :, 1].max(axis=1), kind="stable")[:12]
+    np.testing.assert_allclose(panel.values, weights[order, :, 1])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("#head=9.9 No.", "#head=9.9: "),
+        ("#head=1.2&query=dog No.", "no query 'dog' among the tokens"),
+        ("#head=1.2&query=it&key=dog No.", "no key 'dog' among the tokens"),
+    ],
+)
+def test_note_pinned_to_what_is_not_there_is_refused(
+    recording: Recording, tmp_path: Path, line: str, said: str
+) -> None:
+    with pytest.raises(AttnvizError, match=said):
+        story_of(recording, tmp_path, line)
+
+
+def test_notes_of_combined_heads_are_refused(recording: Recording, tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match="pinned to single heads"):
+        story_of(recording, tmp_path, "#head=1.2 No.", reduce="mean")

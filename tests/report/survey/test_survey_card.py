@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import HeadCards, HeadList, Heatmaps
+from attnviz.report.survey.survey_card import survey_card_report
+from attnviz.report.survey.survey_heads import survey_heads_report
+from attnviz.text.selection import Selection
+from tests.corpus.surveys import METRICS, numbers_of, survey_of
+
+TERMINAL = Medium(lists_heads=True)
+SURVEY = survey_of(numbers_of(40, 1), 0)
+PREVIOUS = [metric.name for metric in METRICS].index("previous")
+
+
+def cards(**options: str) -> HeadCards:
+    selection = Selection.parse(heads=options.pop("heads", None))
+    report = survey_card_report(SURVEY, ReportOptions(selection=selection, medium=TERMINAL, **options))  # type: ignore[arg-type]
+    assert isinstance(report, HeadCards)
+    return report
+
+
+def test_a_card_says_numbers_offsets_and_texts_of_the_head_that_was_chosen() -> None:
+    numbers, offsets, texts = cards(heads="0.1", sort="previous").sections
+    row = next(row for row in numbers.summary.rows if row[0] == "previous")
+    assert row[1] == f"{SURVEY.means[1, PREVIOUS]:.2f}"
+    assert row[2] == f"±{SURVEY.margins[1, PREVIOUS]:.3f}"
+    pairs, total = SURVEY.tallies.pairs[1], SURVEY.tallies.weights.total[1]
+    wanted = {str(place - len(pairs) // 2): place for place in np.flatnonzero(pairs)}
+    assert [row[0] for row in offsets.summary.rows] == list(wanted)
+    for name, weight, _, count in offsets.summary.rows:
+        assert (weight, count) == (f"{total[wanted[name]] / pairs[wanted[name]]:.4f}", str(pairs[wanted[name]]))
+    best = int(SURVEY.examples.ids[1, PREVIOUS, 0])
+    assert texts.summary.rows[0][3:] == (f"a:{best + 1}", f"text {best}")
+    assert texts.title == "head 0.1: texts with the largest previous, and drawn ones by decile"
+
+
+def test_heads_of_a_card_come_in_the_order_that_was_asked_for() -> None:
+    means = SURVEY.means[:, PREVIOUS]
+    order = [SURVEY.heads[place].name for place in np.argsort(-means)]
+    assert [section.title.split()[1].rstrip(":") for section in cards(sort="previous").sections[::3]] == order
+    with pytest.raises(AttnvizError, match="unknown metric 'previos'; did you mean previous"):
+        cards(sort="previos")
+    with pytest.raises(AttnvizError, match="no head in layer 0: 7"):
+        cards(heads="0.7")
+
+
+def test_a_figure_has_a_row_a_head_and_a_column_an_offset() -> None:
+    report = survey_card_report(SURVEY, ReportOptions(medium=Medium()))
+    assert isinstance(report, Heatmaps)
+    offsets, classes = report.panels
+    assert offsets.rows.labels == classes.columns.labels == ("0.0", "0.1", "1.0")
+    assert offsets.columns.labels == ("-4", "", "-2", "-1", "0", "1", "2", "", "4")  # some, so that they can be read
+    special = classes.rows.labels.index("special")
+    expected = SURVEY.means[:, [metric.name for metric in METRICS].index("special")]
+    np.testing.assert_allclose(classes.values[special], expected, atol=1e-6)
+
+
+def test_the_table_of_a_survey_has_means_intervals_and_deciles() -> None:
+    report = survey_heads_report(SURVEY, ReportOptions(sort="previous", medium=TERMINAL))
+    assert isinstance(report, HeadList)
+    row = report.table.rows[0]
+    place = [head.name for head in SURVEY.heads].index(row.name)
+    assert report.table.value(row.name, "previous") == SURVEY.means[:, PREVIOUS].max() == SURVEY.means[place, PREVIOUS]
+    assert report.table.column("previous", "margins")[0] == SURVEY.margins[place, PREVIOUS]
+    assert tuple(report.table.column("previous", "deciles")[0]) == SURVEY.deciles(place, PREVIOUS)
+    assert report.table.column("previous", "counts")[0] == SURVEY.tallies.count[place, PREVIOUS]

@@ -1,0 +1,133 @@
+"""The heads of a survey as points and cards: which texts show a head, and what is said where no model can draw them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.render.formats import format_of
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import HeadCards, Heatmaps, SurveyedHeads
+from attnviz.report.survey.survey_card import survey_card_report
+from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS
+from attnviz.text.selection import Grouping, Selection
+from attnviz.text.tokens import tokenize
+from tests.corpus.surveys import METRICS, numbers_of, survey_of
+
+SURVEY = survey_of(numbers_of(40, 1), 0)
+PAGE, FIGURE, SLIDES = (format_of(suffix).medium(Look()) for suffix in (".html", ".png", ".pptx"))
+SINK = [metric.name for metric in METRICS].index("sink")
+
+
+def report(medium: Medium, **options: object) -> SurveyedHeads:
+    heads = options.pop("heads", None)
+    selection = Selection.parse(heads=str(heads)) if heads else Selection()
+    found = survey_card_report(SURVEY, ReportOptions(medium=medium, selection=selection, **options))  # type: ignore[arg-type]
+    assert isinstance(found, SurveyedHeads)
+    return found
+
+
+def test_a_page_has_all_heads_with_the_largest_texts_and_one_for_each_decile() -> None:
+    found = report(PAGE, sort="sink")
+    order = np.argsort(-SURVEY.means[:, SINK])
+    assert tuple(row.name for row in found.frame.rows) == tuple(SURVEY.heads[place].name for place in order)
+    assert found.shown_by == ("sink",) * 3
+    np.testing.assert_array_equal(found.frame.values, SURVEY.means[order])
+    place, examples = int(order[0]), found.examples[0]
+    assert [example.value for example in examples[:10]] == SURVEY.examples.values[place, SINK].tolist()
+    rows = [f"a:{int(number) + 1}" for number in SURVEY.examples.ids[place, SINK]]
+    assert [found.texts[example.text].place for example in examples[:10]] == rows
+    assert [example.said for example in examples[10:]] == [*(f"{tenth} %" for tenth in range(90, 0, -10)), "smallest"]
+    sample = SURVEY.examples.sample[:, place, SINK]
+    assert examples[-1].value == pytest.approx(np.nanmin(sample))
+    assert abs(examples[14].value - np.nanmedian(sample)) < 0.1
+
+
+def test_a_model_that_is_not_here_leaves_the_texts_without_shades_and_says_so() -> None:
+    found = report(PAGE)
+    assert all(example.weights is None for of_head in found.examples for example in of_head)
+    assert "The examples are not shaded by what a token looks at: the model 'a test' is not on this machine." in (
+        found.remarks
+    )
+
+
+def test_each_text_has_the_command_that_draws_it_again() -> None:
+    survey = replace(SURVEY, settings={"model": "./my bert", "dtype": "float16", "window": None}, model="my bert")
+    found = survey_card_report(survey, ReportOptions(medium=PAGE))
+    assert isinstance(found, SurveyedHeads)
+    labels = found.texts[0].labels[-1]
+    assert found.texts[0].command == (
+        f"attnviz show 'text {labels}' --model './my bert' --dtype float16 --heads",
+        "",
+    )
+
+
+def test_of_a_long_text_the_part_around_the_query_is_shown() -> None:
+    words = " ".join(map(str, range(500)))
+    best = int(SURVEY.examples.ids[0, SINK, 0])
+    places = SURVEY.examples.places.copy()
+    places[0, SINK, 0] = 300
+    longer = replace(SURVEY.examples.texts[best], tokens=tokenize(words))
+    examples = replace(SURVEY.examples, places=places, texts={**SURVEY.examples.texts, best: longer})
+    survey = replace(SURVEY, examples=examples)
+    found = survey_card_report(survey, ReportOptions(medium=PAGE, sort="sink", selection=Selection.parse(heads="0.0")))
+    assert isinstance(found, SurveyedHeads)
+    example = found.examples[0][0]
+    text = found.texts[example.text]
+    assert (len(text.labels), text.whole) == (SHOWN_TOKENS, False)
+    assert example.query is not None
+    assert text.labels[example.query] == "300"
+    assert text.labels[-1] == str(300 + SHOWN_AFTER)
+
+
+def test_a_picture_is_cards_of_few_heads_points_for_axes_and_else_profiles() -> None:
+    assert report(FIGURE, heads="0.1").cards
+    points = report(FIGURE, axes="previous,sink,entropy,layer")
+    assert (points.cards, points.axes) == (False, ("previous", "sink", "entropy", "layer"))
+    assert isinstance(survey_card_report(SURVEY, ReportOptions(medium=FIGURE)), Heatmaps)
+    assert isinstance(survey_card_report(SURVEY, ReportOptions(medium=SLIDES)), Heatmaps)
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ("previous", "not two to four numbers"),
+        ("a,b,c,d,e", "not two to four"),
+        ("previos,sink", "did you mean previous"),
+    ],
+)
+def test_refuses_axes_that_are_none(axes: str, said: str) -> None:
+    with pytest.raises(AttnvizError, match=said):
+        report(FIGURE, axes=axes)
+    with pytest.raises(AttnvizError, match=r"-o heads\.png"):
+        report(Medium(lists_heads=True), axes="previous,sink")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"reduce": "mean"}, "reduce"),
+        ({"table": "both"}, "table"),
+        ({"of": "contributions"}, "of"),
+        ({"grouping": Grouping(words=True)}, "words"),
+        ({"look": Look(style="arcs")}, "style"),
+        ({"selection": Selection.parse(queries="1:2")}, "queries"),
+    ],
+)
+def test_refuses_what_only_a_text_has(options: dict[str, object], name: str) -> None:
+    with pytest.raises(AttnvizError, match="a survey holds means over texts") as refusal:
+        survey_card_report(SURVEY, ReportOptions(medium=PAGE, **options))  # type: ignore[arg-type]
+    assert name in str(refusal.value)
+
+
+def test_a_filter_leaves_the_heads_for_which_it_holds() -> None:
+    least = SURVEY.means[:, SINK].min() + 1e-6
+    kept = [head.name for head, mean in zip(SURVEY.heads, SURVEY.means[:, SINK], strict=True) if mean > least]
+    cards = survey_card_report(
+        SURVEY, ReportOptions(medium=Medium(lists_heads=True), filter=f"sink>{least:.7f}", all=True)
+    )
+    assert isinstance(cards, HeadCards)
+    assert [section.title.split()[1].rstrip(":") for section in cards.sections[::3]] == kept
+    assert len(kept) == 2
