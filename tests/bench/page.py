@@ -155,8 +155,8 @@ def _busy(session: Any) -> float:
 LENS = """async () => {
     const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
     const start = performance.now();
-    [state.pin, state.mark] = [{query: scene.strip.texts[0].labels.length - 10, key: null}, null];
-    openLens();
+    const pin = {query: scene.strip.texts[0].labels.length - 10, key: null};
+    set({pin, mark: null, head: null, together: null, list: "lens"}, {step: true});
     while (!scene.shown?.whole) await wait(1);
     return performance.now() - start;
 }"""

@@ -150,6 +150,7 @@ def test_the_list_is_filtered_and_sorted_as_the_heads_page_and_the_address_keeps
     opened.page.keyboard.type(f"entropy>{middle - 1e-4:.6f}")
     fewer = [names[head] for head in np.argsort(means) if means[head] > middle - 1e-4]
     assert opened.evaluate(listed) == fewer
+    assert opened.page.locator("#plot circle.out").count() == 3 - len(fewer)
     assert "sort=-entropy" in opened.evaluate("location.hash")
     opened.page.reload()
     opened.until(f"document.querySelectorAll('#chosen tbody tr').length === {len(fewer)}")

@@ -3,7 +3,7 @@
 import { one } from "./elements.js";
 import { palette, survey } from "./survey_data.js";
 import { endsOf, shape, ticksOf } from "./survey_drawing.js";
-import { LAYER, numberOf, placeOf, shown, written } from "./survey_state.js";
+import { LAYER, listedOfSurvey, numberOf, placeOf, shown, written } from "./survey_state.js";
 
 /** @import { SurveyNumbers } from "./types.js" */
 
@@ -35,7 +35,8 @@ export function drawPlot(numbers, choose, brush) {
   const points = survey.heads.map((_, head) => pointOf(numbers, head, x, y, ends));
   const picture = shape("svg", { viewBox: `0 0 ${room.width} ${room.height}`, role: "img", "aria-label": described() });
   picture.append(...frameOf(across, up, x, y));
-  const marks = points.map((point, head) => markOf(point, head));
+  const listed = new Set(listedOfSurvey(numbers).heads);
+  const marks = points.map((point, head) => markOf(point, head, listed.has(head)));
   const order = [...marks.keys()].sort((a, b) => points[b].radius - points[a].radius);
   picture.append(...order.map((head) => marks[head]));
   picture.append(...chosenMark(numbers, points[shown.head], x, y));
@@ -83,11 +84,11 @@ function shareOf(numbers, head, name, [low, high]) {
   return Number.isNaN(value) || high === low ? 0 : (value - low) / (high - low);
 }
 
-/** @param {Point} point @param {number} head */
-function markOf({ x, y, radius, colour }, head) {
+/** @param {Point} point @param {number} head @param {boolean} listed */
+function markOf({ x, y, radius, colour }, head, listed) {
   const drawn = !Number.isNaN(x) && !Number.isNaN(y);
   const mark = shape("circle", { cx: drawn ? x : 0, cy: drawn ? y : 0, r: drawn ? radius : 0, fill: colour });
-  mark.classList.toggle("out", shown.brushed !== null && !shown.brushed.has(head));
+  mark.classList.toggle("out", !listed);
   mark.classList.toggle("here", head === shown.head);
   return mark;
 }
@@ -218,7 +219,7 @@ function within(points, a, b) {
 /** What can be done with the points. */
 export function hintText() {
   const count = shown.brushed?.size;
-  return count ? `${count} of ${survey.heads.length} heads are brushed; Esc lets go.` : "Click a head; drag over several.";
+  return count ? `${count} of ${survey.heads.length} heads ${count === 1 ? "is" : "are"} brushed; Esc lets go.` : "Click a head; drag over several.";
 }
 
 /** @type {SurveyNumbers | null} */
