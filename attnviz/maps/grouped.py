@@ -169,7 +169,8 @@ def _given(grouping: Grouping) -> str:
 def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
     if grouping.units != TOKENS:
         one = singular(grouping.units)
-        named = grouping.units.capitalize() if grouping.units in NAMES else f"Parts that begin at {grouping.units!r}"
+        known = grouping.units in (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
+        named = grouping.units.capitalize() if known else f"Parts that begin at {grouping.units!r}"
         yield f"{named}: a weight to a {one} is summed over its tokens as keys and averaged over its tokens as queries."
     hidden = dict.fromkeys(
         label

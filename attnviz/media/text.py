@@ -36,9 +36,9 @@ class Text:
         starts, stops = places.T
         return bool(((starts >= 0) & (starts <= stops) & (stops <= len(self.content))).all())
 
-    def continued(self, other: Self) -> Self:
+    def continued(self, other: object) -> "Text":
         """The longer of this text and one that goes on after it."""
-        return other if len(other.content) > len(self.content) else self
+        return other if isinstance(other, Text) and len(other.content) > len(self.content) else self
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a file holds: JSON values, and arrays by name."""

@@ -11,6 +11,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.grouped import GroupedMaps, join, regroup
 from attnviz.maps.recording import Recording
+from attnviz.text.groups import Groups
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import Tokens, tokenize, tokens_of_pieces
 from attnviz.text.units import Units
@@ -99,6 +100,16 @@ def test_parts_begin_where_a_pattern_matches() -> None:
     maps, grouped = regrouped(by="it$")
     assert maps.query_tokens.labels == ("[CLS]", "unable", "it")
     assert grouped.remarks[0].startswith("Parts that begin at 'it$': a weight to a part")
+
+
+def test_groups_that_tokens_were_given_are_summed_wherever_they_stand() -> None:
+    turns = {"turns": Groups(np.array([-1, 0, 1, 0]), ("user", "model"))}
+    maps = replace(recording().maps[0], query_tokens=replace(tokens(), groups=turns))
+    grouped = regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(by="turns"))
+    assert grouped.maps[0].query_tokens.labels == ("[CLS]", "user", "model")
+    assert grouped.remarks[0].startswith("Turns: a weight to a part is summed")
+    window = cells(grouped).window((3,), slice(0, 3), slice(0, 4))
+    np.testing.assert_allclose(window.weights[0, 1], (np.array(WEIGHTS[1]) + WEIGHTS[3]) / 2, atol=1e-6)
 
 
 def test_words_are_a_short_form() -> None:
