@@ -1,64 +1,17 @@
 """What changes between two surveys: each number of each head, and what else is not the same."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
-from attnviz.metrics.head_changes import NumberChange, number_changes
-from attnviz.metrics.measure import known_number
+from attnviz.metrics.head_changes import HeadChanges, number_changes
+
+FORMAT, VERSION = "attnviz survey changes", 1
 
 
-@dataclass(frozen=True)
-class SurveyChanges:
-    """What changes between two surveys, the clearest first.
-
-    Attributes:
-        before: the first: model, corpus, texts and tokens.
-        after: the second.
-        changes: of each head and number that both have.
-        remarks: what a reader must know.
-    """
-
-    before: dict[str, Any]
-    after: dict[str, Any]
-    changes: tuple[NumberChange, ...]
-    remarks: tuple[str, ...]
-
-    def as_rows(self) -> list[list[Any]]:
-        """A row for each change behind a header, numbers exact."""
-        header = ["layer", "head", "metric", "before", "after", "difference", "margin", "standard_errors"]
-        numbers = ([each.before, each.after, each.difference, each.margin, each.clearness] for each in self.changes)
-        named = ([each.row.layer, each.row.head, each.measure.name] for each in self.changes)
-        return [header, *([*first, *second] for first, second in zip(named, numbers, strict=True))]
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        return {
-            "format": "attnviz survey changes",
-            "version": 1,
-            "before": self.before,
-            "after": self.after,
-            "remarks": list(self.remarks),
-            "changes": [
-                {
-                    "head": each.name,
-                    "metric": each.measure.name,
-                    "before": each.before,
-                    "after": each.after,
-                    "difference": each.difference,
-                    "margin": known_number(each.margin),
-                    "standard_errors": known_number(each.clearness),
-                    "texts": list(each.texts),
-                }
-                for each in self.changes
-            ],
-        }
-
-
-def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted: str | None = None) -> SurveyChanges:
+def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted: str | None = None) -> HeadChanges:
     """What changes between two surveys, the clearest change first; their texts are taken as independent samples.
 
     Args:
@@ -76,7 +29,8 @@ def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted:
     if not found:
         raise AttnvizError("the two surveys have no head with a number in common; surveys of one kind of model work")
     found.sort(key=lambda each: -each.clearness)
-    return SurveyChanges(_about(before), _about(after), tuple(found), _differences(before, after))
+    about = {"format": FORMAT, "version": VERSION, "before": _about(before), "after": _about(after)}
+    return HeadChanges(tuple(found), _differences(before, after), about)
 
 
 def _about(survey: Survey) -> dict[str, Any]:

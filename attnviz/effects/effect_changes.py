@@ -1,58 +1,15 @@
 """What changes between two tables of effects: each set of heads with its effect in both, and how sure that is."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effects
-from attnviz.metrics.head_changes import NumberChange, number_changes
-from attnviz.metrics.measure import known_number
+from attnviz.metrics.head_changes import HeadChanges, number_changes
+
+FORMAT, VERSION = "attnviz effect changes", 1
 
 
-@dataclass(frozen=True, eq=False)
-class EffectChanges:
-    """What changes between two tables of effects, the largest change first.
-
-    Attributes:
-        before: the first table.
-        after: the second.
-        changes: of each set of heads that both have.
-        remarks: what a reader must know.
-    """
-
-    before: Effects
-    after: Effects
-    changes: tuple[NumberChange, ...]
-    remarks: tuple[str, ...]
-
-    def as_rows(self) -> list[list[Any]]:
-        """A row for each change behind a header, numbers exact."""
-        rows = [[each.name, each.before, each.after, each.difference, each.margin] for each in self.changes]
-        return [["heads", "before", "after", "difference", "margin"], *rows]
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        return {
-            "format": "attnviz effect changes",
-            "version": 1,
-            "metric": self.before.metric,
-            "before": _about(self.before),
-            "after": _about(self.after),
-            "remarks": list(self.remarks),
-            "changes": [
-                {
-                    "heads": each.name.split("+"),
-                    "before": each.before,
-                    "after": each.after,
-                    "difference": each.difference,
-                    "margin": known_number(each.margin),
-                }
-                for each in self.changes
-            ],
-        }
-
-
-def effect_changes(before: Effects, after: Effects) -> EffectChanges:
+def effect_changes(before: Effects, after: Effects) -> HeadChanges:
     """What changes between two tables of effects, the largest change first.
 
     Raises:
@@ -69,7 +26,9 @@ def effect_changes(before: Effects, after: Effects) -> EffectChanges:
             f"the effects, of {names} among others, have no heads in common; those of the same heads work"
         )
     changes.sort(key=lambda each: -abs(each.difference))
-    return EffectChanges(before, after, tuple(changes), _differences(before, after, len(changes)))
+    about = {"format": FORMAT, "version": VERSION, "metric": before.metric}
+    about |= {"before": _about(before), "after": _about(after)}
+    return HeadChanges(tuple(changes), _differences(before, after, len(changes)), about, of_sets=True)
 
 
 def _about(effects: Effects) -> dict[str, Any]:

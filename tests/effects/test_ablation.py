@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.effects.effect_table import OUTPUTS
+from attnviz.effects.measures import MEASURES
 from attnviz.effects.text_run import TextRun
 from attnviz.models.trained import START_TOKEN, load_model
 from attnviz.models.trained_repeats import held_out_repeats
@@ -267,3 +269,7 @@ def test_contributions_through_several_maps_are_refused_and_logits_still_sum() -
     parts = attnviz.logit_attribution(model, {"input_ids": IDS[:1], "use_cache": False}, 7)
     assert parts.difference < 1e-5
     assert sum(part.kind == "head" for part in parts.parts) == LAYERS * HEADS
+
+
+def test_every_measure_of_an_output_has_its_words() -> None:
+    assert set(OUTPUTS) == set(MEASURES)

@@ -4,9 +4,9 @@ import math
 from dataclasses import fields
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.effects.effect_changes import EffectChanges, effect_changes
+from attnviz.effects.effect_changes import effect_changes
 from attnviz.effects.effect_table import Effects
-from attnviz.metrics.head_changes import NumberChange
+from attnviz.metrics.head_changes import HeadChanges, NumberChange
 from attnviz.report.heads.found import OF_CHANGES, Found
 from attnviz.report.heads.head_columns import Column, listed, share_of
 from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, single_heads, with_unit
@@ -30,11 +30,11 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
     changes = effect_changes(before, after)
     found = Found(
         title="What changes between two tables of effects",
-        caption=_caption(changes),
+        caption=_caption(changes, before.metric),
         remarks=(*changes.remarks, NOT_A_CAUSE_ALONE),
         results=changes,
         summary=lambda: _summary(changes),
-        panels=lambda: [_panel(changes)],
+        panels=lambda: [_panel(before, after)],
         refusal="changes of effects are one picture; -o change.png, or -o change.csv for numbers, works",
         of_picture=OF_CHANGES,
     )
@@ -60,17 +60,17 @@ def _changed(choice: ReportOptions | Selection | Grouping) -> list[str]:
     return [name for name in names if getattr(choice, name) != getattr(plain, name)]
 
 
-def _panel(changes: EffectChanges) -> Panel:
-    output = changes.before.output
+def _panel(before: Effects, after: Effects) -> Panel:
+    output = before.output
     none = (
         f"a picture shows what changes without single heads, and these are sets; without {option('sets')}, where "
         "the effects are measured, it works"
     )
     title, name = f"without a head: after less before, of {output.name}", f"change of the effect on {with_unit(output)}"
-    return single_heads(changes.after.frame - changes.before.frame, title, name, none)
+    return single_heads(after.frame - before.frame, title, name, none)
 
 
-def _summary(changes: EffectChanges) -> Summary:
+def _summary(changes: HeadChanges) -> Summary:
     length = share_of([each.difference for each in changes.changes])
     columns = [
         Column[NumberChange]("without", lambda each: each.name, align="<"),
@@ -83,8 +83,8 @@ def _summary(changes: EffectChanges) -> Summary:
     return listed(changes.changes, columns)
 
 
-def _caption(changes: EffectChanges) -> str:
-    most, metric = changes.changes[0], changes.before.metric
+def _caption(changes: HeadChanges, metric: str) -> str:
+    most = changes.changes[0]
     if most.difference == 0:
         return f"No effect of a head on {metric} changes."
     what = "heads" if len(most.row.heads) > 1 else "head"

@@ -3,10 +3,10 @@
 import math
 
 from attnviz.base.errors import option
-from attnviz.corpus.changes import SurveyChanges, survey_changes
+from attnviz.corpus.changes import survey_changes
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places
-from attnviz.metrics.head_changes import NumberChange
+from attnviz.metrics.head_changes import HeadChanges, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
 from attnviz.report.heads.found import OF_CHANGES, Found
 from attnviz.report.heads.head_columns import METRIC_QUANTITIES, Column, interval, layers_by_heads, listed, share_of
@@ -45,7 +45,7 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
     return found.report(options)
 
 
-def _summary(changes: SurveyChanges, options: ReportOptions) -> Summary:
+def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
     shown = changes.changes[: None if options.all else options.top or LISTED]
     shares = [each.difference for each in shown if each.measure.unit == "share"]
     length = share_of(shares)
@@ -70,7 +70,7 @@ def _summary(changes: SurveyChanges, options: ReportOptions) -> Summary:
     return listed(shown, columns)
 
 
-def _of_list(changes: SurveyChanges, options: ReportOptions) -> tuple[str, ...]:
+def _of_list(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
     left = 0 if options.all else len(changes.changes) - (options.top or LISTED)
     return (
         *(
@@ -82,7 +82,7 @@ def _of_list(changes: SurveyChanges, options: ReportOptions) -> tuple[str, ...]:
     )
 
 
-def _caption(changes: SurveyChanges) -> str:
+def _caption(changes: HeadChanges) -> str:
     clear = sum(each.clearness > CLEAR for each in changes.changes)
     first = changes.changes[0]
     most = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
@@ -90,7 +90,7 @@ def _caption(changes: SurveyChanges) -> str:
     return f"{clear} of {len(changes.changes)} numbers of heads surely change one by one; {said}."
 
 
-def _panels(changes: SurveyChanges) -> list[Panel]:
+def _panels(changes: HeadChanges) -> list[Panel]:
     """The numbers that change most clearly, a panel each."""
     by_name: dict[str, list[NumberChange]] = {}
     for each in changes.changes:
