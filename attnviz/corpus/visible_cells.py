@@ -99,6 +99,10 @@ class TextsGrid(Grid):
         """The numbers of each key's token, ``(texts, 1, keys)``."""
         return self.batch.of(name)[self.texts, None]
 
+    def all_keys(self, name: str) -> Tensor:
+        """The same: a grid has all keys of its texts."""
+        return self.key(name)
+
     def cells(self, counted: Tensor) -> TextsCells:
         """The cells as they are summed: alike for all queries, alike in all texts, or any."""
         if counted.ndim == 3 and counted.shape[1] == 1:

@@ -57,6 +57,10 @@ class Grid(ABC):
         """The numbers of that name of each key's token, ``(..., 1, keys)``."""
 
     @abstractmethod
+    def all_keys(self, name: str) -> Array:
+        """The numbers of that name of all keys of a text, ``(..., 1, all keys)``, even where the grid has fewer."""
+
+    @abstractmethod
     def cells(self, counted: Array) -> Cells:
         """The visible ones of some cells, ``(..., queries, keys)``; of keys for all queries, ``(..., 1, keys)``."""
 
@@ -72,6 +76,11 @@ class Grid(ABC):
         """True where query and key have the same number of that name, ``(..., queries, keys)``; never where none."""
         numbers = self.query(name)
         return (self.key(name) == numbers) & (numbers >= 0)
+
+    @cached_property
+    def is_pair(self) -> bool:
+        """True if some keys are of the second text of a pair."""
+        return bool((self.all_keys("segments") > 0).any())
 
     @cached_property
     def earlier(self) -> Array:

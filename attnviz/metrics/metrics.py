@@ -44,7 +44,7 @@ class Metric(Measure):
 
     def fits(self, grid: Grid) -> bool:
         """False where the axes of a grid are not those that the metric compares."""
-        if grid.cross and self.needs & ONE_AXIS:
+        if (grid.cross and self.needs & ONE_AXIS) or (Need.PAIR in self.needs and not grid.is_pair):
             return False
         return grid.in_sequence or Need.SEQUENCE not in self.needs
 
@@ -160,7 +160,7 @@ def block(grid: Grid) -> Cells:
 
     Special tokens belong to no sentence; absent for them, and for a text of one sentence.
     """
-    several = (grid.key("sentences") > 0).any(axis=-1, keepdims=True)
+    several = (grid.all_keys("sentences") > 0).any(axis=-1, keepdims=True)
     return grid.cells(grid.same("sentences") & several)
 
 

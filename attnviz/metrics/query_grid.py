@@ -33,6 +33,11 @@ class CountedCells:
         return queries, keys
 
     @cached_property
+    def starts(self) -> IntArray:
+        """Where the first picked cell of each query that has one stands among the picked."""
+        return first_of_each(self.picked)
+
+    @cached_property
     def numbers(self) -> FloatArray:
         """The same as numbers, 1 or 0."""
         return self.counted.astype(np.float32)
@@ -55,10 +60,12 @@ class PickedCells:
     Attributes:
         picked: the query and the key of each, in order of the queries.
         shape: how many queries and keys the grid has.
+        alone: true if no query has two.
     """
 
     picked: tuple[IntArray, IntArray]
     shape: tuple[int, int]
+    alone: bool = False
 
     @cached_property
     def counted(self) -> BoolArray:
@@ -66,6 +73,11 @@ class PickedCells:
         counted = np.zeros(self.shape, dtype=bool)
         counted[self.picked] = True
         return counted
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where the first cell of each query that has one stands among them."""
+        return np.arange(len(self.picked[0])) if self.alone else first_of_each(self.picked)
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -84,6 +96,15 @@ class PickedCells:
         present = np.zeros(self.shape[0], dtype=bool)
         present[self.picked[0]] = True
         return present
+
+
+def first_of_each(picked: tuple[IntArray, IntArray] | None) -> IntArray:
+    """Where the first cell of each query that has one stands among picked cells."""
+    if picked is None:
+        return np.zeros(0, dtype=np.int64)
+    is_first = np.ones(len(picked[0]), dtype=bool)
+    np.not_equal(picked[0][1:], picked[0][:-1], out=is_first[1:])
+    return np.flatnonzero(is_first)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -215,6 +236,10 @@ class QueryGrid(Grid):
         """The numbers of each key's token, ``(1, keys)``."""
         return self.key_tokens.of(name)[None, self.keys]
 
+    def all_keys(self, name: str) -> NDArray[Any]:
+        """The numbers of the tokens of all keys, ``(1, all keys)``."""
+        return self.key_tokens.of(name)[None]
+
     def cells(self, counted: NDArray[Any]) -> CountedCells | PickedCells:
         """The visible ones of some cells, ``(queries, keys)``, or of some keys for all queries, ``(1, keys)``."""
         if len(counted) == len(self.visible):
@@ -223,7 +248,7 @@ class QueryGrid(Grid):
         queries, places = np.nonzero(self.visible[:, keys])
         if len(queries) > MAX_PICKED * self.visible.size:
             return CountedCells(self.visible & counted)
-        return PickedCells((queries, keys[places]), self._size)
+        return PickedCells((queries, keys[places]), self._size, len(keys) == 1)
 
     def at_keys(self, keys: IntArray) -> PickedCells:
         """One key of each query, ``(queries,)``, if it is visible; none for a number that no key has."""
@@ -246,4 +271,4 @@ class QueryGrid(Grid):
         there = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]
         queries, places = np.nonzero(there & self.visible[rows, np.where(there, keys, 0)])
-        return PickedCells((queries, keys[queries, places]), self._size)
+        return PickedCells((queries, keys[queries, places]), self._size, keys.shape[1] == 1)

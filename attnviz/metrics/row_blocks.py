@@ -179,10 +179,11 @@ class NumpyRows(GridRows):
         if cells.picked is None:
             return where(cells.present, self._weighted(cells.counted))
         queries, keys = cells.picked
-        sums = self.absent()
-        if len(queries):
-            starts = np.flatnonzero(np.diff(queries, prepend=-1))
-            sums[:, queries[starts]] = np.add.reduceat(self.weights[:, queries, keys], starts, axis=1, dtype=np.float64)
+        sums, picked = self.absent(), self.weights[:, queries, keys]
+        if len(cells.starts) < len(queries):
+            picked = np.add.reduceat(picked, cells.starts, axis=1, dtype=np.float64)
+            queries = queries[cells.starts]
+        sums[:, queries] = picked
         return sums
 
     @property

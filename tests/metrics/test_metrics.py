@@ -183,6 +183,16 @@ def test_block_is_the_weight_within_the_own_sentence() -> None:
     np.testing.assert_allclose(of_queries(maps_of(weights, tokens), "block"), [0.6] * 3 + [0.4] * 3, atol=1e-6)
 
 
+def test_block_counts_a_first_sentence_longer_than_a_block_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, weights = tokenize("one two three four. Five six"), np.tril(np.ones((7, 7))) / np.arange(1, 8)[:, None]
+    maps = maps_of(weights[None], tokens, np.tri(7, dtype=bool))
+    expected = of_queries(maps, "block")
+    np.testing.assert_allclose(expected, [1, 1, 1, 1, 1, 1 / 6, 2 / 7], atol=1e-6)
+    monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * 7)
+    monkeypatch.setattr(rows, "MIN_ROWS", 1)
+    np.testing.assert_allclose(of_queries(maps, "block"), expected)
+
+
 def test_decimal_point_ends_no_sentence() -> None:
     assert sentences_of(tokenize("Pay 3.50 now. Then go.")).max() == 1
 
