@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
 from attnviz.cli.input import is_piped, read_texts
 from attnviz.cli.options import Input
 from attnviz.text.selection import Selection, resolve_span
@@ -76,9 +75,7 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[
         return [None]
     texts: list[str | None] = []
     for each in read_texts(input, settings.tokenizer, batch):
-        if isinstance(each, Path):
-            raise AttnvizError("ablate runs the model on a text, and a recording holds no model; give a text")
-        texts.append(each)
+        texts.append(each.text_for("ablate runs the model on a text, and a recording holds no model; give a text"))
     return texts
 
 

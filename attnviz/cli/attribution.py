@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.cli.input import Given
+from attnviz.cli.subject import Subject
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.text.selection import Grouping, Selection, resolve_span
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from attnviz.models.settings import ModelSettings
 
 
-def attributed(given: Given, settings: "ModelSettings", selection: Selection, wanted: str) -> "LogitParts":
+def attributed(given: Subject, settings: "ModelSettings", selection: Selection, wanted: str) -> "LogitParts":
     """What adds to the logit of the token that is written so, after the last of the queries.
 
     Raises:
         AttnvizError: for a saved recording, or what ``logit_attribution`` refuses.
     """
-    if isinstance(given, Path):
-        raise AttnvizError(f"{option('logits')} runs the model on a text, and a recording holds no model; give a text")
+    refusal = f"{option('logits')} runs the model on a text, and a recording holds no model; give a text"
+    text = given.text_for(refusal)
     from attnviz.models.example import Example
     from attnviz.models.sources import open_reader, refuse_unlearned
 
     reader = open_reader(settings, "predictions")
     refuse_unlearned(settings.model)
-    read = reader.read(Example.of(given, settings))
+    read = reader.read(Example.of(text, settings))
     from attnviz.effects.logit_attribution import logit_attribution
 
     token = reader.find_token(wanted, read.tokens)

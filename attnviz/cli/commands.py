@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,11 +22,11 @@ from attnviz.cli.options import (
     By,
     Column,
     Corpus,
+    Drawn,
     EffectsFile,
     Half,
     Head,
     Input,
-    Logits,
     Metric,
     MostNeeded,
     Other,
@@ -58,22 +58,17 @@ from attnviz.cli.output import (
     say_next,
     write,
 )
+from attnviz.cli.subject import Kind, Subject
 from attnviz.models.settings import ModelSettings
 from attnviz.render.terminal.console import on_terminal
 from attnviz.report.picture.look import Look, refuse_uninspected
-from attnviz.report.picture.options import (
-    CONTRIBUTIONS,
-    All,
-    Axes,
-    Of,
-    Rank,
-    Reduction,
-    ReportOptions,
-    Table,
-    refuse_axes,
-)
+from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes
 from attnviz.text.selection import Grouping, Selection
 from attnviz.version import __version__
+
+if TYPE_CHECKING:
+    from attnviz.corpus.survey import Survey
+    from attnviz.maps.recording import Recording
 
 app = typer.Typer(
     name="attnviz",
@@ -107,55 +102,65 @@ def show(
     look: Look,
     output: Output,
     reduction: Reduction,
-    table: Table = None,
-    all: All = False,
-    of: Of = "weights",
-    logits: Logits = None,
-    axes: Axes = None,
+    drawn: Drawn,
     batch: Batch = None,
 ) -> None:
     """Draw the attention of every chosen head over a text."""
-    from attnviz.cli.input import read_batch, read_input, read_survey
+    from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.recordings import record, record_batch
 
     refuse_output(output)
-    options = ReportOptions(
-        **vars(rank),
-        **vars(reduction),
-        selection=selection,
-        grouping=words,
-        table=table,
-        all=all,
-        of=of,
-        axes=axes,
-        look=look,
-    )
-    if logits is not None:
-        from attnviz.cli.attribution import attributed, refuse_beside_logits
-
-        refuse_beside_logits(options, batch)
-        parts = attributed(read_input(input, settings.tokenizer), settings, selection, logits)
-        from attnviz.report.heads.logit_report import logit_report
-
-        deliver(logit_report(parts, drawn_on(options, output)), output)
+    options = drawn.report_options(rank, reduction, selection, words, look)
+    if drawn.logits is not None:
+        _show_logits(drawn.logits, input, settings, options, output, batch)
         return
-    if batch is None:
-        text, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
-        if (survey := read_survey([text])) is not None:
-            from attnviz.report.survey.survey_card import survey_card_report
-            from attnviz.report.survey.survey_heads import refuse_of_texts
-
-            refuse_of_texts(options)
-            deliver(survey_card_report(survey, drawn_on(options, output)), output)
-            return
-        refuse_axes(options)
-        recording = record(text, settings, selection, reads_all(output), values)
+    subject = read_input(input, settings.tokenizer) if batch is None else None
+    if subject is not None and subject.survey is not None:
+        _show_survey(subject.survey, options, output)
+        return
+    refuse_axes(options)
+    values = drawn.of == CONTRIBUTIONS
+    if subject is not None:
+        recording = record(subject, settings, selection, reads_all(output), values)
     else:
-        refuse_axes(options)
-        recording = record_batch(read_batch(batch, input), settings, selection, of == CONTRIBUTIONS)
+        assert batch is not None
+        recording = record_batch(read_batch(batch, input), settings, selection, values)
+    _show_maps(recording, options, output, sampled=input == Input())
+
+
+def _show_logits(
+    token: str,
+    input: Input,
+    settings: ModelSettings,
+    options: ReportOptions,
+    output: Output,
+    batch: Path | None,
+) -> None:
+    """Draws what adds to the logit of a token."""
+    from attnviz.cli.attribution import attributed, refuse_beside_logits
+    from attnviz.cli.input import read_input
+
+    refuse_beside_logits(options, batch)
+    parts = attributed(read_input(input, settings.tokenizer), settings, options.selection, token)
+    from attnviz.report.heads.logit_report import logit_report
+
+    deliver(logit_report(parts, drawn_on(options, output)), output)
+
+
+def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
+    """Draws the card of a survey."""
+    from attnviz.report.survey.survey_card import survey_card_report
+    from attnviz.report.survey.survey_heads import refuse_of_texts
+
+    refuse_of_texts(options)
+    deliver(survey_card_report(survey, drawn_on(options, output)), output)
+
+
+def _show_maps(recording: "Recording", options: ReportOptions, output: Output, sampled: bool) -> None:
+    """Draws the maps of a recording; ``sampled`` where its text was not given, which takes a line to say."""
     from attnviz.report.build import build_report
 
-    said = [recording.untrained, input == Input()]  # lines before and after the picture
+    said = [recording.untrained, sampled]  # lines before and after the picture
     deliver(build_report(recording, drawn_on(options, output, sum(said))), output)
     if recording.untrained and output.suffix is None:
         say_next("heads that have learned: attnviz show --sample repeat --model trained")
@@ -276,10 +281,9 @@ def record_command(
     path = recording_path(output)
     if (selection.queries, selection.keys) != (Selection.queries, Selection.keys):
         raise AttnvizError("a recording holds every query and key; --queries and --keys choose when it is shown")
-    text = read_input(input, settings.tokenizer)
-    if isinstance(text, Path):
-        raise AttnvizError(f"{str(text)!r} is a recording already; attnviz show {text} draws it")
-    recording = record(text, settings, selection, values=values)
+    subject = read_input(input, settings.tokenizer)
+    text = subject.text_for(f"{subject.given!r} is a recording already; attnviz show {subject.given} draws it")
+    recording = record(Subject(text), settings, selection, values=values)
     if half:
         from attnviz.maps.half import halve
 
@@ -360,27 +364,26 @@ def browse(
 ) -> None:
     """Look through all heads, full-screen."""
     from attnviz.browse.start import browse, refuse_browse
-    from attnviz.cli.input import as_given, is_survey, read_input
+    from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
 
     refuse_browse()
     refuse_uninspected(look)
     given, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
-    if isinstance(given, Path) and is_survey(given):
+    if given.path is not None and given.kind is Kind.SURVEY:
         from attnviz.cli.surveys import look_through
 
         if other is not None or at is not None or look.effects is not None or values or grouping != Grouping():
             named = "--with, --at, --effects, --of and --by"
             raise AttnvizError(f"{named} are of maps, and a survey has none; leave them out")
-        raise typer.Exit(look_through(given, selection, look))
+        raise typer.Exit(look_through(given.path, selection, look))
     recording = record(given, settings, selection, values=values)
-    compared = None if other is None else record(as_given(other), settings, selection, values=values)
+    compared = None if other is None else record(Subject.of(other).shown(), settings, selection, values=values)
     if values:
         from attnviz.maps.contributions import contributions_of
 
         recording, compared = contributions_of(recording), None if compared is None else contributions_of(compared)
-    file = given if isinstance(given, Path) else None
-    raise typer.Exit(browse(recording, compared, selection, look, file, at, grouping))
+    raise typer.Exit(browse(recording, compared, selection, look, given.path, at, grouping))
 
 
 @command("survey")

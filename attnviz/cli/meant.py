@@ -8,11 +8,11 @@ from typing import Any
 import typer
 
 from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.cli.subject import RECORDING, is_file, is_saved
 
 EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
 JOINED = ("layers", "heads")  # options that take several of what they name
-RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
 
 
 def usage_line(error: typer.TyperException, program: Any) -> str:
@@ -78,7 +78,7 @@ def _unquoted(context: Any, path: str, extra: str) -> str:
     given = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
     if not given:
         return f"{path} takes no {extra!r}; {path} alone works"
-    if is_file(given[0]) or any(map(is_recording, given)):
+    if is_file(given[0]) or any(map(is_saved, given)):
         return f"{path} takes no {extra!r} beside {' and '.join(given)}"
     words = " ".join([*given, extra])
     return f'{path} takes one text, and these are several; quote the text: {path} "{words}"'
@@ -101,44 +101,6 @@ def _options(command: Any) -> Iterator[str]:
 def _names(parameter: Any) -> tuple[str, ...]:
     """How an option is written; nothing for an argument."""
     return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
-
-
-def is_recording(argument: str) -> bool:
-    """Whether an argument is where a recording is saved."""
-    return argument.endswith(RECORDING)
-
-
-def is_file(argument: str) -> bool:
-    """Whether an argument is a file or folder that is here."""
-    try:
-        return bool(argument) and Path(argument).exists()
-    except (OSError, ValueError):  # longer than any path
-        return False
-
-
-def refuse_path(argument: str, beside: bool = False) -> None:
-    """Raises AttnvizError where a text is a file or folder that is here, or looks like one, saying how it is read.
-
-    Args:
-        argument: the text.
-        beside: whether another text is compared with it.
-    """
-    suffix = Path(argument).suffix.lower() if " " not in argument else ""
-    if suffix in ARRAYS:
-        raise AttnvizError(
-            f"{argument!r} holds numbers, which other programs read; attnviz record writes what attnviz show draws: "
-            f"a file that ends in {RECORDING}"
-        )
-    if not is_file(argument):
-        return
-    path = Path(argument)
-    if not path.is_dir():
-        read = f"--file {argument} reads it"
-        recorded = f"attnviz record --file {argument} -o other{RECORDING} makes it one to compare with"
-        raise AttnvizError(f"{argument!r} is a file here; {recorded if beside else read}")
-    if (path / "config.json").is_file():
-        raise AttnvizError(f"{argument!r} is the folder of a model; --model {argument} beside a text runs it")
-    raise AttnvizError(f"{argument!r} is a folder here; --file takes a file in it, and --model the folder of a model")
 
 
 def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:

@@ -17,10 +17,10 @@ from attnviz.base.options import Declared, Option, declared_options, refuse_alon
 from attnviz.cli.completion import completer
 from attnviz.cli.defaults import refuse_to_fetch, without_unused
 from attnviz.cli.help import Brief
-from attnviz.cli.meant import is_recording
+from attnviz.cli.subject import is_saved
 from attnviz.models.settings import ModelSettings
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.options import Rank, Reduction
+from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
 from attnviz.text.selection import Grouping, Selection
 
 
@@ -196,6 +196,34 @@ Pair = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which numbers of a subject are drawn, and how many of its heads."""
+
+    table: Table = None
+    all: All = False
+    of: Of = "weights"
+    logits: Logits = None
+    axes: Axes = None
+
+    def report_options(
+        self, rank: Rank, reduction: Reduction, selection: Selection, words: Grouping, look: Look
+    ) -> ReportOptions:
+        """The options of a report of them."""
+        return ReportOptions(
+            **vars(rank),
+            **vars(reduction),
+            selection=selection,
+            grouping=words,
+            table=self.table,
+            all=self.all,
+            of=self.of,
+            axes=self.axes,
+            look=look,
+        )
+
+
 # What makes the value of each group from its options, and the panel that they have in the help.
 GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Input: (Input, "Input"),
@@ -206,6 +234,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Rank: (Rank, "Sort"),
     Look: (Look, "Look"),
     Output: (Output, "Output"),
+    Drawn: (Drawn, "Look"),
 }
 ARGUMENTS = ("text", "second", "corpus")  # given without a name before them
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # meant by them as well
@@ -283,7 +312,7 @@ def _recording_alone(values: Mapping[str, Any]) -> str | None:
     """The recording that is all that a command is given; ``None`` where there is a text too, or nothing."""
     texts = [values.get(name) for name in ("file", "sample", "batch", "with_model")]
     recordings = [value for name in ("text", "second", "other") if (value := values.get(name)) is not None]
-    alone = not any(texts) and values.get("text") is not None and all(map(is_recording, recordings))
+    alone = not any(texts) and values.get("text") is not None and all(map(is_saved, recordings))
     return recordings[0] if alone else None
 
 

@@ -1,11 +1,10 @@
 """The recordings that a command line asks for: of a text, of several, or of two to compare."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.cli.input import Given
+from attnviz.cli.subject import Subject
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
 def record(
-    given: Given, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
+    given: Subject, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
 ) -> "Recording":
     """The recording of a text, or the one that is saved there.
 
@@ -31,14 +30,12 @@ def record(
         whole: whether all numbers of a saved one will be read.
         values: whether one that is made keeps what each key moves.
     """
-    if isinstance(given, Path):
-        from attnviz.maps.saved import load
-
-        return load(given, whole)
+    if not given.is_text:
+        return given.recording(whole)
     from attnviz.models.example import Example
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).record(Example.of(given, settings), selection, values)
+    return open_reader(settings).record(Example.of(given.given, settings), selection, values)
 
 
 def record_batch(
@@ -64,33 +61,32 @@ def parse_head(head: str) -> tuple[int, int]:
     return chosen[0]
 
 
-def compute(text: Given, settings: "ModelSettings", layer: int) -> "Computation":
+def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":
     """Every number of one layer of a model over a text."""
-    if isinstance(text, Path):
-        raise AttnvizError("explain computes from a text, and a recording holds only scores and weights; give a text")
+    read = text.text_for("explain computes from a text, and a recording holds only scores and weights; give a text")
     from attnviz.models.example import Example
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).compute(Example.of(text, settings), layer)
+    return open_reader(settings).compute(Example.of(read, settings), layer)
 
 
 def record_both(
-    text: Given,
-    other: Given | None,
+    text: Subject,
+    other: Subject | None,
     settings: "ModelSettings",
     selection: Selection,
     whole: bool = False,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
     """A as given without the changes, B with them and A's weights, and what was changed in words."""
-    if isinstance(text, Path) or isinstance(other, Path):
+    if not (text.is_text and (other is None or other.is_text)):
         return record_each(text, other, settings, selection, whole, values)
     from attnviz.base.machine import refuse_little_memory
     from attnviz.models.example import Example
     from attnviz.models.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
 
-    read = [Example.of(each, settings) for each in (text, text if other is None else other)]
+    read = [Example.of(each.given, settings) for each in (text, other or text)]
 
     if settings.model != ModelSettings.model:
         if other is None:
@@ -128,15 +124,15 @@ def _changed(settings: "ModelSettings") -> list[str]:
 
 
 def record_models(
-    text: Given,
-    other: Given | None,
+    text: Subject,
+    other: Subject | None,
     settings: "ModelSettings",
     model: str,
     selection: Selection,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two models, and what was changed in words."""
-    if isinstance(text, Path) or isinstance(other, Path):
+    if not (text.is_text and (other is None or other.is_text)):
         raise AttnvizError("--with-model records a text anew; with saved recordings leave it out")
     before = record(text, settings, selection, values=values)
     after = record(text if other is None else other, replace(settings, model=model), selection, values=values)
@@ -144,8 +140,8 @@ def record_models(
 
 
 def record_each(
-    text: Given,
-    other: Given | None,
+    text: Subject,
+    other: Subject | None,
     settings: "ModelSettings",
     selection: Selection,
     whole: bool,
@@ -153,6 +149,6 @@ def record_each(
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
     if other is None:
-        raise AttnvizError(f"nothing to compare {text} with; a second recording after it works, or --with TEXT")
+        raise AttnvizError(f"nothing to compare {text.given} with; a second recording after it works, or --with TEXT")
     before, after = (record(each, settings, selection, whole, values) for each in (text, other))
-    return before, after, f"the change to {other}"
+    return before, after, f"the change to {other.given}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.cli.options import Output
 from attnviz.cli.output import remark
+from attnviz.cli.subject import Subject
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def look_through(path: Path, selection: Selection, look: "Look") -> int:
     _ = view.rows
     while True:
         opened, code = browse_survey(
-            view, look, path, lambda text: record(text, survey.model_settings, Selection()), line
+            view, look, path, lambda text: record(Subject(text), survey.model_settings, Selection()), line
         )
         if opened is None:
             return code

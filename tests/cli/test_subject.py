@@ -1,0 +1,74 @@
+"""What an argument is: each kind by its first bytes or its name, once, and a line for what no command takes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.commands import main
+from attnviz.cli.subject import SHOWN, Kind, Subject
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved import save
+
+
+@pytest.fixture
+def files(in_folder: Path, recording: Recording) -> Path:
+    save(recording, in_folder / "run.safetensors")
+    header = json.dumps({"__metadata__": {"attnviz": json.dumps({"survey": {}})}}).encode()
+    (in_folder / "survey.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (in_folder / "effects.json").write_text('{"format": "attnviz effects", "version": 1}')
+    (in_folder / "other.json").write_text("{}")
+    (in_folder / "model").mkdir()
+    (in_folder / "model" / "config.json").write_text("{}")
+    (in_folder / "folder").mkdir()
+    return in_folder
+
+
+KINDS = [
+    ("Life is short", Kind.TEXT),
+    ("notes.txt", Kind.TEXT),  # of which there is none here
+    ("\0", Kind.TEXT),
+    ("a" * 5000, Kind.TEXT),
+    ("two words.npz", Kind.TEXT),
+    ("run.safetensors", Kind.RECORDING),
+    ("absent.safetensors", Kind.RECORDING),
+    ("survey.safetensors", Kind.SURVEY),
+    ("effects.json", Kind.EFFECTS),
+    ("other.json", Kind.FILE),
+    ("weights.npz", Kind.ARRAYS),
+    ("weights.NPY", Kind.ARRAYS),
+    ("model", Kind.MODEL),
+    ("folder", Kind.FOLDER),
+]
+
+
+@pytest.mark.parametrize(("argument", "kind"), KINDS)
+def test_kind_of_an_argument(files: Path, argument: str, kind: Kind) -> None:
+    subject = Subject.of(argument)
+    assert subject.kind is kind
+    if kind in SHOWN:
+        assert subject.shown() is subject
+    else:
+        with pytest.raises(AttnvizError, match=r"works|reads|takes|runs|draws|compares") as refused:
+            subject.shown()
+        assert "\n" not in str(refused.value)
+
+
+def test_a_text_that_was_read_is_a_text_whatever_it_says() -> None:
+    assert Subject("run.safetensors").is_text
+    assert Subject("run.safetensors").path is None
+
+
+def test_a_recording_opens(files: Path) -> None:
+    assert Subject.of("run.safetensors").recording().layers == (0, 1)
+    assert Subject.of("run.safetensors").survey is None
+    assert Subject.of("run.safetensors").effects is None
+
+
+@pytest.mark.parametrize("command", ["show", "heads", "explain", "record"])
+def test_effects_are_known_by_every_command(files: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = ["-o", "new.safetensors"] if command == "record" else []
+    assert main([command, "effects.json", *extra]) == 1
+    said = "'effects.json' holds effects of heads; attnviz heads TEXT --effects effects.json lists them"
+    assert said in capsys.readouterr().err
