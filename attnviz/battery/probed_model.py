@@ -14,9 +14,9 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
-from attnviz.models.example import Example
-from attnviz.models.reader import FRAME_TEXT, Reader
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.reader import FRAME_TEXT, Reader
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import kind_of, open_reader
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens

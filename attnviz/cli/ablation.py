@@ -10,8 +10,8 @@ from attnviz.text.selection import Selection, resolve_span
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
-    from attnviz.models.prepared import Prepared
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.prepared import Prepared
+    from attnviz.models.reading.settings import ModelSettings
 
 LOGIT = "logit:"
 
@@ -33,7 +33,7 @@ def removed_heads(
     Raises:
         AttnvizError: for a saved recording, or what ``ablate`` refuses.
     """
-    from attnviz.models.example import Example
+    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader, refuse_unlearned
 
     reader = open_reader(settings, "predictions")

@@ -12,7 +12,7 @@ from attnviz.text.selection import Grouping, Selection, resolve_span
 
 if TYPE_CHECKING:
     from attnviz.effects.logit_parts import LogitParts
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.settings import ModelSettings
 
 
 def attributed(given: Subject, settings: "ModelSettings", selection: Selection, wanted: str) -> "LogitParts":
@@ -23,7 +23,7 @@ def attributed(given: Subject, settings: "ModelSettings", selection: Selection, 
     """
     refusal = f"{option('logits')} runs the model on a text, and a recording holds no model; give a text"
     text = given.text_for(refusal)
-    from attnviz.models.example import Example
+    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader, refuse_unlearned
 
     reader = open_reader(settings, "predictions")

@@ -59,7 +59,7 @@ from attnviz.cli.output import (
     write,
 )
 from attnviz.cli.subject import Kind, Subject
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.render.terminal.console import on_terminal
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes

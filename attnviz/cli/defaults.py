@@ -12,7 +12,7 @@ import typer
 from attnviz.base.errors import AttnvizError, flag, known_names, nearest
 from attnviz.base.options import Declared, declared_options
 from attnviz.base.printable import printable
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
 
@@ -76,7 +76,7 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
 
     if model in (row.name for row in BUILT_IN):
         return
-    from attnviz.models.huggingface_folder import would_be_fetched
+    from attnviz.models.huggingface.folder import would_be_fetched
 
     if would_be_fetched(model):
         raise AttnvizError(f"{origin!r} names the model {model!r}, which is not here; --model {model} fetches it once")

@@ -18,7 +18,7 @@ from attnviz.cli.completion import completer
 from attnviz.cli.defaults import refuse_to_fetch, without_unused
 from attnviz.cli.help import Brief
 from attnviz.cli.subject import is_saved
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
 from attnviz.text.selection import Grouping, Selection

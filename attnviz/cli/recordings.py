@@ -9,8 +9,8 @@ from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
-    from attnviz.models.computation import Computation
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.computation import Computation
+    from attnviz.models.reading.settings import ModelSettings
 
 NOTHING_TO_COMPARE = (
     "nothing to compare; --causal, --scale, --temperature, --seed, --dropout, --with TEXT or --with-model MODEL works"
@@ -32,7 +32,7 @@ def record(
     """
     if not given.is_text:
         return given.recording(whole)
-    from attnviz.models.example import Example
+    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
     return open_reader(settings).record(Example.of(given.given, settings), selection, values)
@@ -42,7 +42,7 @@ def record_batch(
     texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
 ) -> "Recording":
     """The recording of several texts, run together."""
-    from attnviz.models.example import Example
+    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
     return open_reader(settings).record_batch([Example.of(text, settings) for text in texts], selection, values)
@@ -64,7 +64,7 @@ def parse_head(head: str) -> tuple[int, int]:
 def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":
     """Every number of one layer of a model over a text."""
     read = text.text_for("explain computes from a text, and a recording holds only scores and weights; give a text")
-    from attnviz.models.example import Example
+    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
     return open_reader(settings).compute(Example.of(read, settings), layer)
@@ -82,8 +82,8 @@ def record_both(
     if not (text.is_text and (other is None or other.is_text)):
         return record_each(text, other, settings, selection, whole, values)
     from attnviz.base.machine import refuse_little_memory
-    from attnviz.models.example import Example
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.example import Example
+    from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
 
     read = [Example.of(each.given, settings) for each in (text, other or text)]
@@ -110,7 +110,7 @@ def record_both(
 
 def refuse_unchanged(settings: "ModelSettings") -> None:
     """Raises AttnvizError where settings alone make no two recordings of one text."""
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.settings import ModelSettings
 
     if settings.model != ModelSettings.model or not _changed(settings):
         raise AttnvizError(NOTHING_TO_COMPARE)
@@ -118,7 +118,7 @@ def refuse_unchanged(settings: "ModelSettings") -> None:
 
 def _changed(settings: "ModelSettings") -> list[str]:
     """The settings of what is compared that are not those of a plain model."""
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.settings import ModelSettings
 
     return [name for name in CHANGES if getattr(settings, name) != getattr(ModelSettings, name)]
 

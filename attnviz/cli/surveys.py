@@ -13,7 +13,7 @@ from attnviz.cli.subject import Subject
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.settings import ModelSettings
     from attnviz.report.picture.look import Look
 
 SUFFIX, PARQUET = ".safetensors", ".parquet"

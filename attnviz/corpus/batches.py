@@ -10,7 +10,7 @@ from attnviz.corpus.own_classes import own_masks
 from attnviz.corpus.read import CorpusText
 from attnviz.corpus.token_classes import surveyed_metrics
 from attnviz.metrics.metrics import Metric
-from attnviz.models.reader import Reader
+from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 

@@ -18,7 +18,7 @@ from attnviz.corpus.read import CorpusText
 from attnviz.corpus.survey import Survey
 from attnviz.corpus.survey_batch import measure_batch
 from attnviz.corpus.text_models import open_texts
-from attnviz.models.reader import Reader
+from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
 
 CHECKED_TEXTS = 4  # of the sample, whose numbers the model must give again

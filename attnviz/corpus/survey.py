@@ -15,7 +15,7 @@ from attnviz.corpus.examples import Examples
 from attnviz.corpus.tallies import VARIOUS_SINKS, Tallies
 from attnviz.metrics.measure import margin_of_means
 from attnviz.metrics.metrics import Metric
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 
 DECILES = tuple(range(11))  # tenths
 

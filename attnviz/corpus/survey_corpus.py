@@ -19,7 +19,7 @@ from attnviz.corpus.processes import Processes
 from attnviz.corpus.read import CorpusReader, CorpusText, GivenTexts
 from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
-from attnviz.models.reader import Reader
+from attnviz.models.reading.reader import Reader
 
 TOO_LONG = "too long for the model"
 CHECKPOINT_SECONDS = 30.0

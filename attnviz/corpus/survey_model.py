@@ -17,9 +17,9 @@ from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.text_models import refuse_long_window
-from attnviz.models.huggingface import HuggingFaceReader
-from attnviz.models.huggingface_tokens import tokens_of_ids
-from attnviz.models.settings import ModelSettings
+from attnviz.models.huggingface.reader import HuggingFaceReader
+from attnviz.models.huggingface.tokens import tokens_of_ids
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.models.reader import Reader
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import kind_of, open_reader, refuse_unused
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens

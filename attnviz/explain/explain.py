@@ -24,7 +24,7 @@ from attnviz.explain.weights import (
     explain_scores,
     explain_softmax,
 )
-from attnviz.models.computation import Computation
+from attnviz.models.reading.computation import Computation
 from attnviz.report.picture.look import Look
 from attnviz.report.words.captions import MAX_TITLE_CHARACTERS
 from attnviz.text.selection import refuse_missing

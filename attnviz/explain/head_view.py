@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.explain.tables import Matrix, Table, cut_table
 from attnviz.explain.worked_examples import raw_scores
-from attnviz.models.computation import Computation
+from attnviz.models.reading.computation import Computation
 from attnviz.report.picture.colors import ColorScale
 
 

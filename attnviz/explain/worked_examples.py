@@ -4,7 +4,7 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.explain.tables import Matrix, Table, cut_table
-from attnviz.models.computation import Computation
+from attnviz.models.reading.computation import Computation
 
 MAX_TERMS = 3
 MAX_WRITTEN_EXPONENT = 12  # a power of e that is still read at a glance

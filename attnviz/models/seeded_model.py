@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,8 @@ from typing import cast
 
 from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.base.machine import refuse_little_memory
-from attnviz.models.reader import Reader, Use
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.settings import ModelSettings
 
 COMMON_SETTINGS = ("model", "device", "dtype")  # used by every source
 SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal", "dropout", "bias", "scale")
@@ -48,7 +48,7 @@ BUILT_IN = (
 )
 PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
     "a Hugging Face model",
-    "attnviz.models.huggingface:HuggingFaceReader",
+    "attnviz.models.huggingface.reader:HuggingFaceReader",
     ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
 )
 SOURCES = (*BUILT_IN, PRETRAINED)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from attnviz.maps.dense import DenseMaps
     from attnviz.maps.factored import FactoredMaps
     from attnviz.models.attention_stack import LayerRun
-    from attnviz.models.computation import Computation
     from attnviz.models.long_attention import Attention
+    from attnviz.models.reading.computation import Computation
     from attnviz.text.tokens import Tokens
 
 
@@ -138,7 +138,7 @@ def computation_of(
         known: what else is known of the model, by the names of a ``Computation``.
     """
     from attnviz.models.attention_stack import array_of
-    from attnviz.models.computation import Computation
+    from attnviz.models.reading.computation import Computation
 
     call, bias = run.attended, run.module.query.bias
     names = ("queries", "keys", "values", "scores", "weights", "dropped", "output")

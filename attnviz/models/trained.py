@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.machine import find_device, refuse_without_room
-from attnviz.models.example import Example
-from attnviz.models.prepared import Prepared
-from attnviz.models.reader import Reader, Use
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import BoolArray, FloatArray, IntArray
     from attnviz.maps.recording import Recording
     from attnviz.models.attention_stack import AttentionStack, LayerRun
-    from attnviz.models.computation import Computation
+    from attnviz.models.reading.computation import Computation
     from attnviz.text.tokens import Tokens
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"

@@ -18,7 +18,7 @@ from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import Declared, declared_options
 from attnviz.cli.commands import main
 from attnviz.cli.options import GROUPS, Input, Output
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look, LookOptions
 from attnviz.report.picture.options import Rank, Reduction, ReportOptions, TableOptions

@@ -8,7 +8,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.battery.head_types import TYPES, HeadType, HeadTypes, head_types
 from attnviz.battery.probed_model import open_probed
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.render.formats import draw, format_of
 from attnviz.report.heads.battery_report import battery_report
 from attnviz.report.picture.look import Look

@@ -6,7 +6,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.battery.probed_model import ProbedModel, open_probed
 from attnviz.battery.random_tokens import detected, detection_cells, random_probes
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from tools.detect_head import random_gpt2, texts
 
 # What transformer-lens 4.3.0 gives for this model and these texts, as `python -m tools.detect_head` printed it.

@@ -26,8 +26,8 @@ from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.text_models import open_texts
-from attnviz.models.reader import Reader
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
 from tests.bench.timing import RUNS

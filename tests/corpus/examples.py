@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, MistralConfig, MistralModel
 
-from attnviz.models.reader import Reader
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.tokens import Tokens, tokenize
 
 TEXTS = (

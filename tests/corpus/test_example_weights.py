@@ -13,8 +13,8 @@ from attnviz.corpus.survey import Survey, merged
 from attnviz.corpus.survey_batch import survey_of_batch
 from attnviz.corpus.text_models import open_texts
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.models.example import Example
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
 from tests import room

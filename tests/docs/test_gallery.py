@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.models import huggingface
+from attnviz.models.huggingface import reader as huggingface
 
 DOCS = Path(__file__).parents[2] / "docs"
 GALLERY = runpy.run_path(str(DOCS / "gallery.py"), run_name="gallery")

@@ -15,9 +15,9 @@ from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.models.example import Example
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
-from attnviz.models.settings import ModelSettings
 from attnviz.models.trained import TrainedReader
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.options import ReportOptions

@@ -22,10 +22,10 @@ from attnviz.explain.markdown import escape
 from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends
 from attnviz.explain.terminal import explanation_lines
 from attnviz.explain.worked_examples import variance_table
-from attnviz.models.computation import Computation
-from attnviz.models.example import Example
+from attnviz.models.reading.computation import Computation
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
-from attnviz.models.settings import ModelSettings
 from attnviz.models.trained import TrainedReader
 from attnviz.report.picture.look import Look
 
@@ -454,7 +454,7 @@ def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
 
 def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trained: Computation) -> None:
     from attnviz.api.contributions import contributions
-    from attnviz.models.settings import ModelSettings
+    from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader
     from attnviz.text.selection import Selection
 

@@ -6,9 +6,9 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import explain
-from attnviz.models.example import Example
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
-from attnviz.models.settings import ModelSettings
 
 
 def test_shares_of_the_features_are_sorted_and_sum_to_the_score() -> None:

@@ -24,8 +24,8 @@ from attnviz.metrics.measure import named_measure
 from attnviz.metrics.metrics import METRICS, measure, measure_heads, measure_queries
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.metrics.token_numbers import sentences_of
-from attnviz.models.example import Example
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection

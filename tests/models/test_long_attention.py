@@ -11,10 +11,10 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import is_long
-from attnviz.models.example import Example
 from attnviz.models.long_attention import attend, attention_and_logsumexp
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
-from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 
 TEXT = "one two three four five six seven eight nine ten eleven"

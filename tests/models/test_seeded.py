@@ -9,10 +9,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
-from attnviz.models.example import Example
-from attnviz.models.reader import Reader
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded import SeededReader
-from attnviz.models.settings import ModelSettings
 from attnviz.text.selection import Selection
 from tests.conftest import dense
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.example import Example
-from attnviz.models.reader import Reader
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import BUILT_IN, SOURCES, open_reader, refuse_unused, row_of
 from attnviz.text.selection import Selection
 

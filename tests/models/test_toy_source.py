@@ -12,8 +12,8 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.models import sources
-from attnviz.models.example import Example
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import BUILT_IN, SourceRow, open_reader
 from attnviz.text.selection import Selection
 from tests.models.toy_source import HEADS, ToyReader

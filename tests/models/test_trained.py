@@ -13,9 +13,9 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import HeadNumbers, measure
 from attnviz.metrics.patterns import name_pattern
-from attnviz.models.example import Example
-from attnviz.models.reader import Reader
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.models.trained import (
     EMBED_DIM,

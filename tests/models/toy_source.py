@@ -6,7 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from attnviz.models.reader import Reader
+from attnviz.models.reading.reader import Reader
 from attnviz.text.tokens import Tokens, tokenize
 
 LETTERS = 26

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnviz.base.errors import flag
 from attnviz.base.options import declared_options
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 
 MAX_TEXT = 400  # characters that a command line quotes
 SAVED = "run.safetensors"

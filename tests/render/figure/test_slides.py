@@ -17,8 +17,8 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.media.text import Text
-from attnviz.models.example import Example
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.render.figure.theme import THEME_COLORS
 from attnviz.render.formats import draw, medium_of

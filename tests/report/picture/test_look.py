@@ -10,7 +10,7 @@ from attnviz.api.drawing import draw
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.options import declared_options
 from attnviz.maps.recording import Recording
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.sizes import parse_size
 from attnviz.text.selection import Selection

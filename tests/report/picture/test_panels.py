@@ -3,8 +3,8 @@
 import re
 
 import attnviz
-from attnviz.models.example import Example
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.report.picture.panels import CHANGE, PERCENT, SCORE
 from attnviz.text.selection import Selection

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.hub_server import Hub, served
+from tests.models.huggingface.hub_server import Hub, served
 from tests.patience import PATIENCE
 
 CODE = """
@@ -19,7 +19,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have had this process ignore
 import huggingface_hub.constants
 huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = 1000
-from attnviz.models import huggingface_folder
+from attnviz.models.huggingface import folder as huggingface_folder
 from attnviz.base.errors import AttnvizError
 try:
     print(huggingface_folder.find_model(sys.argv[1]))

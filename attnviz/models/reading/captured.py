@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnviz.maps.recording import Recording
-    from attnviz.models.prepared import Prepared
+    from attnviz.models.reading.prepared import Prepared
 
 
 def record_module(

@@ -13,9 +13,8 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import lacks_memory
 from attnviz.media.text import Text
-from attnviz.models.example import Example
-from attnviz.models.huggingface_folder import describe_name, find_model, refuse_absent, refuse_missing_library
-from attnviz.models.huggingface_loading import (
+from attnviz.models.huggingface.folder import describe_name, find_model, refuse_absent, refuse_missing_library
+from attnviz.models.huggingface.loading import (
     load_model,
     load_tokenizer,
     position_limit,
@@ -25,9 +24,10 @@ from attnviz.models.huggingface_loading import (
     silenced,
     text_part,
 )
-from attnviz.models.prepared import Prepared
-from attnviz.models.reader import Reader, Use
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class HuggingFaceReader(Reader):
 
     def tokenize(self, text: str) -> "Tokens":
         """The tokens of a text as the model's own tokenizer cuts it."""
-        from attnviz.models.huggingface_tokens import tokenize_text
+        from attnviz.models.huggingface.tokens import tokenize_text
 
         return tokenize_text(self.loaded[1], text)
 
@@ -194,8 +194,8 @@ class HuggingFaceReader(Reader):
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """The tokens of each text, in windows; of a tokenizer that makes none, whole or not at all."""
-        from attnviz.models.huggingface_tokens import tokenize_windows
-        from attnviz.models.windows import windows_of
+        from attnviz.models.huggingface.tokens import tokenize_windows
+        from attnviz.models.reading.windows import windows_of
 
         if self.loaded[1].is_fast:
             return tokenize_windows(self.loaded[1], texts, window, self.limit)
@@ -221,7 +221,7 @@ class HuggingFaceReader(Reader):
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
         """A sentence where much of the text is not in the vocabulary."""
-        from attnviz.models.huggingface_tokens import unknown_remark
+        from attnviz.models.huggingface.tokens import unknown_remark
 
         return unknown_remark(self.loaded[1], tokens)
 
@@ -261,7 +261,7 @@ class HuggingFaceReader(Reader):
                 raise AttnvizError(f"the tokenizer of {name} knows {largest}, its model only {rows} tokens")
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
-        from attnviz.models.huggingface_tokens import extended, token_types, tokenize_text
+        from attnviz.models.huggingface.tokens import extended, token_types, tokenize_text
 
         settings = self.settings
         if model.config.is_encoder_decoder:
@@ -281,7 +281,7 @@ class HuggingFaceReader(Reader):
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
         """An encoder-decoder: its encoder reads the context where there is one, else the text."""
-        from attnviz.models.huggingface_tokens import extended, shifted_right, tokenize_text
+        from attnviz.models.huggingface.tokens import extended, shifted_right, tokenize_text
 
         settings = self.settings
         default: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Self
 
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, lacks_memory, refuse_without_room
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

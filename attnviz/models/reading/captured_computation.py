@@ -8,7 +8,7 @@ import numpy as np
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_room
 from attnviz.maps.seen_cells import shared_or_each
-from attnviz.models.computation import Computation
+from attnviz.models.reading.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
     from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
     from attnviz.capture.flow.sites import CallSite
-    from attnviz.models.prepared import Prepared
+    from attnviz.models.reading.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
 ARRAYS_AT_ONCE = 6  # of queries x keys, for each head

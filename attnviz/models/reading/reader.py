@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attnviz.base.errors import AttnvizError, known_names, option
-from attnviz.models.example import Example
-from attnviz.models.prepared import Prepared, Vocabulary
-from attnviz.models.settings import ModelSettings
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.prepared import Prepared, Vocabulary
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from attnviz.base.arrays import IntArray
     from attnviz.maps.recording import Recording
-    from attnviz.models.computation import Computation
+    from attnviz.models.reading.computation import Computation
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
 
@@ -139,7 +139,7 @@ class Reader(ABC):
             texts: each is read for itself.
             window: how long a part is, the special tokens around it included; ``None`` cuts none.
         """
-        from attnviz.models.windows import windows_of
+        from attnviz.models.reading.windows import windows_of
 
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
@@ -215,7 +215,7 @@ class Reader(ABC):
         self.refuse_absent(selection)
         with self.running():
             prepared = self.read(example)
-            from attnviz.models.captured import record_module
+            from attnviz.models.reading.captured import record_module
 
             recorded = record_module(
                 self.module,
@@ -252,6 +252,6 @@ class Reader(ABC):
         from attnviz.text.selection import Selection
 
         self.refuse_absent(Selection(layers=(layer,)))
-        from attnviz.models.captured_computation import computation_of
+        from attnviz.models.reading.captured_computation import computation_of
 
         return computation_of(self.module, self.read(example), layer, self.name)

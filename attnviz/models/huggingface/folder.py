@@ -9,7 +9,7 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.reading import read_json, read_text
-from attnviz.models.huggingface_safety import (
+from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
     refuse_unsafe_files,
     refuse_unsafe_paths,
@@ -57,7 +57,7 @@ def would_be_fetched(name: str) -> bool:
     if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
         return False
     refuse_missing_library("transformers")
-    from attnviz.models.hub import cached_model
+    from attnviz.models.huggingface.hub import cached_model
 
     cached = cached_model(name)
     return cached is None or not _is_whole(cached)
@@ -65,7 +65,7 @@ def would_be_fetched(name: str) -> bool:
 
 def _from_hub(name: str) -> Path:
     """The folder of a model in the hub's cache, downloaded where it is not there, or there in part."""
-    from attnviz.models.hub import cached_model, download_model
+    from attnviz.models.huggingface.hub import cached_model, download_model
 
     cached = cached_model(name)
     if cached is not None and _is_whole(cached):

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from attnviz.base import reading
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.models.huggingface_folder import check_folder
+from attnviz.models.huggingface.folder import check_folder
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -186,7 +186,7 @@ def test_a_configuration_that_does_not_fit_is_one_line(
 
 def test_files_of_settings_have_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_JSON_BYTES", 1000)
-    monkeypatch.setattr("attnviz.models.huggingface_safety.MAX_JSON_BYTES", 1000)
+    monkeypatch.setattr("attnviz.models.huggingface.safety.MAX_JSON_BYTES", 1000)
     (folder / "vocab.txt").write_text("x" * 2000)
     with pytest.raises(AttnvizError, match=r"of 'm' is longer than 0 MB"):
         check_folder(folder, "m")

@@ -13,9 +13,9 @@ from attnviz.api.record import record
 from attnviz.base.errors import AttnvizError
 from attnviz.explain.explain import explain
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.models.captured_computation import computation_of
-from attnviz.models.computation import Computation
-from attnviz.models.prepared import Prepared
+from attnviz.models.reading.captured_computation import computation_of
+from attnviz.models.reading.computation import Computation
+from attnviz.models.reading.prepared import Prepared
 from attnviz.text.tokens import Tokens
 
 WIDTH, HEADS, TOKENS, LAYER = 24, 4, 7, 1

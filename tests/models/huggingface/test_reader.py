@@ -21,11 +21,11 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.models.example import Example
-from attnviz.models.huggingface_folder import describe_name
-from attnviz.models.huggingface_loading import refuse_random
-from attnviz.models.huggingface_tokens import tokenize_text
-from attnviz.models.settings import ModelSettings
+from attnviz.models.huggingface.folder import describe_name
+from attnviz.models.huggingface.loading import refuse_random
+from attnviz.models.huggingface.tokens import tokenize_text
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
 from attnviz.text.selection import Selection
 
@@ -411,7 +411,7 @@ def test_layers_that_wait_on_disk_give_the_same_maps(llama: str, tmp_path: Path)
 def test_absent_layers_and_heads_are_refused_before_anything_is_loaded(
     bert: str, monkeypatch: Any, capsys: Any, chosen: str, said: str
 ) -> None:
-    monkeypatch.setattr("attnviz.models.huggingface.load_model", lambda *_: 1 / 0)
+    monkeypatch.setattr("attnviz.models.huggingface.reader.load_model", lambda *_: 1 / 0)
     assert main(["show", "the cat", "--model", bert, *chosen.split()]) == 1
     assert said in capsys.readouterr().err
 
@@ -463,6 +463,6 @@ def test_model_that_reads_characters_needs_no_vocabulary(tmp_path: Path) -> None
 def test_device_map_without_accelerate_is_refused_before_anything_is_loaded(
     bert: str, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr("attnviz.models.huggingface_folder.find_spec", lambda name: None if name == "accelerate" else 1)
+    monkeypatch.setattr("attnviz.models.huggingface.folder.find_spec", lambda name: None if name == "accelerate" else 1)
     assert main(["show", "the cat", "--model", bert, "--device-map", "auto"]) == 1
     assert "accelerate is not installed; pip install" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
-from attnviz.models.windows import part_of
+from attnviz.models.reading.windows import part_of
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:

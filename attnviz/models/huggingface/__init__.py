@@ -1,0 +1,1 @@
+"""Hugging Face models: found in a folder or on the hub, checked, loaded, and read."""
