@@ -12,7 +12,7 @@ from attnviz.cli.output import remark
 from attnviz.cli.subject import Kind, Subject
 
 if TYPE_CHECKING:
-    from attnviz.corpus.survey import Survey
+    from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
 
 GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option

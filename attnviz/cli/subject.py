@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attnviz.base.errors import AttnvizError
 
 if TYPE_CHECKING:
-    from attnviz.corpus.survey import Survey
+    from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
     from attnviz.maps.recording import Recording
 

@@ -81,8 +81,8 @@ def write_survey(
     Raises:
         AttnvizError: if the corpus or the model cannot be read, or the checkpoint is of another survey.
     """
-    from attnviz.corpus.own_classes import parse_classes
-    from attnviz.corpus.read import STANDARD_INPUT, CorpusReader
+    from attnviz.corpus.texts.own_classes import parse_classes
+    from attnviz.corpus.texts.read import STANDARD_INPUT, CorpusReader
 
     if not asked.paths:
         raise AttnvizError(f"no corpus given; a file, a folder or {STANDARD_INPUT} for standard input works")
@@ -91,13 +91,13 @@ def write_survey(
     from attnviz.base.machine import refuse_little_memory
 
     refuse_little_memory()
-    from attnviz.corpus.batches import SurveyOptions
     from attnviz.corpus.checkpoints import checkpoint_of
     from attnviz.corpus.processes import device_of_process, open_processes
     from attnviz.corpus.saved import save_survey
     from attnviz.corpus.survey_corpus import SurveyRun
     from attnviz.corpus.tables import save_tables
-    from attnviz.corpus.text_models import open_texts
+    from attnviz.corpus.texts.batches import SurveyOptions
+    from attnviz.corpus.texts.text_models import open_texts
 
     kept = {name: value for name, value in vars(asked).items() if name in ("column", "window")}
     kept |= {"tokens": limit, "token_class": list(asked.token_class), "layers": None, "heads": None}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
 from attnviz.metrics.head_changes import HeadChanges, number_changes
 

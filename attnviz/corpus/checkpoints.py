@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file
 from attnviz.corpus.saved import from_tensors, write_survey
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums.survey import Survey
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry

@@ -12,12 +12,12 @@ from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
-from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow, pack
-from attnviz.corpus.own_classes import own_masks
-from attnviz.corpus.read import CorpusText
-from attnviz.corpus.survey import Survey
-from attnviz.corpus.survey_batch import measure_batch
-from attnviz.corpus.text_models import open_texts
+from attnviz.corpus.measuring.survey_batch import measure_batch
+from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow, pack
+from attnviz.corpus.texts.own_classes import own_masks
+from attnviz.corpus.texts.read import CorpusText
+from attnviz.corpus.texts.text_models import open_texts
 from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file
-from attnviz.corpus.bins import HISTOGRAM_BINS, offset_bins, position_bins
-from attnviz.corpus.exact_sums import ExactSums
-from attnviz.corpus.examples import TOP, Examples, ExampleText
-from attnviz.corpus.survey import Survey, SurveyedHead
-from attnviz.corpus.tallies import ENTROPY_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
-from attnviz.corpus.token_classes import surveyed_metrics
+from attnviz.corpus.sums.bins import HISTOGRAM_BINS, offset_bins, position_bins
+from attnviz.corpus.sums.exact_sums import ExactSums
+from attnviz.corpus.sums.examples import TOP, Examples, ExampleText
+from attnviz.corpus.sums.survey import Survey, SurveyedHead
+from attnviz.corpus.sums.tallies import ENTROPY_BITS, SCORE_BITS, WEIGHT_BITS, Tallies, unit_bits
+from attnviz.corpus.texts.token_classes import surveyed_metrics
 from attnviz.metrics.metrics import Metric
 from attnviz.text.tokens import Tokens
 

@@ -13,12 +13,12 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import Reached, track_open_end
-from attnviz.corpus.batches import Batch, SurveyOptions, batches_of, chunks_of
 from attnviz.corpus.checkpoints import Progress, from_bytes, read_checkpoint, to_bytes, write_checkpoint
+from attnviz.corpus.measuring.survey_batch import survey_of_batch
 from attnviz.corpus.processes import Processes
-from attnviz.corpus.read import CorpusReader, CorpusText, GivenTexts
-from attnviz.corpus.survey import Survey, merged
-from attnviz.corpus.survey_batch import survey_of_batch
+from attnviz.corpus.sums.survey import Survey, merged
+from attnviz.corpus.texts.batches import Batch, SurveyOptions, batches_of, chunks_of
+from attnviz.corpus.texts.read import CorpusReader, CorpusText, GivenTexts
 from attnviz.models.reading.reader import Reader
 
 TOO_LONG = "too long for the model"

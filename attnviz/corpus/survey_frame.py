@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnviz.corpus.survey import DECILES, Survey
-from attnviz.corpus.tallies import NO_SINK, VARIOUS_SINKS
+from attnviz.corpus.sums.survey import DECILES, Survey
+from attnviz.corpus.sums.tallies import NO_SINK, VARIOUS_SINKS
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.metrics import HeadNumbers
 from attnviz.metrics.patterns import find_patterns

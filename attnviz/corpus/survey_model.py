@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow
-from attnviz.corpus.own_classes import own_masks
-from attnviz.corpus.read import CorpusText, GivenTexts
-from attnviz.corpus.survey import Survey, merged
-from attnviz.corpus.survey_batch import survey_of_batch
+from attnviz.corpus.measuring.survey_batch import survey_of_batch
+from attnviz.corpus.sums.survey import Survey, merged
 from attnviz.corpus.survey_corpus import SurveyRun
-from attnviz.corpus.text_models import refuse_long_window
+from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
+from attnviz.corpus.texts.own_classes import own_masks
+from attnviz.corpus.texts.read import CorpusText, GivenTexts
+from attnviz.corpus.texts.text_models import refuse_long_window
 from attnviz.models.huggingface.reader import HuggingFaceReader
 from attnviz.models.huggingface.tokens import tokens_of_ids
 from attnviz.models.reading.settings import ModelSettings

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.files import output_file
-from attnviz.corpus.bins import offset_spans, position_spans
-from attnviz.corpus.examples import NO_TEXT
-from attnviz.corpus.survey import DECILES, Survey
+from attnviz.corpus.sums.bins import offset_spans, position_spans
+from attnviz.corpus.sums.examples import NO_TEXT
+from attnviz.corpus.sums.survey import DECILES, Survey
 
 SCHEMA_VERSION = 1
 DECILE_COLUMNS = tuple(f"decile_{tenth}" for tenth in DECILES)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from attnviz.corpus.examples import Examples, ExampleText
-from attnviz.corpus.survey import Survey, SurveyedHead
-from attnviz.corpus.tallies import Tallies, TextNumbers
-from attnviz.corpus.token_classes import surveyed_metrics
+from attnviz.corpus.sums.examples import Examples, ExampleText
+from attnviz.corpus.sums.survey import Survey, SurveyedHead
+from attnviz.corpus.sums.tallies import Tallies, TextNumbers
+from attnviz.corpus.texts.token_classes import surveyed_metrics
 from attnviz.text.tokens import tokenize
 
 METRICS = surveyed_metrics({})

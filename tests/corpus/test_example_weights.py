@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.batches import SurveyOptions, batches_of, chunks_of
 from attnviz.corpus.example_weights import WantedWeights, example_weights
-from attnviz.corpus.read import CorpusText
-from attnviz.corpus.survey import Survey, merged
-from attnviz.corpus.survey_batch import survey_of_batch
-from attnviz.corpus.text_models import open_texts
+from attnviz.corpus.measuring.survey_batch import survey_of_batch
+from attnviz.corpus.sums.survey import Survey, merged
+from attnviz.corpus.texts.batches import SurveyOptions, batches_of, chunks_of
+from attnviz.corpus.texts.read import CorpusText
+from attnviz.corpus.texts.text_models import open_texts
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings

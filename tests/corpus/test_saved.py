@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus import token_classes
 from attnviz.corpus.checkpoints import Progress, read_checkpoint, write_checkpoint
 from attnviz.corpus.saved import load_survey, save_survey
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums.survey import Survey
+from attnviz.corpus.texts import token_classes
 from attnviz.metrics.metrics import METRICS, Metric
 from attnviz.render.formats import medium_of
 from attnviz.report.picture.look import Look

@@ -6,12 +6,12 @@ import pytest
 from torch import Tensor
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus import batches
-from attnviz.corpus.batches import SurveyOptions
-from attnviz.corpus.read import CorpusReader
 from attnviz.corpus.saved import write_survey
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun
+from attnviz.corpus.texts import batches
+from attnviz.corpus.texts.batches import SurveyOptions
+from attnviz.corpus.texts.read import CorpusReader
 from tests.corpus.examples import MODELS, TEXTS, RandomTexts
 
 OPTIONS = SurveyOptions(corpus=("texts.txt",), settings={"model": "random"})

@@ -9,8 +9,8 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.surveys import TABLES
-from attnviz.corpus import bins
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums import bins
+from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.tables import COLUMNS, SCHEMA_VERSION, WRITERS, save_tables, table_rows
 from tests.corpus.surveys import numbers_of, survey_of
 

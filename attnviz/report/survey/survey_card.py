@@ -7,8 +7,8 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.base.errors import option
-from attnviz.corpus.bins import offset_spans
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums.bins import offset_spans
+from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
 from attnviz.metrics.measure import named_measure
 from attnviz.report.heads.head_columns import (

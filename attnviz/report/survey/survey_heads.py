@@ -1,7 +1,7 @@
 """A survey to the table of its heads: means over texts with their spread, interval and deciles."""
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
 from attnviz.report.heads.head_atlas import About, frame_report
 from attnviz.report.picture.look import refuse_style

@@ -8,11 +8,11 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, known_names, nearest, option
-from attnviz.corpus.bins import offset_spans, position_spans
-from attnviz.corpus.examples import NO_TEXT
-from attnviz.corpus.survey import Survey
+from attnviz.corpus.sums.bins import offset_spans, position_spans
+from attnviz.corpus.sums.examples import NO_TEXT
+from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
-from attnviz.corpus.token_classes import CLASSES, RELATIONS
+from attnviz.corpus.texts.token_classes import CLASSES, RELATIONS
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_remarks, title_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.exact_sums import ExactSums
+from attnviz.corpus.sums.exact_sums import ExactSums
 
 NUMBERS = st.lists(st.floats(-1000, 1000, allow_nan=False, width=32), min_size=1, max_size=30)
 

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from attnviz.base.arrays import FloatArray, IntArray
-from attnviz.corpus.tallies import TextNumbers
+from attnviz.corpus.sums.tallies import TextNumbers
 from attnviz.text.tokens import Tokens
 
 TOP = 10  # texts kept for each head and metric

@@ -10,9 +10,9 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.bins import quantile
-from attnviz.corpus.examples import Examples
-from attnviz.corpus.tallies import VARIOUS_SINKS, Tallies
+from attnviz.corpus.sums.bins import quantile
+from attnviz.corpus.sums.examples import Examples
+from attnviz.corpus.sums.tallies import VARIOUS_SINKS, Tallies
 from attnviz.metrics.measure import margin_of_means
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.settings import ModelSettings

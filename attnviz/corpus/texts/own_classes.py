@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray
 from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
-from attnviz.corpus.token_classes import surveyed_metrics
+from attnviz.corpus.texts.token_classes import surveyed_metrics
 from attnviz.text.tokens import Tokens
 
 NAME = re.compile(r"[a-z][a-z0-9-]*")

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
-from attnviz.corpus.visible_cells import HeldGrids, KnownNumbers, TextsGrid, diagonal_room, diagonal_sums
-from attnviz.corpus.weighed_rows import TextsRows, captured_rows, weigh
+from attnviz.corpus.measuring.texts_grid import HeldGrids, KnownNumbers, TextsGrid, diagonal_room, diagonal_sums
+from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, weigh
 from attnviz.streaming.workers import side_by_side
 
 BLOCK_CELLS = 2**19  # heads x queries x keys that are in memory at once, in each thread

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from attnviz.base.arrays import BoolArray
-from attnviz.corpus.examples import ExampleText
-from attnviz.corpus.own_classes import own_masks
-from attnviz.corpus.read import CorpusText
-from attnviz.corpus.token_classes import surveyed_metrics
+from attnviz.corpus.sums.examples import ExampleText
+from attnviz.corpus.texts.own_classes import own_masks
+from attnviz.corpus.texts.read import CorpusText
+from attnviz.corpus.texts.token_classes import surveyed_metrics
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.corpus import bins
+from attnviz.corpus.sums import bins
 
 
 def test_every_offset_and_position_is_in_the_bin_whose_span_holds_it() -> None:

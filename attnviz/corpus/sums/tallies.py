@@ -7,8 +7,8 @@ from typing import Self
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
-from attnviz.corpus.bins import HISTOGRAM_BINS, bin_of, offset_bins, position_bins
-from attnviz.corpus.exact_sums import ExactSums
+from attnviz.corpus.sums.bins import HISTOGRAM_BINS, bin_of, offset_bins, position_bins
+from attnviz.corpus.sums.exact_sums import ExactSums
 from attnviz.metrics.metrics import Metric
 
 SUM_BITS = {"share": 40, "bits": 40, "tokens": 32}  # after the point, by the unit of a number

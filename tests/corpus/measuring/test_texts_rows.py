@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from attnviz.capture.calls.attention_call import FactoredCall
-from attnviz.corpus.text_batch import TextBatch
-from attnviz.corpus.visible_cells import HeldGrids
-from attnviz.corpus.weighed_rows import WeighedRows, weigh
+from attnviz.corpus.measuring.text_batch import TextBatch
+from attnviz.corpus.measuring.texts_grid import HeldGrids
+from attnviz.corpus.measuring.texts_rows import WeighedRows, weigh
 from attnviz.text.tokens import tokenize
 
 TEXT = "a b c d e f g"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.read import CorpusReader
+from attnviz.corpus.texts.read import CorpusReader
 
 
 def texts(*paths: object, column: str | None = None) -> list[tuple[int, str]]:

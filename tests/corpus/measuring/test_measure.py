@@ -9,11 +9,11 @@ from torch import nn
 
 from attnviz.api.record import record
 from attnviz.corpus import bins, measure
-from attnviz.corpus.batches import Batch, SurveyOptions, TextWindow
-from attnviz.corpus.own_classes import own_masks
-from attnviz.corpus.read import CorpusText
-from attnviz.corpus.survey_batch import Measured, measure_batch
-from attnviz.corpus.visible_cells import diagonal_sums
+from attnviz.corpus.measuring.survey_batch import Measured, measure_batch
+from attnviz.corpus.measuring.texts_grid import diagonal_sums
+from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
+from attnviz.corpus.texts.own_classes import own_masks
+from attnviz.corpus.texts.read import CorpusText
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.metrics.grid import Array, Cells, Grid
 from attnviz.metrics.metrics import METRICS, HeadNumbers, Metric
@@ -116,7 +116,7 @@ def test_a_metric_of_one_function_and_a_line_is_measured_in_surveys_and_heads(
 
 def test_a_metric_that_compares_places_is_absent_on_an_axis_in_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     model, needing = RandomTexts(MODELS["bert"]), ("previous", "next", "induction", "distance", "spread", "locality")
-    for module in ("attnviz.corpus.text_batch", "attnviz.metrics.row_blocks"):
+    for module in ("attnviz.corpus.measuring.text_batch", "attnviz.metrics.row_blocks"):
         monkeypatch.setattr(f"{module}.is_sequence", lambda tokens: False)
     found = measure_batch(model, batch_of(model), SurveyOptions()).numbers
     for number, metric in enumerate(SurveyOptions().metrics):

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from attnviz.corpus.related_cells import RelatedCells
+from attnviz.corpus.measuring.related_cells import RelatedCells
 
 
 class TextsCells(NamedTuple):

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.base.arrays import BoolArray
-from attnviz.corpus.bins import offset_bin, position_bin
-from attnviz.corpus.token_classes import SURVEYED_NUMBERS, class_numbers
+from attnviz.corpus.sums.bins import offset_bin, position_bin
+from attnviz.corpus.texts.token_classes import SURVEYED_NUMBERS, class_numbers
 from attnviz.metrics.token_numbers import is_sequence
 from attnviz.text.tokens import Tokens
 

@@ -15,14 +15,14 @@ from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.run_model import run_model
-from attnviz.corpus.batches import Batch, SurveyOptions
-from attnviz.corpus.examples import Examples
-from attnviz.corpus.measure import CallNumbers, measure_call
-from attnviz.corpus.survey import Survey, SurveyedHead
-from attnviz.corpus.tallies import Tallies, TextNumbers
-from attnviz.corpus.text_batch import TextBatch
-from attnviz.corpus.text_models import BatchModel
-from attnviz.corpus.visible_cells import HeldGrids
+from attnviz.corpus.measuring.measure import CallNumbers, measure_call
+from attnviz.corpus.measuring.text_batch import TextBatch
+from attnviz.corpus.measuring.texts_grid import HeldGrids
+from attnviz.corpus.sums.examples import Examples
+from attnviz.corpus.sums.survey import Survey, SurveyedHead
+from attnviz.corpus.sums.tallies import Tallies, TextNumbers
+from attnviz.corpus.texts.batches import Batch, SurveyOptions
+from attnviz.corpus.texts.text_models import BatchModel
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.row_blocks import Columns
 from attnviz.text.selection import Selection, refuse_missing

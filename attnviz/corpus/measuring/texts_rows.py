@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, one_or_each
-from attnviz.corpus.cell_sums import TextsCells
-from attnviz.corpus.visible_cells import HeldGrids, TextsGrid
+from attnviz.corpus.measuring.cell_sums import TextsCells
+from attnviz.corpus.measuring.texts_grid import HeldGrids, TextsGrid
 from attnviz.metrics.row_blocks import Rows
 
 TINY = 1e-30  # a weight whose share of the entropy is none

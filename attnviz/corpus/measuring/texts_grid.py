@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from attnviz.corpus.cell_sums import CellSums, TextsCells
-from attnviz.corpus.text_batch import TextBatch, wide_of
+from attnviz.corpus.measuring.cell_sums import CellSums, TextsCells
+from attnviz.corpus.measuring.text_batch import TextBatch, wide_of
 from attnviz.metrics.grid import Grid
 from attnviz.metrics.metrics import Metric
 

@@ -1,0 +1,1 @@
+"""Attention calls of a batch of texts to their numbers, on the device where the model runs."""

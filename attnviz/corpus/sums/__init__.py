@@ -1,0 +1,1 @@
+"""What is summed up over texts, and the survey that holds it."""
