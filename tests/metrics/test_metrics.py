@@ -20,8 +20,9 @@ from attnviz.maps.layer_maps import Window, cell_maps
 from attnviz.maps.saved import load
 from attnviz.metrics import row_blocks as rows
 from attnviz.metrics import torch_rows
+from attnviz.metrics.grid import Cells, Grid
 from attnviz.metrics.measure import named_measure
-from attnviz.metrics.metrics import METRICS, measure, measure_heads, measure_queries
+from attnviz.metrics.metrics import METRICS, Metric, measure, measure_heads, measure_queries
 from attnviz.metrics.row_blocks import blocks_of_rows, entropy_bits
 from attnviz.metrics.token_numbers import sentences_of
 from attnviz.models.reading.example import Example
@@ -368,6 +369,18 @@ def test_every_metric_by_torch_is_that_of_a_dense_computation_whatever_the_rules
         assert numbers.values == pytest.approx(own.values, rel=1e-5, abs=1e-5, nan_ok=True)
     assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
+
+
+def test_a_metric_of_one_function_and_a_line_is_measured_over_long_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last(grid: Grid) -> Cells:
+        return grid.at_keys((grid.visible * grid.keys).argmax(axis=-1))
+
+    monkeypatch.setitem(METRICS, "last", Metric("last", "last", "share", "on the last key", cells=last))
+    monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
+    maps = replace(with_factors(factored(MASKS["a window"]), device="cpu"), kind="self")
+    for numbers, own in zip(measure(maps, ("last",)), measure(dense_of(maps), ("last",)), strict=True):
+        assert numbers.values["last"] == pytest.approx(own.values["last"], rel=1e-5, abs=1e-5)
+        assert numbers.counts["last"] == own.counts["last"] > 0
 
 
 def test_heads_that_are_not_asked_for_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
