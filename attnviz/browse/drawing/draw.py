@@ -53,7 +53,7 @@ def padded(line: Iterable[Span], width: int) -> Line:
     room = width
     for span in line:
         span = span if span.text.isprintable() else replace(span, text=printable(span.text))
-        length = 1 if span.text in HALF_BLOCKS else cell_len(span.text)
+        length = _columns(span)
         if length > room:
             kept.append(replace(span, text=set_cell_size(span.text, room)))
             return kept
@@ -96,7 +96,12 @@ def _sized(lines: list[Line], box: Sized) -> list[Line]:
         lines = [*lines[: box.height], *([] for _ in range(box.height - len(lines)))]
     if box.width is None:
         return lines
-    return [[*line, Span(" " * max(0, box.width - sum(cell_len(span.text) for span in line)))] for line in lines]
+    return [[*line, Span(" " * max(0, box.width - sum(map(_columns, line))))] for line in lines]
+
+
+def _columns(span: Span) -> int:
+    """Columns that a span takes."""
+    return 1 if span.text in HALF_BLOCKS else cell_len(span.text)
 
 
 def _plain(span: Span) -> Span:

@@ -148,7 +148,7 @@ def _pairs(cells: Cells) -> Cells:
     pick = np.where(taller[1::2] > strength[starts], lower, starts[:, None])
     columns = np.arange(width)[None]
     pairs = CellBlock(block.values[pick, columns], visible[pick, columns])
-    return replace(cells, block=pairs, rows_a_line=1, cursor=cursor and (cursor[0] // 2, cursor[1]))
+    return cells._replace(block=pairs, rows_a_line=1, cursor=cursor and (cursor[0] // 2, cursor[1]))
 
 
 def _cursor_in(cells: Cells, row: int) -> int | None:

@@ -1,8 +1,8 @@
 """The table of keys: the help, the palette, the hints of the last line and the answer to a key all follow from it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import find
@@ -29,8 +29,7 @@ MORE_HELP = ("question_mark", "down", "pagedown", "space")
 ARROWS = ("up", "down", "left", "right")
 
 
-@dataclass(frozen=True)
-class KeyHint:
+class KeyHint(NamedTuple):
     """What the last line calls a key in one place.
 
     Attributes:
@@ -46,8 +45,7 @@ class KeyHint:
     key: str = ""
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """Keys that do the same, what it is, and how.
 
     Attributes:

@@ -1,6 +1,7 @@
 """Where things stand in the token lens: heads in their order, the columns of their rows, and how many are seen."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from attnviz.browse.moves.layout import FIXED_LINES, MAX_SCROLLED, MapAxis, text_lines
 from attnviz.browse.session.session import Session
@@ -34,8 +35,7 @@ class LensColumns:
         return self.name + self.pattern
 
 
-@dataclass(frozen=True)
-class LensPane:
+class LensPane(NamedTuple):
     """Where things stand in the lens.
 
     Attributes:

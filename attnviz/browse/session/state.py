@@ -1,7 +1,7 @@
 """Where the inspector stands: what is open, where its cursor is, and which toggles are on."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from attnviz.report.picture.colors import Steps
 
@@ -32,8 +32,7 @@ class Size:
         return self.width >= MIN_SCREEN_SIZE[0] and self.height >= MIN_SCREEN_SIZE[1]
 
 
-@dataclass(frozen=True)
-class MapShape:
+class MapShape(NamedTuple):
     """How large a head's map is.
 
     Attributes:

@@ -1,6 +1,6 @@
 """What is on the screen, decided and in cells: words, bars and cells of maps, beside and below each other."""
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.blocks import CellBlock
@@ -10,8 +10,7 @@ from attnviz.report.picture.colors import ColorScale
 Piece = tuple[int | None, str]  # of which token, and what is written
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """A run of text.
 
     Attributes:
@@ -27,8 +26,7 @@ class Words:
     right: bool = False
 
 
-@dataclass(frozen=True)
-class Wrapped:
+class Wrapped(NamedTuple):
     """A text in lines of so many columns, each after a space, broken between words.
 
     Attributes:
@@ -42,8 +40,7 @@ class Wrapped:
     style: str = ""
 
 
-@dataclass(frozen=True)
-class ShareBar:
+class ShareBar(NamedTuple):
     """A bar in eighths of a column.
 
     Attributes:
@@ -59,8 +56,7 @@ class ShareBar:
     style: str = ""
 
 
-@dataclass(frozen=True)
-class PictureArea:
+class PictureArea(NamedTuple):
     """Where a picture is drawn.
 
     Attributes:
@@ -76,8 +72,7 @@ class PictureArea:
     cells: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
+class Cells(NamedTuple):
     """Values in their colours.
 
     Attributes:
@@ -101,8 +96,7 @@ class Cells:
     area: PictureArea | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Paragraph:
+class Paragraph(NamedTuple):
     """A row as running text, each token on the colour of its value.
 
     Attributes:
@@ -120,22 +114,19 @@ class Paragraph:
     cursor: int
 
 
-@dataclass(frozen=True)
-class Beside:
+class Beside(NamedTuple):
     """Parts from left to right."""
 
     boxes: "tuple[Box, ...]"
 
 
-@dataclass(frozen=True)
-class Below:
+class Below(NamedTuple):
     """Parts from top to bottom."""
 
     boxes: "tuple[Box, ...]"
 
 
-@dataclass(frozen=True)
-class Sized:
+class Sized(NamedTuple):
     """A box in so many columns or lines: filled with blanks, and cut after its last line.
 
     Attributes:
@@ -152,8 +143,7 @@ class Sized:
 Box = Words | Wrapped | ShareBar | Cells | Paragraph | Beside | Below | Sized
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """What stands between the title and the keys.
 
     Attributes:
@@ -167,8 +157,7 @@ class Body:
     status: Box
 
 
-@dataclass(frozen=True)
-class ScreenView:
+class ScreenView(NamedTuple):
     """The screen, decided: drawing it asks nothing else.
 
     Attributes:
@@ -181,4 +170,4 @@ class ScreenView:
     boxes: tuple[Box, ...]
     size: Size
     colors: int
-    theme: Theme = field(default="terminal")
+    theme: Theme = "terminal"

@@ -10,7 +10,7 @@ from attnviz.browse.moves.layout import Tiles, tiles
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
-from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, PictureArea, Sized, Words
+from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, PictureArea, Words
 from attnviz.browse.view.legends import legend, preview
 from attnviz.report.picture.colors import DIVERGING, ColorScale
 
@@ -57,10 +57,12 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     marks = ("▸" if chosen else "") + ("•" if head in state.marked else "")
     title = Beside((*effect, Words(marks + name, room, "reverse bold" if chosen else ""), Words("", 1)))
     if block is None:
-        return Sized(Below((title, Words("…", grid.width, "dim"))), grid.width, grid.height)
+        empty = (Words("", grid.width),) * (grid.height - 2)
+        return Below((title, Words("…", grid.width, "dim"), *empty))
     if state.view.own:
         scale = session.scale(state.view, [block], state.theme)
-    return Sized(Below((title, _thumbnail(screen, block, grid, scale))), grid.width, grid.height)
+    gap = Below((Words(" "),) * (grid.height - 1))
+    return Below((title, Beside((_thumbnail(screen, block, grid, scale), gap))))
 
 
 def _thumbnail(screen: Screen, block: CellBlock, grid: Tiles, scale: ColorScale) -> Cells:
