@@ -12,10 +12,8 @@ import pytest
 from tools.house import (
     INNER_ROOMS,
     MODULES,
-    PICTURE,
     ROOMS,
     ROOT,
-    draw,
     imported,
     inner_place,
     named_by,
@@ -65,10 +63,6 @@ def test_no_test_file_imports_another() -> None:
 def _parsed(file: Path) -> ast.Module:
     """The syntax tree of a file."""
     return ast.parse(file.read_text(encoding="utf-8"))
-
-
-def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
-    assert PICTURE.read_text(encoding="utf-8") == draw(), "python -m tools.house draws it again"
 
 
 def test_first_sentence_says_what_the_module_is_for() -> None:

@@ -1,4 +1,4 @@
-"""The rooms of the package as its imports make them: read for the tests, drawn as ``docs/house.svg``, and counted.
+"""The rooms of the package as its imports make them: read for the tests, drawn as ``build/house.svg``, and counted.
 
 ``python -m tools.house`` draws and counts.
 """
@@ -15,7 +15,7 @@ from statistics import median, quantiles
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "docs" / "house.svg"
+PICTURE = ROOT / "build" / "house.svg"
 # A room imports only rooms before it.
 ROOMS = """
 version base media text attention streaming maps metrics capture effects models corpus battery report render api explain
@@ -148,7 +148,9 @@ def functions() -> Iterator[int]:
 
 def main() -> None:
     """Draws the picture and prints what the house amounts to."""
+    PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw(), encoding="utf-8")
+    print(PICTURE)
     lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES.values()]
     ninth = quantiles(functions(), n=10)[-1]
     print(f"{len(MODULES)} files, {sum(lengths)} lines, median {median(lengths):g} and at most {max(lengths)}")
