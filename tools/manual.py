@@ -1,7 +1,6 @@
-"""The man page, ``docs/attnviz.1``, written by the help of the commands: ``python -m tools.manual``."""
+"""The man page, from the help of the commands; ``hatch_build.py`` packs it, ``python -m tools.manual`` prints it."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -10,7 +9,6 @@ from attnviz.cli.commands import app
 from attnviz.cli.defaults import FILE, PLACES
 from attnviz.version import __version__
 
-MANUAL = Path(__file__).parents[1] / "docs" / "attnviz.1"
 EXIT_CODES = (
     ("0", "done"),
     ("1", "refused: one line says why"),
@@ -77,4 +75,4 @@ def manual() -> str:
 
 
 if __name__ == "__main__":
-    MANUAL.write_text(manual(), encoding="utf-8")
+    print(manual(), end="")
