@@ -1,4 +1,4 @@
-"""Runs a benchmark by its name: ``python -m tests.bench startup``."""
+"""Runs a benchmark by its name: ``python -m benchmarks startup``."""
 
 import sys
 from importlib import import_module
@@ -12,9 +12,9 @@ def main() -> None:
     runnable = [name for name in NAMES if name != "timing"]
     wanted = sys.argv[1:]
     if not wanted or not set(wanted) <= set(runnable):
-        sys.exit(f"usage: python -m tests.bench NAME; there are {', '.join(runnable)}")
+        sys.exit(f"usage: python -m benchmarks NAME; there are {', '.join(runnable)}")
     for name in wanted:
-        import_module(f"tests.bench.{name}").main()
+        import_module(f"benchmarks.{name}").main()
 
 
 if __name__ == "__main__":

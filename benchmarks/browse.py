@@ -12,7 +12,7 @@ from statistics import median
 from attnviz.browse.drawing.graphics import Protocol
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
-from tests.bench.timing import Pair, report
+from benchmarks.timing import Pair, report
 from tests.browse.examples import long_recording, wide_recording
 from tests.browse.player import KEYS, key_times
 

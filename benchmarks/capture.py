@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.timing import Pair, pair_commands, pair_functions, report
+from benchmarks.timing import Pair, pair_commands, pair_functions, report
 
 LENGTHS = (512, 1024)
 SHORT = 8  # tokens, of which a forward pass is mostly Python

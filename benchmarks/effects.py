@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import attnviz
 from attnviz.api.record import record
-from tests.bench.timing import Pair, pair_commands, pair_functions, report
+from benchmarks.timing import Pair, pair_commands, pair_functions, report
 
 LAYERS, HEADS, WIDTH, TOKENS = 12, 12, 768, 128
 ABLATION_LIMIT, PREDICTING_LIMIT = 0.55, 0.7
@@ -58,7 +58,7 @@ def run_process(metric: str, removes: bool) -> None:
 def _memory(metric: str, said: str) -> None:
     """The largest size of a process that removes heads against one that does not: before this one has grown."""
     removing, alone = (
-        [sys.executable, "-c", f"from tests.bench.effects import run_process; run_process({metric!r}, {removes})"]
+        [sys.executable, "-c", f"from benchmarks.effects import run_process; run_process({metric!r}, {removes})"]
         for removes in (True, False)
     )
     ratio = pair_commands(removing, alone, runs=1).memory

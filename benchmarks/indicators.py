@@ -1,6 +1,6 @@
 """Overviews by attention's own kernel, with block indicators as values, against attention itself.
 
-``python -m tests.bench indicators`` prints the ratios: with the CPU's kernel, and, where there is a CUDA device, on
+``python -m benchmarks indicators`` prints the ratios: with the CPU's kernel, and, where there is a CUDA device, on
 that, with milliseconds and the share of the card's peak.
 """
 

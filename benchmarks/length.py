@@ -1,6 +1,6 @@
 """Maps of long inputs against torch's own attention on the same queries and keys.
 
-``python -m tests.bench length`` prints the ratios at 4,096 and 16,384 tokens and the exponents of time and memory up
+``python -m benchmarks length`` prints the ratios at 4,096 and 16,384 tokens and the exponents of time and memory up
 to 32,768. Queries and keys are random, made to be peaked, and those of MiniLM. Seconds are those that the process
 computes, so that a busy machine counts less.
 """
@@ -28,8 +28,8 @@ from attnviz.metrics.metrics import measure
 from attnviz.models.long_attention import attention_and_logsumexp
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import tokenize
-from tests.bench.indicators import print_device
-from tests.bench.long import long_text
+from benchmarks.indicators import print_device
+from benchmarks.long import long_text
 
 HEADS, FEATURES, PIXELS = 12, 64, 512
 CASES = ((4096, HEADS, 5, 0.75), (16384, 2, 3, 0.65))  # tokens, heads computed, runs, limit of the overview
@@ -151,7 +151,7 @@ def print_exponent(what: str, amounts: list[float], expected: float) -> None:
 
 def added_megabytes(tokens: int) -> float:
     """The growth of the largest resident size while one head after another is pooled."""
-    code = f"from tests.bench.length import measure_memory; measure_memory({tokens})"
+    code = f"from benchmarks.length import measure_memory; measure_memory({tokens})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
 

@@ -1,6 +1,6 @@
 """Long texts through models of BERT's and GPT-2's size, random: what showing them adds to running them.
 
-``python -m tests.bench long`` measures the whole command over 8,192 tokens against a script that runs the same model as
+``python -m benchmarks long`` measures the whole command over 8,192 tokens against a script that runs the same model as
 far and shows nothing, then all 12 x 12 heads captured and pooled against the bare forward pass, on one thread.
 """
 
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.bench.timing import pair_commands, pair_functions, report
+from benchmarks.timing import pair_commands, pair_functions, report
 
 TOKENS, LAYER, HEAD = 8192, 6, 4
 LIMIT = 1.25

@@ -10,12 +10,12 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import measure
 from attnviz.text.tokens import Tokens
-from tests.bench.timing import pair_commands, pair_functions, report
+from benchmarks.timing import pair_commands, pair_functions, report
 from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS = 12, 12, 512
 RUNS = 3
-HOLD = "from tests.bench.metrics import random_recording; recording = random_recording()"
+HOLD = "from benchmarks.metrics import random_recording; recording = random_recording()"
 MEASURE = "; from attnviz.metrics.metrics import measure; [measure(cell_maps(maps)) for maps in recording.maps]"
 
 

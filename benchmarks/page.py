@@ -70,7 +70,7 @@ def main() -> None:
 
 def measure(which: str, path: Path, peak: float) -> dict[str, float]:
     """Seconds, bytes and memory of a process of its own that writes the page."""
-    command = [sys.executable, "-m", "tests.bench.page", which, str(path), str(peak)]
+    command = [sys.executable, "-m", "benchmarks.page", which, str(path), str(peak)]
     result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return result
 

@@ -12,7 +12,7 @@ from attnviz.api.recording import drawable
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.tokens import Tokens
-from tests.bench.timing import pair_commands, pair_functions, report
+from benchmarks.timing import pair_commands, pair_functions, report
 from tests.conftest import random_maps
 
 LAYERS, HEADS, TOKENS = 12, 12, 128

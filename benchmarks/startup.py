@@ -4,7 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.bench.timing import pair_commands, report
+from benchmarks.timing import pair_commands, report
 
 ATTNVIZ = [sys.executable, "-m", "attnviz"]
 LIGHT = [sys.executable, "-c", "import typer, rich, numpy"]

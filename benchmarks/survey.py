@@ -30,7 +30,7 @@ from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.samples import read_sample, samples
 from attnviz.text.selection import Selection
-from tests.bench.timing import RUNS
+from benchmarks.timing import RUNS
 from tests.corpus.examples import RandomTexts
 
 SENTENCES, TOKENS_LONG, LONG_TEXTS = 1000, 512, 4
@@ -192,7 +192,7 @@ def sentences() -> list[str]:
     """Sentences of the sample texts and of the documents, as many as are wanted."""
     if given := os.environ.get("ATTNVIZ_SENTENCES"):
         return [line for line in Path(given).read_text(encoding="utf-8").splitlines() if line.strip()][:SENTENCES]
-    documents = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+    documents = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
     words = " ".join([*map(read_sample, samples()), *(path.read_text(encoding="utf-8") for path in documents)]).split()
     lengths = np.random.default_rng(0).integers(3, 35, SENTENCES)
     starts = np.random.default_rng(1).integers(0, len(words) - 40, SENTENCES)

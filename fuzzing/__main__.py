@@ -1,4 +1,4 @@
-"""Fuzzes by hand: ``python -m tests.fuzz --minutes 60``, or of some targets, ``python -m tests.fuzz options texts``.
+"""Fuzzes by hand: ``python -m fuzzing --minutes 60``, or of some targets, ``python -m fuzzing options texts``.
 
 What fails is shown with its simplest case, and the rest goes on from the next seed.
 """
@@ -8,13 +8,13 @@ import sys
 import time
 import traceback
 
-from tests.fuzz.target import Target, fuzz
-from tests.fuzz.targets import TARGETS
+from fuzzing.target import Target, fuzz
+from fuzzing.targets import TARGETS
 
 
 def main() -> int:
     """Runs every target for its share of the time, says how many cases were tried, and returns how many failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fuzzing", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; else all")
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of them together")
     parser.add_argument("--seed", type=int, default=0, help="the first; a failure names its own")

@@ -1,6 +1,6 @@
 """Ends of processes that nobody chose: signals at any moment, disks that are full, terminals that go away.
 
-``python -m tests.fuzz.faults kills 2000``, ``disks 200`` or ``terminals 50``; ``--seed`` chooses other moments. Each
+``python -m fuzzing.faults kills 2000``, ``disks 200`` or ``terminals 50``; ``--seed`` chooses other moments. Each
 prints how many ended how. What is promised: a target is as it was or complete, nothing half-written stays (but after
 SIGKILL), what fails says so in one line, and a terminal is given back.
 """
@@ -133,7 +133,7 @@ def prepare(suffixes: tuple[str, ...]) -> dict[str, tuple[bytes, float]]:
 
 def run_here(command: Command) -> None:
     """Runs the command in this process once, so that its copies have all of its imports."""
-    from tests.fuzz.command_line import run
+    from fuzzing.command_line import run
 
     assert run([*command.arguments, "--force"]).code == 0
     Path(command.target).unlink()
@@ -323,7 +323,7 @@ KINDS: dict[str, Callable[[int, random.Random, tuple[str, ...]], Counter[tuple[s
 
 def main() -> None:
     """Prints the totals of one kind."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fuzzing.faults", description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)

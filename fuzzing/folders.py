@@ -11,9 +11,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz.changed_json import changed, changes, values
-from tests.fuzz.command_line import attempt
-from tests.fuzz.target import Target
+from fuzzing.changed_json import changed, changes, values
+from fuzzing.command_line import attempt
+from fuzzing.target import Target
 
 SETTINGS = """
 num_hidden_layers num_attention_heads hidden_size vocab_size max_position_embeddings intermediate_size hidden_act dtype

@@ -1,4 +1,4 @@
-"""Looks for options that a command takes and makes nothing of, ``python -m tests.fuzz.ignored``.
+"""Looks for options that a command takes and makes nothing of, ``python -m fuzzing.ignored``.
 
 Each option of each command is typed beside a line that works without it. The same answer, and no word on the standard
 error stream, is an option that was dropped: it should have been refused, or said to change nothing.

@@ -21,10 +21,10 @@ from attnviz.browse.process.terminal import KeyDecoder
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
+from fuzzing.command_line import refuse_obeyed
+from fuzzing.target import Target
 from tests.browse.examples import long_recording, other_recording, wide_recording, worded_recording
 from tests.conftest import LAYERS, dense_maps
-from tests.fuzz.command_line import refuse_obeyed
-from tests.fuzz.target import Target
 
 KEYS = sorted({key for binding in BINDINGS for key in binding.keys} | {"escape", "x", "f1", "ctrl+d", "�"})
 RECORDINGS: dict[str, Callable[[], tuple[Recording, Recording | None]]] = {

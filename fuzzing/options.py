@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from attnviz.cli.commands import app, main
 from attnviz.cli.defaults import can_be_set
-from tests.fuzz.command_line import attempt, streams
-from tests.fuzz.target import Target
+from fuzzing.command_line import attempt, streams
+from fuzzing.target import Target
 
 COMMANDS = ("show", "heads", "compare", "explain", "record", "samples", "devices")
 TEXTS = ("Life is short", "a", "", " ", "-", "run.safetensors", "no.safetensors", "\x1b[31mred", "東京 🎉", "a " * 40)

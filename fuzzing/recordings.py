@@ -7,11 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz.changed_json import changed, changes
-from tests.fuzz.command_line import attempt
-from tests.fuzz.target import Target
+from fuzzing.changed_json import changed, changes
+from fuzzing.command_line import attempt
+from fuzzing.target import Target
 
-SAVED = tuple(path.read_bytes() for path in sorted((Path(__file__).parents[1] / "maps" / "data").glob("*.safetensors")))
+DATA = Path(__file__).parents[1] / "tests" / "maps" / "data"
+SAVED = tuple(path.read_bytes() for path in sorted(DATA.glob("*.safetensors")))
 COMMANDS = (
     *(["show"], ["show", "--json"], ["show", "--table", "both"], ["show", "--words"], ["show", "--style", "text"]),
     *(["heads"], ["heads", "--json"], ["show", "--reduce", "rollout"], ["compare", "--with", "run.safetensors"]),

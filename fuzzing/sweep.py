@@ -1,6 +1,6 @@
-"""Every setting of a model's folder with every value that nobody meant: ``python -m tests.fuzz.sweep``.
+"""Every setting of a model's folder with every value that nobody meant: ``python -m fuzzing.sweep``.
 
-Each case is a picture or a refusal in one line, within seconds and without much memory. ``python -m tests.fuzz.sweep
+Each case is a picture or a refusal in one line, within seconds and without much memory. ``python -m fuzzing.sweep
 decoder/generation_config.json`` tries one file, and ``--every 7`` one case in seven.
 """
 
@@ -21,9 +21,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.command_line import attempt
-from tests.fuzz.folders import SETTINGS
-from tests.fuzz.folders import folder as encoder
+from fuzzing.command_line import attempt
+from fuzzing.folders import SETTINGS
+from fuzzing.folders import folder as encoder
 
 VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 1, 3, 10**9, 2**63, 1.5, float("nan")),
@@ -158,7 +158,7 @@ def tried(case: tuple[str, str, Any]) -> str:
 
 def main() -> int:
     """Tries every case, prints how many of each file ended how, and returns how many ended as none may."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.sweep", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m fuzzing.sweep", description=__doc__)
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(SWEPT)}; else all")
     parser.add_argument("--every", type=int, default=1, help="one case in so many")
     chosen = parser.parse_args()

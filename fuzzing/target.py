@@ -21,7 +21,7 @@ class Target:
     """A door through which anything may come.
 
     Attributes:
-        name: what ``python -m tests.fuzz`` calls it.
+        name: what ``python -m fuzzing`` calls it.
         cases: what may come.
         attempt: raises where a case is neither taken nor refused in one line; works in an empty folder of its own.
     """

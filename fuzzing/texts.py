@@ -4,8 +4,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from tests.fuzz.command_line import attempt
-from tests.fuzz.target import Target
+from fuzzing.command_line import attempt
+from fuzzing.target import Target
 
 PIECES = (
     *("</script>", "<!--", "]]>", "&amp;", "$x_1$", "[bold]", "=1+1", "|", "`", "\\", '"', "'", "{{ 7 }}", "%s"),

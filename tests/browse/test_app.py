@@ -25,7 +25,7 @@ from tests.conftest import dense_maps, random_maps
 
 pytestmark = pytest.mark.slow
 
-SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m tests.bench browse has the limit of a free one
+SLOWEST = 0.5  # seconds of a busy processor to answer a key; python -m benchmarks browse has the limit of a free one
 
 
 def shown(browser: Browser) -> str:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.sweep import cases, try_case
-from tests.fuzz.target import fuzz
-from tests.fuzz.targets import TARGETS
+from fuzzing.sweep import cases, try_case
+from fuzzing.target import fuzz
+from fuzzing.targets import TARGETS
 
 SECONDS = 60  # of all targets together
 EVERY = 199  # of the settings of a folder, one case in so many
