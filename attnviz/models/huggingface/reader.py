@@ -223,7 +223,8 @@ class HuggingFaceReader(Reader):
         """A sentence where much of the text is not in the vocabulary."""
         from attnviz.models.huggingface.tokens import unknown_remark
 
-        return unknown_remark(self.loaded[1], tokens)
+        with refusals(self.settings.model), silenced():  # of a tokenizer whose files are damaged
+            return unknown_remark(self.loaded[1], tokens)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError where the model cannot run on these inputs by itself: its files do not fit each other."""
