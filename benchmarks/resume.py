@@ -19,7 +19,8 @@ MOMENTS = int(os.environ.get("ATTNVIZ_MOMENTS", "20"))
 TEXTS = 6000
 SURVEY = """
 import sys
-from attnviz.corpus import batches, survey_corpus
+from attnviz.corpus import survey_corpus
+from attnviz.corpus.texts import batches
 batches.CHUNK_TEXTS, survey_corpus.CHECKPOINT_SECONDS = 500, 0.2
 from attnviz.cli.commands import main
 sys.exit(main(sys.argv[1:]))

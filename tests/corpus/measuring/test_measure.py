@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from attnviz.api.record import record
-from attnviz.corpus import bins, measure
+from attnviz.corpus.measuring import measure
 from attnviz.corpus.measuring.survey_batch import Measured, measure_batch
 from attnviz.corpus.measuring.texts_grid import diagonal_sums
+from attnviz.corpus.sums import bins
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
 from attnviz.corpus.texts.own_classes import own_masks
 from attnviz.corpus.texts.read import CorpusText
