@@ -89,6 +89,7 @@ EXAMPLES = {
     "cmap": "magma",
     "pool": "max",
     "mark": "lines",
+    "by": "words",
     "font_size": 7.5,
     "max_size": "1MB",
     "table": "both",

@@ -2,7 +2,7 @@
 
 import html
 from itertools import pairwise
-from typing import IO, TYPE_CHECKING, Any, assert_never
+from typing import IO, Any, assert_never
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
@@ -16,19 +16,13 @@ from attnviz.render.page.packed_contributions import pack_contributions
 from attnviz.render.page.packed_factors import page_factors
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle
-from attnviz.report.heads.added_numbers import effect_remark, read_effects
-from attnviz.report.heads.heads_measured import measure_shown
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report, Summary, SurveyedHeads
 from attnviz.report.picture.scales import MAX_ROW_RATIO
-from attnviz.report.words.notes import read_notes
 from attnviz.report.words.reproducing import shown_again
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
-
-if TYPE_CHECKING:
-    from attnviz.effects.effect_table import Effects
 
 NO_SINGLE_CELLS = (
     "Zoom ends at these blocks: a page computes single cells of a long recording from queries, keys and rules, "
@@ -60,17 +54,15 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
-    effects = _read_effects(report)
-    measured = measure_shown(report.numbers, effects)
     report = in_units(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     moved = pack_contributions(report.numbers.heads, heads, plan)
     data = _about_page(report, plan, heads)
-    said = [*measured_remarks(report.numbers, measured), *([effect_remark(effects)] if effects else [])]
+    said = [*measured_remarks(report.numbers, report.frame), *([report.effects] if report.effects else [])]
     data |= {
         "remarks": [*data["remarks"], *said, *report.remarks],
-        "metrics": about_metrics(measured),
+        "metrics": about_metrics(report.frame),
         "moved": None if moved is None else moved.about,
     }
     summary = _summary(report.summary) if report.summary else ""
@@ -84,13 +76,6 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
         for side, packed in enumerate(head.sides):
             write_data(file, f"head-{number}-{side}", packed.content)
     file.write(b"</body>\n</html>\n")
-
-
-def _read_effects(report: ExactNumbers) -> "Effects | None":
-    """What an output loses without each of the heads, where the look names a file of that."""
-    if report.look.effects is None:
-        return None
-    return read_effects(report.look.effects, {(head.maps.layer, head.head) for head in report.numbers.heads})
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
@@ -124,7 +109,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "heads": described,
         "seen": seen.described,
         "command": shown_again(numbers.about),
-        "notes": read_notes(report.look.notes),
+        "notes": list(report.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": text85(b"".join(side.look.thumbnail for side in sides)),
     }

@@ -1,5 +1,6 @@
 """The metrics of the heads whose exact numbers are shown, and what each head does, for a medium that lists them."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,8 +10,11 @@ from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.change import CHANGES
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measured_heads import blocks_apart, measured_frame
-from attnviz.report.heads.added_numbers import MOVED
+from attnviz.report.heads.added_numbers import MOVED, effect_remark, read_effects
 from attnviz.report.picture.numbers import HeadCells, Numbers
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import ExactNumbers
+from attnviz.report.words.notes import read_notes
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
@@ -32,6 +36,24 @@ def measure_shown(numbers: Numbers, effects: "Effects | None" = None) -> HeadFra
         return None
     frame = _with_moved(frame, numbers.heads)
     return frame if effects is None else frame.beside(effects.frame)
+
+
+def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
+    """Returns the report with the metrics, effects and notes that a page shows; other media take the numbers alone.
+
+    Raises:
+        AttnvizError: if the file of effects or of notes cannot be read, or is of none of these heads.
+    """
+    if not options.medium.sorts_heads:
+        return report
+    file, heads = report.look.effects, report.numbers.heads
+    effects = None if file is None else read_effects(file, {(head.maps.layer, head.head) for head in heads})
+    return replace(
+        report,
+        frame=measure_shown(report.numbers, effects),
+        effects="" if effects is None else effect_remark(effects),
+        notes=tuple(read_notes(report.look.notes)),
+    )
 
 
 def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:

@@ -10,6 +10,7 @@ from attnviz.maps.heads import ChosenHead, cell_heads, choose
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
+from attnviz.report.heads.heads_measured import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import Numbers, origin
@@ -81,13 +82,16 @@ def combined_report(
     caption = f"{quantity_drawn(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
     if not options.medium.draws_maps:
-        return ExactNumbers(
-            title=title,
-            caption=f"{caption}.",
-            remarks=(remark, *recording_remarks(recording)),
-            look=options.look,
-            numbers=Numbers(about, (head_cells({"": head}, "weights"),)),
-            view="matrix" if options.table is None else "table",
+        return with_page_numbers(
+            ExactNumbers(
+                title=title,
+                caption=f"{caption}.",
+                remarks=(remark, *recording_remarks(recording)),
+                look=options.look,
+                numbers=Numbers(about, (head_cells({"": head}, "weights"),)),
+                view="matrix" if options.table is None else "table",
+            ),
+            options,
         )
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
     colored = share_scales((_renamed(panel, method) for panel in panels), options.look)

@@ -14,6 +14,7 @@ from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import CHANGES, HeadChange, compare
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.report.heads.heads_measured import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
@@ -193,14 +194,17 @@ def _exact_numbers(comparison: _Comparison, chosen: list[_HeadPair]) -> ExactNum
     look = comparison.options.look
     sorts = comparison.options.medium.sorts_heads
     pairs = recorded_order(comparison.pairs, chosen) if sorts else comparison.pairs
-    return ExactNumbers(
-        title=report_title(comparison.a, look),
-        caption=_caption(comparison),
-        remarks=_remarks(comparison, ()),
-        summary=_summary(comparison),
-        look=look,
-        numbers=Numbers(comparison.about, tuple(_cells(pair, comparison.options.table) for pair in pairs)),
-        sort=(comparison.options.sort or "") if sorts else "",
+    return with_page_numbers(
+        ExactNumbers(
+            title=report_title(comparison.a, look),
+            caption=_caption(comparison),
+            remarks=_remarks(comparison, ()),
+            summary=_summary(comparison),
+            look=look,
+            numbers=Numbers(comparison.about, tuple(_cells(pair, comparison.options.table) for pair in pairs)),
+            sort=(comparison.options.sort or "") if sorts else "",
+        ),
+        comparison.options,
     )
 
 

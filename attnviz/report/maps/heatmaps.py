@@ -12,6 +12,7 @@ from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.report.heads.heads_known import HeadsKnown, what_heads_do
+from attnviz.report.heads.heads_measured import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import Numbers, origin
@@ -268,17 +269,20 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
     sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)  # of others a page has no metrics
     if sorts:
         heads = recorded_order(heads, chosen)
-    return ExactNumbers(
-        title=report_title(recording, look),
-        caption=heads_caption(recording, heads, []),
-        remarks=recording_remarks(recording),
-        look=look,
-        numbers=Numbers(
-            {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
+    return with_page_numbers(
+        ExactNumbers(
+            title=report_title(recording, look),
+            caption=heads_caption(recording, heads, []),
+            remarks=recording_remarks(recording),
+            look=look,
+            numbers=Numbers(
+                {"recording": origin(recording)}, tuple(head_cells({"": head}, options.table) for head in heads)
+            ),
+            view=VIEWS[look.drawn_style] if options.table is None else "table",
+            query=None if look.query is None else _first_query(heads[0], look.query),
+            sort=(options.sort or "") if sorts else "",
         ),
-        view=VIEWS[look.drawn_style] if options.table is None else "table",
-        query=None if look.query is None else _first_query(heads[0], look.query),
-        sort=(options.sort or "") if sorts else "",
+        options,
     )
 
 

@@ -178,6 +178,9 @@ class ExactNumbers(_Described):
         query: which of the first head's queries is chosen there, counted from the first that is shown, if any.
         sort: the metric that a page orders its heads by at first, as ``--sort`` names it; "" as they were recorded.
         summary: a table beside them, if there is one.
+        frame: for a page, the metrics of the heads; ``None`` where single cells are not known.
+        effects: for a page, the sentence on the effects that the frame has; "" where none were given.
+        notes: for a page, what is said at which place.
     """
 
     numbers: Numbers
@@ -185,6 +188,9 @@ class ExactNumbers(_Described):
     query: int | None = None
     sort: str = ""
     summary: Summary | None = None
+    frame: "HeadFrame | None" = None
+    effects: str = ""
+    notes: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,5 @@ def test_effects_of_other_heads_and_files_that_hold_none_are_refused(tmp_path: P
         str(tmp_path / "none.json"): "cannot be read: No such file",
     }
     for file, said in files.items():
-        report = build_report(sentence(), ReportOptions(medium=NUMBERS, look=Look(effects=file)))
         with pytest.raises(AttnvizError, match=said):
-            draw(report, ".html")
+            build_report(sentence(), ReportOptions(medium=NUMBERS, look=Look(effects=file)))
