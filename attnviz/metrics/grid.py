@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 NEAR = 3  # tokens to either side that count as local
+NO_NUMBER = -(2**62)  # equal to no token's number
 Array = Any  # numpy's or torch's
 Cells = Any  # some cells of a grid, as its engine sums weights over them
 
@@ -72,10 +73,16 @@ class Grid(ABC):
     def at_offsets(self, first: int, last: int) -> Cells:
         """The visible keys whose position less that of the query is from ``first`` to ``last``."""
 
-    def same(self, name: str) -> Array:
-        """True where query and key have the same number of that name, ``(..., queries, keys)``; never where none."""
+    def same(self, name: str, among: Array = True) -> Array:
+        """True where query and key have the same number of that name, ``(..., queries, keys)``; never where none.
+
+        Args:
+            name: of whole numbers.
+            among: the queries that are asked, ``(..., queries or 1, 1)``; no key has the number of another query.
+        """
         numbers = self.query(name)
-        return (self.key(name) == numbers) & (numbers >= 0)
+        known = (numbers >= 0) & among
+        return self.key(name) == numbers * known + NO_NUMBER * ~known  # one pass over all cells
 
     @cached_property
     def is_pair(self) -> bool:

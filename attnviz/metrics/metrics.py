@@ -161,7 +161,7 @@ def block(grid: Grid) -> Cells:
     Special tokens belong to no sentence; absent for them, and for a text of one sentence.
     """
     several = (grid.all_keys("sentences") > 0).any(axis=-1, keepdims=True)
-    return grid.cells(grid.same("sentences") & several)
+    return grid.cells(grid.same("sentences", several))
 
 
 def pair(grid: Grid) -> Cells:
