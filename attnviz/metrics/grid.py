@@ -73,6 +73,10 @@ class Grid(ABC):
     def at_offsets(self, first: int, last: int) -> Cells:
         """The visible keys whose position less that of the query is from ``first`` to ``last``."""
 
+    @abstractmethod
+    def next_keys(self, cells: Array) -> Array:
+        """The cells of the keys after some cells, ``(..., queries, keys)``."""
+
     def same(self, name: str, among: Array = True) -> Array:
         """True where query and key have the same number of that name, ``(..., queries, keys)``; never where none.
 

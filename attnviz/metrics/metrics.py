@@ -135,9 +135,7 @@ def induction(grid: Grid) -> Cells:
 
     A token counts only before the query itself.
     """
-    after = grid.earlier_copies & False
-    after[..., 1:] = grid.earlier_copies[..., :-1]
-    return grid.cells(after & grid.earlier)
+    return grid.cells(grid.next_keys(grid.earlier_copies) & grid.earlier)
 
 
 def distance(rows: Rows) -> Array:

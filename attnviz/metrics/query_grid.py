@@ -254,6 +254,12 @@ class QueryGrid(Grid):
         """One key of each query, ``(queries,)``, if it is visible; none for a number that no key has."""
         return self._picked(np.asarray(keys)[:, None])
 
+    def next_keys(self, cells: BoolArray) -> BoolArray:
+        """The cells of the keys after some cells, ``(queries, keys)``."""
+        following = np.zeros_like(cells)
+        following[:, 1:] = cells[:, :-1]
+        return following
+
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
         """The visible keys whose position less that of the query is from ``first`` to ``last``."""
         found = self._picked(self.positions[:, None] + np.arange(first, last + 1))

@@ -117,6 +117,12 @@ class TextsGrid(Grid):
         """The keys whose position less that of the query is from ``first`` to ``last``."""
         return self.cells((self.offsets >= first) & (self.offsets <= last))
 
+    def next_keys(self, cells: Tensor) -> Tensor:
+        """The cells of the keys after some cells, ``(..., queries, keys)``."""
+        following = torch.zeros_like(cells)
+        following[..., 1:] = cells[..., :-1]
+        return following
+
     @cached_property
     def offsets(self) -> Tensor:
         """The position of each key less that of the query, ``(queries, keys)``."""
