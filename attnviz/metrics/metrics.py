@@ -304,14 +304,16 @@ def _held_numbers(maps: LayerMaps, held: HeldNumbers, names: tuple[str, ...], he
 
 
 def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int) -> list[HeadNumbers]:
-    of_queries, columns, chosen = measure_queries(maps, names, heads, every)
+    numbers, columns, chosen = measure_queries(maps, names, heads, every)
+    means, known = _means(numbers, chosen)
+    found = dict(zip(_of_queries(names), means, strict=True))
+    count, keys = int(chosen.sum()), int(columns.seen.sum())
     values = {
-        name: metric.columns(columns) if metric.columns else _mean(of_queries[name], chosen)
+        name: (metric.columns(columns) if metric.columns else found[name]) if count else np.full(len(heads), np.nan)
         for name, metric in METRICS.items()
         if name in names
     }
-    values = {name: numbers if chosen.any() else np.full(len(heads), np.nan) for name, numbers in values.items()}
-    counts = {name: int((~np.isnan(numbers[0]) & chosen).sum()) for name, numbers in of_queries.items()}
+    counts = dict.fromkeys(values, count) | dict(zip(found, known, strict=True))
     sinks = columns.received.argmax(axis=-1)
     return [
         HeadNumbers(
@@ -319,9 +321,9 @@ def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], ev
             head=head,
             kind=maps.kind,
             item=maps.item,
-            keys=int(columns.seen.sum()),
-            values={name: float(numbers[place]) for name, numbers in values.items()},
-            counts={name: counts.get(name, int(chosen.sum())) for name in values},
+            keys=keys,
+            values={name: float(each[place]) for name, each in values.items()},
+            counts=dict(counts),
             sink=int(sinks[place]),
             sink_label=maps.key_tokens.labels[sinks[place]],
         )
@@ -340,15 +342,15 @@ def with_shares(maps: CellMaps) -> CellMaps:
 
 def measure_queries(
     maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int = 1
-) -> tuple[dict[str, Float64Array], Columns, BoolArray]:
-    """Metrics of rows for each query, ``(heads, queries)`` by name; what keys received; which queries have a choice.
+) -> tuple[Float64Array, Columns, BoolArray]:
+    """Metrics for each query, ``(metrics, heads, queries)``; what keys received; which queries have a choice.
 
-    The heads must see the same cells: `LayerMaps.head_groups` gives such.
+    Of the named metrics those of columns have no number for a query, and are left out. The heads must see the same
+    cells: `LayerMaps.head_groups` gives such.
     """
     maps = with_shares(maps)
-    of_queries = {name: metric for name in names if (metric := METRICS[name]).columns is None}
-    shape = len(heads), len(maps.query_tokens)
-    numbers = {name: np.full(shape, np.nan) for name in of_queries}
+    metrics, shape = list(_of_queries(names).values()), (len(heads), len(maps.query_tokens))
+    numbers = np.full((len(metrics), *shape), np.nan)
     received = np.zeros((len(heads), len(maps.key_tokens)))
     chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     lock = threading.Lock()
@@ -356,11 +358,11 @@ def measure_queries(
     def add(rows: GridRows) -> None:
         """Adds what some rows hold; in one of several threads at once."""
         grid = rows.grid
-        for name, metric in of_queries.items():
-            numbers[name][rows.places, grid.queries] = metric.of(rows)
-        found = rows.received
+        for metric, found in zip(metrics, numbers, strict=True):
+            found[rows.places, grid.span] = metric.of(rows)
+        weights = rows.received
         with lock:
-            received[rows.places, : found.shape[-1]] += found
+            received[rows.places, : weights.shape[-1]] += weights
             chosen[grid.queries], seen[:] = grid.has_choice, grid.seen
 
     _each_rows(maps, heads, add, every)
@@ -379,9 +381,20 @@ def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows]
         work(rows)
 
 
-def _mean(numbers: Float64Array, chosen: BoolArray) -> Float64Array:
-    """The mean over the chosen queries for which there is a number, ``(heads, queries)`` to ``(heads,)``."""
+def _of_queries(names: tuple[str, ...]) -> dict[str, Metric]:
+    """The metrics of these names that have a number for each query."""
+    return {name: metric for name in names if (metric := METRICS[name]).columns is None}
+
+
+def _means(numbers: Float64Array, chosen: BoolArray) -> tuple[Float64Array, list[int]]:
+    """The means over the chosen queries that have a number, ``(metrics, heads)``, and how many of head 0 these are.
+
+    Args:
+        numbers: ``(metrics, heads, queries)``, of which those that do not count are written over by 0.
+        chosen: ``(queries,)``.
+    """
     counted = chosen & ~np.isnan(numbers)
-    total = np.where(counted, numbers, 0).sum(axis=-1)
-    count = counted.sum(axis=-1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    count = np.count_nonzero(counted, axis=-1)
+    numbers[~counted] = 0
+    total = numbers.sum(axis=-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan), count[:, 0].tolist()

@@ -56,7 +56,7 @@ def causal_maps(weights: np.ndarray = WEIGHTS, text: str = WORDS) -> DenseMaps:
 
 def of_queries(maps: DenseMaps, name: str) -> np.ndarray:
     """A metric of rows for each query of the first head."""
-    return np.asarray(measure_queries(maps, (name,), maps.heads)[0][name][0])
+    return np.asarray(measure_queries(maps, (name,), maps.heads)[0][0, 0])
 
 
 def of_head(maps: DenseMaps, name: str) -> float:
