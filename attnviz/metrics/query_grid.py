@@ -29,8 +29,9 @@ class CountedCells:
         """The query and the key of each, in order of the queries; ``None`` where they are many."""
         if np.count_nonzero(self.counted) > MAX_PICKED * self.counted.size:
             return None
-        queries, keys = np.divmod(self.flat, self.counted.shape[1])
-        return queries, keys
+        width = self.counted.shape[1]
+        queries = self.flat // width  # of numpy quicker than `divmod`
+        return queries, self.flat - queries * width
 
     @cached_property
     def starts(self) -> IntArray:
@@ -263,7 +264,7 @@ class QueryGrid(Grid):
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
         """The visible keys whose position less that of the query is from ``first`` to ``last``."""
         found = self._picked(self.positions[:, None] + np.arange(first, last + 1))
-        if first == last or len(found.flat) <= MAX_PICKED * self.visible.size:
+        if first == last or len(found.picked[0]) <= MAX_PICKED * self.visible.size:
             return found
         return CountedCells(found.counted)
 
