@@ -100,6 +100,18 @@ def test_nothing_heavy_is_imported_where_no_model_is_needed(arguments: list[str]
     assert result.stdout.splitlines()[-1] == "HEAVY"
 
 
+def test_rooms_that_a_first_picture_does_not_need_are_not_imported() -> None:
+    code = (
+        "import sys; from attnviz.cli.commands import main; main(sys.argv[1:]);"
+        "print('ROOMS', *sorted({name.split('.')[1] for name in sys.modules if name.startswith('attnviz.')}))"
+    )
+    command = [sys.executable, "-c", code, "show", "Life is short"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    rooms = result.stdout.splitlines()[-1].split()
+    assert rooms[0] == "ROOMS"
+    assert not set(rooms) & {"metrics", "capture", "corpus", "effects", "battery", "explain", "browse"}
+
+
 def test_importing_the_package_imports_nothing_else() -> None:
     code = "import sys; before = set(sys.modules); import attnviz; print(*sorted(set(sys.modules) - before))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

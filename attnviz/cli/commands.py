@@ -15,7 +15,6 @@ from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.base.options import declared_options
 from attnviz.cli.defaults import read_defaults, with_origin
 from attnviz.cli.help import Brief, Command, Program
-from attnviz.cli.meant import usage_line
 from attnviz.cli.options import (
     At,
     Batch,
@@ -58,9 +57,7 @@ from attnviz.cli.output import (
     say_next,
     write,
 )
-from attnviz.cli.subject import Kind, Subject
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.render.terminal.console import on_terminal
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes
 from attnviz.text.selection import Grouping, Selection
@@ -276,6 +273,7 @@ def record_command(
     """Save the attention over a text, to show later without the model."""
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
+    from attnviz.cli.subject import Subject
     from attnviz.maps.saved import save
 
     path = recording_path(output)
@@ -315,6 +313,7 @@ def explain(
     from attnviz.explain.explain import explain as tell
     from attnviz.explain.formats import room
     from attnviz.explain.formats import write as write_explanation
+    from attnviz.render.terminal.console import on_terminal
 
     look = on_terminal(look, 1 + (input == Input())) if output.suffix is None else look
     look = replace(look, height=None) if all else look
@@ -366,11 +365,12 @@ def browse(
     from attnviz.browse.start import browse, refuse_browse
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
+    from attnviz.cli.subject import Subject
 
     refuse_browse()
     refuse_uninspected(look)
     given, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
-    if given.path is not None and given.kind is Kind.SURVEY:
+    if given.path is not None and given.is_survey:
         from attnviz.cli.surveys import look_through
 
         if other is not None or at is not None or look.effects is not None or values or grouping != Grouping():
@@ -471,6 +471,7 @@ def drawn_on(options: ReportOptions, output: Output, said: int = 0) -> ReportOpt
         said: lines of a terminal that are taken by what is said beside the report.
     """
     from attnviz.api import drawing
+    from attnviz.render.terminal.console import on_terminal
 
     look = on_terminal(options.look, said) if output.suffix is None else options.look
     return drawing.fit(replace(options, look=replace(look, for_command_line=True)), medium(output))
@@ -525,6 +526,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(with_origin(error.worded(flag), words))
         return 1
     except typer.TyperException as error:
+        from attnviz.cli.meant import usage_line
+
         remark(usage_line(error, typer.main.get_command(app)))
         return error.exit_code
     except BrokenPipeError:

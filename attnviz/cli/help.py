@@ -9,7 +9,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from attnviz.base.errors import flag
 from attnviz.base.options import Declared
-from attnviz.cli.meant import refuse_repeated
 
 HELP = "Help"
 GUIDE = """\
@@ -65,6 +64,8 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuses an option that is given twice, and reads the others."""
+        from attnviz.cli.meant import refuse_repeated
+
         refuse_repeated(self, args)
         return super().parse_args(ctx, args)
 

@@ -8,7 +8,6 @@ from typing import Any
 import typer
 
 from attnviz.base.errors import AttnvizError, known_names, nearest
-from attnviz.cli.subject import RECORDING, is_file, is_saved
 
 EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
@@ -75,6 +74,8 @@ def _value(arguments: list[str], place: int) -> str:
 
 def _unquoted(context: Any, path: str, extra: str) -> str:
     """The line for words that no argument takes: most often a text without quotes."""
+    from attnviz.cli.subject import is_file, is_saved
+
     given = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
     if not given:
         return f"{path} takes no {extra!r}; {path} alone works"
@@ -114,6 +115,8 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     suffix = path.suffix.lower()
     if suffix in suffixes:
         return
+    from attnviz.cli.subject import RECORDING
+
     known = known_names([name for name in suffixes if name])
     example = next(name for name in suffixes if name != ".txt")
     if path.is_dir() or str(path).endswith(("/", "\\")):

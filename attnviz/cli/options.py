@@ -17,7 +17,6 @@ from attnviz.base.options import Declared, Option, declared_options, refuse_alon
 from attnviz.cli.completion import completer
 from attnviz.cli.defaults import refuse_to_fetch, without_unused
 from attnviz.cli.help import Brief
-from attnviz.cli.subject import is_saved
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
@@ -310,6 +309,8 @@ def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: M
 
 def _recording_alone(values: Mapping[str, Any]) -> str | None:
     """The recording that is all that a command is given; ``None`` where there is a text too, or nothing."""
+    from attnviz.cli.subject import is_saved
+
     texts = [values.get(name) for name in ("file", "sample", "batch", "with_model")]
     recordings = [value for name in ("text", "second", "other") if (value := values.get(name)) is not None]
     alone = not any(texts) and values.get("text") is not None and all(map(is_saved, recordings))

@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.printable import printable
-from attnviz.cli.meant import refuse_suffix
 from attnviz.cli.options import STANDARD_OUTPUT, Output
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ def refuse_output(output: Output, writes: str = "picture") -> None:
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
     if output.file is not None and output.format is None:
+        from attnviz.cli.meant import refuse_suffix
+
         refuse_suffix(output.file, suffixes, writes)
     medium(output)
     _refuse_place(output)
@@ -57,6 +58,8 @@ def explained_suffix(output: Output) -> str:
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
     if output.file is not None and output.format is None:
+        from attnviz.cli.meant import refuse_suffix
+
         refuse_suffix(output.file, list(FORMATS), "notes")
     suffix = format_of(_suffix(output) or TERMINAL).suffix
     _refuse_place(output)

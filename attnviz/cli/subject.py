@@ -94,6 +94,11 @@ class Subject:
         return self.kind is Kind.TEXT
 
     @property
+    def is_survey(self) -> bool:
+        """Whether it is a saved survey."""
+        return self.kind is Kind.SURVEY
+
+    @property
     def path(self) -> Path | None:
         """Where it is saved; ``None`` of a text."""
         return None if self.is_text else Path(self.given)
@@ -121,7 +126,7 @@ class Subject:
     @cached_property
     def survey(self) -> "Survey | None":
         """The survey that is saved there; ``None`` where it is something else."""
-        if self.kind is not Kind.SURVEY:
+        if not self.is_survey:
             return None
         from attnviz.corpus.saved import load_survey
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, final
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import find_device, refuse_without_room
 from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.seeded_model import PaddedBatch, build_model, pad_texts, padding_remarks, share_weights
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.models.attention_stack import AttentionStack, LayerRun
     from attnviz.models.reading.computation import Computation
+    from attnviz.models.reading.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
 MASK_BYTES = 4  # of a cell, while it is worked out
@@ -73,8 +73,10 @@ class SeededReader(Reader):
         """The numbers of the tokens; padding comes last, where no token of a causal model looks."""
         return {"ids": ids}
 
-    def read(self, example: Example) -> Prepared:
+    def read(self, example: Example) -> "Prepared":
         """The example with a model built for it."""
+        from attnviz.models.reading.prepared import Prepared
+
         self.refuse_parts(example)
         batch = self._batch([example])
         with self._built(batch):

@@ -12,9 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attnviz.base.errors import AttnvizError, known_names, option
-from attnviz.models.reading.example import Example
-from attnviz.models.reading.prepared import Prepared, Vocabulary
-from attnviz.models.reading.settings import ModelSettings
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -24,6 +21,9 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import IntArray
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
+    from attnviz.models.reading.example import Example
+    from attnviz.models.reading.prepared import Prepared, Vocabulary
+    from attnviz.models.reading.settings import ModelSettings
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
 
@@ -53,7 +53,7 @@ class Reader(ABC):
     has_learned: ClassVar[bool] = True
     has_example: ClassVar[bool] = False
 
-    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
+    def __init__(self, settings: "ModelSettings", built_in: Sequence[str] = (), use: Use = "maps") -> None:
         self.settings, self.built_in, self.use = settings, built_in, use
 
     @property
@@ -104,12 +104,14 @@ class Reader(ABC):
         """Within, the module may run: a library that it is of is kept quiet."""
         return nullcontext()
 
-    def read(self, example: Example) -> Prepared:
+    def read(self, example: "Example") -> "Prepared":
         """The example as the module reads it.
 
         Raises:
             AttnvizError: if it has a part that the model does not read, no tokens, or more than it reads.
         """
+        from attnviz.models.reading.prepared import Prepared
+
         self.refuse_parts(example)
         tokens = self.tokenize(example.text)
         if self.limit is not None and len(tokens) > self.limit:
@@ -118,13 +120,13 @@ class Reader(ABC):
             )
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
-    def refuse_parts(self, example: Example) -> None:
+    def refuse_parts(self, example: "Example") -> None:
         """Raises AttnvizError where the example has a part that the model does not read."""
         unread = next((part for part in example.parts if part not in self.reads), None)
         if unread is not None:
             raise AttnvizError(f"{self.name} reads no {option(unread)}; {known_names(self.reads)} works")
 
-    def own_example(self) -> Prepared:
+    def own_example(self) -> "Prepared":
         """The example that the model brings along.
 
         Raises:
@@ -171,9 +173,11 @@ class Reader(ABC):
             raise AttnvizError(f"no token {wanted!r} in the text, whose tokens are all that {self.name} knows")
         return int(tokens.ids[places[0]])
 
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self) -> "Vocabulary":
         """The tokens that the model knows."""
         import numpy as np
+
+        from attnviz.models.reading.prepared import Vocabulary
 
         frame = self.tokenize(FRAME_TEXT)
         inside = np.flatnonzero(~frame.special)
@@ -206,7 +210,7 @@ class Reader(ABC):
         """Raises AttnvizError where the model cannot run on these inputs by itself; called when a run has failed."""
         return
 
-    def record(self, example: Example, selection: "Selection", values: bool = False) -> "Recording":
+    def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
         """The recording of one example; with ``values`` it keeps what each key moves.
 
         Raises:
@@ -235,7 +239,7 @@ class Reader(ABC):
             remarks=(*prepared.remarks, *doubts, *recorded.remarks),
         )
 
-    def record_batch(self, examples: Sequence[Example], selection: "Selection", values: bool = False) -> "Recording":
+    def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
         """The recording of several examples, run as one batch.
 
         Raises:
@@ -243,7 +247,7 @@ class Reader(ABC):
         """
         raise AttnvizError(f"{option('batch')} works with the seeded model; leave {option('model')} out")
 
-    def compute(self, example: Example, layer: int) -> "Computation":
+    def compute(self, example: "Example", layer: int) -> "Computation":
         """Every number of one layer over one example, as far as the run shows them.
 
         Raises:

@@ -12,7 +12,6 @@ from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.report.heads.heads_known import HeadsKnown, what_heads_do
-from attnviz.report.heads.heads_measured import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import Numbers, origin
@@ -264,6 +263,8 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: 
 
 
 def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
+    from attnviz.report.heads.heads_measured import with_page_numbers
+
     look = options.look
     heads = [head for head, _ in ranked(chosen, options)]
     sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)  # of others a page has no metrics
