@@ -195,8 +195,8 @@ def test_a_comparison_fits_the_screen_with_the_head_that_changes_most(width: int
     report = drawn(comparison_report(before, after, "--causal", options))
     assert len(report_lines(report)) < height
     if len(report.panels) == 3:
-        changes = {change.head: change.variation_mean for change in compare(before, after)}
-        assert report.panels[0].title.startswith(max(changes, key=lambda head: changes[head]))
+        changes = compare(before, after)
+        assert report.panels[0].title.startswith(changes.rows[changes.ranked("variation_mean")[0]].name)
         assert report.remarks[0] == f"Drawn is the head that changes most of {heads}; all=True draws every one."
     else:
         assert len(report.panels) == 3 * heads
