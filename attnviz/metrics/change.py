@@ -46,12 +46,12 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     refuse_unlike(a, b)
     a, b = block_cells((a, b), selection)
     pairs = head_pairs(a, b, selection)
-    entropies = [_entropies([(pair[side], pair[2]) for pair in pairs]) for side in (0, 1)]
+    before, after = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
     changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
     return HeadFrame(
         rows=tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, _, head in pairs),
         measures=COMPARED,
-        values=np.column_stack([np.array(changes).reshape(len(pairs), 4), *entropies]),
+        values=np.column_stack([np.array(changes).reshape(len(pairs), 4), _entropies(before), _entropies(after)]),
     )
 
 
