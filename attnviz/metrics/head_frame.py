@@ -144,8 +144,11 @@ class HeadFrame:
         """One value, by the names of its row and its measure."""
         return float(self.values[self.place(row), self.names.index(measure)])
 
-    def numbers_of(self, place: int, of: str = "values") -> dict[str, float]:
-        """The numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ..."""
+    def numbers_of(self, place: int, of: str = "values") -> dict[str, Any]:
+        """The numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ...
+
+        Of ``deciles`` they are lists.
+        """
         return dict(zip(self.names, getattr(self, of)[place].tolist(), strict=True))
 
     @cached_property
