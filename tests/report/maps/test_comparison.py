@@ -10,8 +10,11 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import Window
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare, jensen_shannon, total_variation
+from attnviz.render.formats import medium_of
 from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import ExactNumbers
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, LAYERS, dense, dense_maps
 from tests.report.examples import drawn
@@ -78,6 +81,22 @@ def test_only_chosen_heads_are_compared(recording: Recording, other: Recording) 
     every = compare(recording, other)
     assert [row.name for row in chosen.rows] == ["1.2", "0.0"]
     np.testing.assert_array_equal(chosen.values, every.values[[every.place("1.2"), every.place("0.0")]])
+
+
+@pytest.mark.parametrize("sort", [None, "change"])
+def test_a_page_gets_the_change_of_each_head_in_the_order_recorded(
+    recording: Recording, other: Recording, sort: str | None
+) -> None:
+    report = comparison_report(
+        recording, other, "--causal", ReportOptions(sort=sort, medium=medium_of(".html", Look()))
+    )
+    assert isinstance(report, ExactNumbers)
+    assert report.frame is not None
+    changes = compare(recording, other)
+    assert report.frame.rows == changes.rows
+    assert report.frame.names == ("change", "divergence")
+    np.testing.assert_array_equal(report.frame.column("change"), changes.column("variation_mean"))
+    assert [head.change for head in report.numbers.heads] == [changes.numbers_of(place) for place in range(6)]
 
 
 def test_rows_that_see_nothing_in_both_do_not_count(recording: Recording) -> None:
