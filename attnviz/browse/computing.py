@@ -124,7 +124,7 @@ class Computing:
 
     def measure(self, order: str) -> None:
         """Measures what heads are still sorted by, and moves to the first of them."""
-        if order == self.stage.state.view.order and order not in self.stage.session.ranking.known:
+        if order == self.stage.state.view.order and order not in self.stage.session.ranking.ready:
             self.background.start(
                 "measure", partial(self.stage.session.ranking.measure, order), partial(self.ranked, order)
             )

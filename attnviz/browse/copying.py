@@ -91,7 +91,7 @@ def _numbers(screen: Screen, heads: list[int]) -> Table:
     """Every metric of the heads."""
     ranking, names = screen.session.ranking, screen.session.names
     numbers = [
-        [_written(number if head in ranking.named else np.nan) for number in ranking.frame.values[head].tolist()]
+        [_written(number if head in ranking.finished else np.nan) for number in ranking.frame.values[head].tolist()]
         for head in heads
     ]
     rows = [[names[head], ranking.pattern(head), *of] for head, of in zip(heads, numbers, strict=True)]

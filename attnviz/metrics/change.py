@@ -37,7 +37,7 @@ BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are
 
 
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
-    """The numbers `COMPARED` of every chosen head, of long maps in bands of queries, of pooled ones by blocks.
+    """Computes `COMPARED` for every chosen head: for long maps in bands of queries, for pooled ones by blocks.
 
     Raises:
         AttnvizError: if their heads, queries or keys do not correspond.
@@ -56,7 +56,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
 
 
 def named_changes(compared: HeadFrame) -> HeadFrame:
-    """The mean variation and divergence by the names that users give, `CHANGES`."""
+    """Returns the mean variation and divergence under the names that users give, `CHANGES`."""
     return replace(compared.select(("variation_mean", "divergence_mean")), measures=CHANGES)
 
 
@@ -95,12 +95,12 @@ def refuse_unlike(a: Recording, b: Recording) -> None:
 
 
 def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
-    """The mean entropy of each head's rows in bits, ``(heads,)``; 0 for a head without a choice."""
+    """Returns the mean entropy of each head's rows in bits, ``(heads,)``; 0 for a head without a choice."""
     return np.nan_to_num(measured_frame(heads, ("entropy",)).column("entropy"))
 
 
 def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
-    """The mean and maximum of total variation, then of divergence."""
+    """Returns the mean and maximum of total variation, then of divergence; 0 where no query sees a key."""
     spans = list(bands(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
     changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
     rows = [np.concatenate(each) for each in zip(*changes, strict=True)]

@@ -145,9 +145,9 @@ class HeadFrame:
         return float(self.values[self.place(row), self.names.index(measure)])
 
     def numbers_of(self, place: int, of: str = "values") -> dict[str, Any]:
-        """The numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ...
+        """Returns the numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ...
 
-        Of ``deciles`` they are lists.
+        Each of the ``deciles`` is a list.
         """
         return dict(zip(self.names, getattr(self, of)[place].tolist(), strict=True))
 
@@ -208,11 +208,11 @@ class HeadFrame:
         )
 
     def chosen(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> "HeadFrame":
-        """The rows that `places` names."""
+        """Returns the rows that `places` names."""
         return self.take(self.places(sort, top, filter))
 
     def places(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> list[int]:
-        """Where the rows stand that a filter leaves, in the order of a measure.
+        """Returns the places of the rows that a filter leaves, in the order of a measure.
 
         Args:
             sort: the measure whose largest value comes first, or with a minus before it, the smallest; NaN is last.
@@ -235,13 +235,13 @@ class HeadFrame:
         return (kept if sort is None else self.sorted(kept, sort))[:top]
 
     def sorted(self, places: Sequence[int], sort: str) -> list[int]:
-        """These places by their values of a measure, as `places` takes it; those of equal values keep their order."""
+        """Sorts these places by a measure, written as `places` takes it; places of equal values keep their order."""
         values = self.column(sort.removeprefix("-"))[list(places)]
         order = np.argsort(values if sort.startswith("-") else -values, kind="stable")
         return [places[place] for place in order.tolist()]
 
     def filtered(self, filter: str) -> list[int]:
-        """The places of the rows for which every word of a filter holds, as `parse_filter` reads it."""
+        """Returns the places of the rows for which every word of a filter holds, as `parse_filter` reads it."""
         kept = parse_filter(filter, self.names)
         return [place for place, head in enumerate(self._described) if kept.keeps(head)]
 

@@ -68,7 +68,7 @@ ORDER = (*TELLING, UNIFORM.name, MIXED.name)
 
 
 def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
-    """What a head does, the clearest first; nothing where there are no numbers.
+    """Finds what a head does, the clearest first; nothing where there are no numbers.
 
     Args:
         numbers: its metrics by name; NaN where one has no meaning.

@@ -25,8 +25,8 @@ class Ranking:
         heads: the attention call and the number of each.
         layers: the heads of each call.
         added: numbers that are known beside what is measured.
-        known: the numbers that every head has been asked for.
-        named: the heads of which every number is measured, and what they do.
+        ready: the names of the numbers that are measured, or added, for every head.
+        finished: the heads whose every metric is measured, and what they do.
     """
 
     def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[HeadFrame]" = ()) -> None:
@@ -36,12 +36,12 @@ class Ranking:
         for place, (maps, _) in enumerate(heads):
             groups.setdefault(id(maps), []).append(place)
         self.layers = list(groups.values())
-        self.known = {each.names[0] for each in self.added}
-        self.named: set[int] = set()
+        self.ready = {each.names[0] for each in self.added}
+        self.finished: set[int] = set()
 
     @cached_property
     def frame(self) -> "HeadFrame":
-        """The numbers that are added, then the metrics; NaN for what is not measured yet. Replaced by what is."""
+        """The numbers added, then all metrics; NaN for a head not measured yet. Measuring replaces the frame."""
         from attnviz.metrics.head_frame import HeadFrame, HeadRow
         from attnviz.metrics.metrics import METRICS
 
@@ -58,7 +58,7 @@ class Ranking:
         return self.frame.names
 
     def order(self, view: View) -> list[int]:
-        """The heads that the filter leaves, those with the most of the metric first, as far as both are known."""
+        """Returns the heads that the filter leaves, the largest number first, as far as both are known."""
         kept = self.filtered(view.filter)
         if not self.is_sorted(view):
             return kept
@@ -66,22 +66,22 @@ class Ranking:
 
     def is_sorted(self, view: View) -> bool:
         """True if heads are to be sorted and what they are sorted by is measured."""
-        return view.order in self.known
+        return view.order in self.ready
 
     def by_layer(self, heads: list[int]) -> list[list[int]]:
-        """Those of the heads that are of one call, call by call."""
+        """Groups the heads by call, in the order of the calls."""
         left = set(heads)
         groups = ([head for head in group if head in left] for group in self.layers)
         return [group for group in groups if group]
 
     def filtered(self, words: str) -> list[int]:
-        """The heads for which every word holds, in their order; all where none does, or it is not known yet."""
+        """Returns the heads for which every word holds, in their order; all where none does, or it is not known yet."""
         kept = self.frame.filtered(words) if words and self.knows(words) else []
         return kept or list(range(len(self.heads)))
 
     def knows(self, words: str) -> bool:
         """True if what the words of a filter ask for is measured."""
-        return not asks_for_numbers(words) or len(self.named) == len(self.heads)
+        return not asks_for_numbers(words) or len(self.finished) == len(self.heads)
 
     def refuse_filter(self, words: str) -> None:
         """Raises AttnvizError where words are no filter, or one that is known to leave no head."""
@@ -90,26 +90,26 @@ class Ranking:
             raise AttnvizError(f"{words!r} leaves none of {len(self.heads)} heads")
 
     def number(self, head: int, name: str | None) -> float | None:
-        """A number of a head; ``None`` until it is measured of every head, and for a head combined from others."""
-        known = name in self.known and head < len(self.heads)
-        return float(self.frame.column(str(name))[head]) if known else None
+        """Returns a number of a head; ``None`` until all heads have it, and for a head combined from others."""
+        measured = name in self.ready and head < len(self.heads)
+        return float(self.frame.column(str(name))[head]) if measured else None
 
     def pattern(self, head: int) -> str:
-        """What a head does, such as ``previous token 0.98``; "" until it is measured."""
-        return self.frame.rows[head].pattern if head in self.named else ""
+        """Returns what a head does, such as ``previous token 0.98``; "" until it is measured."""
+        return self.frame.rows[head].pattern if head in self.finished else ""
 
     def measure(self, name: str) -> None:
         """Measures a metric of every head; a thread may do it."""
         from attnviz.metrics.measured_heads import measured_frame
 
         self._add(range(len(self.heads)), measured_frame(self.heads, (name,)))
-        self.known.add(name)
+        self.ready.add(name)
 
     def unnamed(self, view: View | None = None) -> list[int] | None:
-        """The next attention call whose heads have no pattern yet; of long maps only where the filter needs it."""
+        """Returns the next call whose heads have no pattern yet; a call of long maps only where the filter needs it."""
         asked = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
         groups = (group for group in self.layers if asked or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
-        return next((group for group in groups if group[0] not in self.named), None)
+        return next((group for group in groups if group[0] not in self.finished), None)
 
     def name(self, group: list[int]) -> None:
         """Measures every metric of the heads of one call, and says what they do; a thread may do it."""
@@ -120,9 +120,9 @@ class Ranking:
         found = dict(zip(group, measured.rows, strict=True))
         rows = tuple(found.get(place, row) for place, row in enumerate(self.frame.rows))
         self.frame = replace(self.frame, rows=rows)
-        self.named.update(group)
-        if len(self.named) == len(self.heads):
-            self.known.update(self.names)
+        self.finished.update(group)
+        if len(self.finished) == len(self.heads):
+            self.ready.update(self.names)
 
     def _add(self, places: Sequence[int], measured: "HeadFrame") -> None:
         """Replaces the frame by one that has these numbers of the heads at these places."""

@@ -45,7 +45,7 @@ class Found:
     about: dict[str, object] = field(default_factory=dict)
 
     def report(self, options: ReportOptions) -> FoundReport:
-        """The list, or where a picture is drawn the panels; of a table of heads its atlas.
+        """Returns the list, or where a picture is drawn the panels; of a table of heads its atlas.
 
         Raises:
             AttnvizError: for a page.

@@ -114,7 +114,7 @@ def _moved(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
 
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> FoundReport:
-    """The report of a frame's heads, in the order that the options ask for: a row a head, or the atlas.
+    """Makes the report of a frame's heads, in the order that the options ask for: a row a head, or the atlas.
 
     Raises:
         AttnvizError: for an order or a filter that cannot be had.
@@ -140,7 +140,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
 
 
 def _ever_shorter(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
-    """The list with ever fewer heads, the clearest, and all heads summed up."""
+    """Yields the list with ever fewer heads, the clearest ones, under a caption that sums up all heads."""
     does = summed_up(row.first_pattern for row in table.rows)
     caption = f"What {len(table.rows)} heads do in {source.model}: {does}; the clearest are listed."
     remark = f"{option('all', True)} lists every head, {option('sort', 'previous')} by what goes to the token before."
@@ -203,7 +203,7 @@ def fit_words(text: str, width: int) -> str:
 
 
 def _panels(table: HeadFrame) -> list[Panel]:
-    """Every metric that a head has, of all heads."""
+    """Returns a panel for each metric that any head has."""
     if not table.present:
         raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
     return [

@@ -18,7 +18,7 @@ MAX_MEASURED_CELLS = 50_000_000  # of all heads: about a second; of more, some o
 
 
 def measure_shown(numbers: Numbers) -> HeadFrame | None:
-    """The metrics of all heads, over all their queries and keys; ``None`` where single cells of one are not known."""
+    """Measures all heads over all their queries and keys; ``None`` where single cells of one are not known."""
     frame = _measured(numbers.heads)
     return None if frame is None else _with_moved(frame, numbers.heads)
 

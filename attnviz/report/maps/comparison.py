@@ -74,7 +74,7 @@ class _Comparison:
         return self.changes.column("variation_mean")
 
     def take(self, places: Sequence[int]) -> "_Comparison":
-        """The heads at these places, in this order."""
+        """Returns the comparison of the heads at these places, in this order."""
         return replace(self, pairs=[self.pairs[place] for place in places], changes=self.changes.take(places))
 
     @property
@@ -137,7 +137,7 @@ def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
 
 
 def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
-    """Where the first few heads stand in the order of how much they change, if any order was asked for."""
+    """Returns the places of the heads to show, in the order of how much they change if the user asks for it."""
     if options.sort not in (None, "change", "-change"):
         given, works = option("sort", options.sort), option("sort", "change")
         raise AttnvizError(f"{given} orders one recording's heads; compare orders them by {works}")
@@ -186,7 +186,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
 
 
 def _exact_numbers(comparison: _Comparison, recorded: _Comparison) -> ExactNumbers:
-    """The numbers of the heads; in the order recorded, with how much they changed, for a reader who sorts them."""
+    """Returns the numbers of the heads; for a page, which sorts them itself, as recorded and with their changes."""
     look = comparison.options.look
     sorts = comparison.options.medium.sorts_heads
     shown = recorded if sorts else comparison
@@ -230,7 +230,7 @@ def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[s
 
 
 def _differences(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
-    """What changed alone, as thumbnails, with how much where that orders the heads."""
+    """Yields B − A of each head as a thumbnail, titled with its change where the heads are sorted."""
     for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
         title = pair[0].name + ("" if options.sort is None else f"{NOTE}{variation:.3f}")
         panel = _triple(*pair, options, comparison.sides)[-1]

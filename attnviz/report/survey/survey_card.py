@@ -100,7 +100,7 @@ def telling_metric(survey: Survey, place: int) -> str:
 
 
 def _numbers(frame: HeadFrame) -> Summary:
-    """A row a metric of one head: the mean with its interval, the spread, three deciles, and how many texts."""
+    """Lists each metric of one head: the mean with its interval, the spread, three deciles, and how many texts."""
     numbers = {of: frame.numbers_of(0, of) for of in NUMBERS}
 
     def write(of: str, metric: Measure, tenth: int | None = None) -> str:

@@ -26,10 +26,10 @@ def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:
     assert ranking.pattern(0) == "previous token 1.00"
     assert ranking.pattern(1).startswith("sink")
     assert ranking.unnamed() == [2, 3]
-    assert not ranking.known
+    assert not ranking.ready
     ranking.name([2, 3])
     assert ranking.unnamed() is None
-    assert ranking.known == set(METRICS)
+    assert ranking.ready == set(METRICS)
     assert ranking.order(View(order="previous"))[:2] == [0, 2]
 
 
