@@ -32,6 +32,14 @@ class Selection:
     queries: Span = (None, None)
     keys: Span = (None, None)
 
+    def __post_init__(self) -> None:
+        if self.chosen_layers == () and self.pairs and self.layers:
+            named = ",".join(f"{layer}.{head}" for layer, head in self.pairs)
+            layers = ",".join(map(str, self.layers))
+            raise AttnvizError(
+                f"{option('heads', named)} are in none of {option('layers', layers)}; leave out one of them"
+            )
+
     @classmethod
     def parse(
         cls,

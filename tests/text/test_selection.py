@@ -16,6 +16,12 @@ def test_pairs_choose_their_layers_and_the_heads_within() -> None:
     assert selection.heads_of(4) == (11, 2)
 
 
+def test_refuses_heads_of_layers_that_were_not_chosen() -> None:
+    with pytest.raises(AttnvizError, match=r"heads='1\.1,2\.0' are in none of layers='0'; leave out one of them"):
+        Selection.parse(layers="0", heads="1.1,2.0")
+    assert Selection.parse(layers="0-1", heads="1.1,2.0").chosen_layers == (1,)
+
+
 def test_plain_heads_are_chosen_in_every_layer() -> None:
     assert Selection.parse(heads="0,2").heads_of(5) == (0, 2)
 
