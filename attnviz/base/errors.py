@@ -1,22 +1,22 @@
-"""The error of every refusal, one line that says what was given and what would have worked, and lists for its text.
+"""The error that refuses what a user asked for in one line, and the phrases that such lines share.
 
-A message names an option as ``option("limits", "0:0.5")``, so that who came through Python reads ``limits='0:0.5'``
-and who came through the command line ``--limits 0:0.5``.
+A message names an option as ``option("limits", "0:0.5")``. A caller of the Python API then reads ``limits='0:0.5'``,
+and a user of the command line ``--limits 0:0.5``.
 """
 
 import ast
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-START, END = "\x0e", "\x0f"  # around an option in a message: control characters, which no message else holds
-OPPOSITES = {"dense": "factored"}  # what the command line calls False, where it has a word for it
+START, END = "\x0e", "\x0f"  # around an option in a message: control characters, which messages hold nowhere else
+OPPOSITES = {"dense": "factored"}  # flags that say False by a word of their own, not by --no-
 Value = str | float | None
 
 
 class AttnvizError(ValueError):
-    """What the user asked for cannot be done; the message is one line that says what would work.
+    """A refusal of what the user asked for: one line that says what was given and what to do instead.
 
-    Its text names options as Python does; ``worded`` names them otherwise.
+    ``str`` names options as Python does; `worded` names them as the command line does.
     """
 
     def __init__(self, message: str) -> None:
@@ -24,13 +24,13 @@ class AttnvizError(ValueError):
         self._marked = message
 
     def worded(self, name_option: Callable[[str, Value], str]) -> str:
-        """The message with each option as ``name_option`` writes it, given its name and its value, if it has one."""
+        """Returns the message with each option as ``name_option`` writes it, given its name and value (or ``None``)."""
 
         return worded(self._marked, name_option)
 
 
 def worded(text: str, name_option: Callable[[str, Value], str]) -> str:
-    """Returns a text with each option as ``name_option`` writes it, given its name and its value, if it has one."""
+    """Returns a text with each option as ``name_option`` writes it, given its name and value (or ``None``)."""
 
     def written(match: re.Match[str]) -> str:
         name, _, value = match[1].partition("=")
@@ -40,12 +40,12 @@ def worded(text: str, name_option: Callable[[str, Value], str]) -> str:
 
 
 def argument(name: str, value: Value = None) -> str:
-    """Returns an option as Python writes it, with its value if it has one: ``num_heads=4``."""
+    """Returns an option as a Python call writes it, with its value if one is given: ``num_heads=4``."""
     return name if value is None else f"{name}={value!r}"
 
 
 def flag(name: str, value: Value = None) -> str:
-    """An option as it is written on the command line, with its value if it has one: ``--num-heads 4``."""
+    """Returns an option as the command line writes it, with its value if one is given: ``--num-heads 4``."""
     if value is False:
         return f"--{OPPOSITES.get(name, f'no-{name}')}".replace("_", "-")
     written = f"--{name.replace('_', '-')}"
@@ -53,12 +53,12 @@ def flag(name: str, value: Value = None) -> str:
 
 
 def option(name: str, value: Value = None) -> str:
-    """An option, with its value where one is given, as a message names it: neutral until its reader is known."""
+    """Returns a marked option for a message, with its value if one is given; `worded` writes it out for its reader."""
     return f"{START}{name}{END}" if value is None else f"{START}{name}={value!r}{END}"
 
 
 def known_names(names: Iterable[object]) -> str:
-    """The names as a readable list: ``a, b or c``."""
+    """Returns the names as a readable list: ``a, b or c``."""
     words = [str(name) for name in names]
     if len(words) < 2:
         return "".join(words) or "none"
@@ -66,7 +66,7 @@ def known_names(names: Iterable[object]) -> str:
 
 
 def nearest(given: str, names: Iterable[object]) -> str:
-    """The name that was probably meant, as a question before the list of names; "" where none is near."""
+    """Returns the question ``did you mean dark? `` after the name closest to ``given``, or "" if none is close."""
     from difflib import get_close_matches
 
     known = {str(name).lower(): str(name) for name in names}
@@ -74,8 +74,19 @@ def nearest(given: str, names: Iterable[object]) -> str:
     return f"did you mean {known[close[0]]}? " if close else ""
 
 
+def choices(given: object, names: Collection[object]) -> str:
+    """Returns the advice for an unknown name: ``did you mean dark? Choose light or dark``.
+
+    Args:
+        given: the name that is not known; where no other is close to it, the advice is ``choose light or dark``.
+        names: all that are known.
+    """
+    question = nearest(str(given), names)
+    return f"{question}{'Choose' if question else 'choose'} {known_names(names)}"
+
+
 def number_ranges(numbers: Iterable[int]) -> str:
-    """The numbers with runs joined, as a selection writes them: ``0-3, 7``."""
+    """Returns the numbers with runs joined, as a selection writes them: ``0-3, 7``."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -86,6 +97,11 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def overflow(what: str, dtype: str) -> AttnvizError:
-    """The refusal of scores too large for the number type named ``dtype``."""
+    """Returns the refusal of scores that are too large for a dtype.
+
+    Args:
+        what: the subject of the sentence, in the plural, as ``scores of layer 3``.
+        dtype: the name of the type, as ``float16``.
+    """
     remedy = option("dtype", "float32") if dtype in ("float16", "bfloat16") else f"a smaller {option('scale')}"
-    return AttnvizError(f"{what} overflow in {dtype}; {remedy} works")
+    return AttnvizError(f"{what} overflow in {dtype}; use {remedy}")

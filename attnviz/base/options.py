@@ -1,4 +1,4 @@
-"""An option: what a field or parameter says of itself for the command line, the Python API and the checks alike."""
+"""Declares options once, in the type of a field or parameter, for the command line, the Python API and the checks."""
 
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, option
 
 Check = Callable[[str, Any], object]
 
 
 @dataclass(frozen=True)
 class Option:
-    """Stands in the ``Annotated`` type of a field or parameter that a user may give by its name.
+    """An option that users give by name, declared in the ``Annotated`` type of a field or parameter.
 
     Attributes:
-        help: what it does, in a sentence.
-        check: refuses a value that is none, given the option's name and the value; not called with ``None``.
-        panel: of the help, where it is not that of the other options declared with it.
-        inspector: whether the full-screen inspector draws by it.
-        media: the kinds of media that show it, where not all do.
-        needs: another option, without which it means nothing, and a value of that.
-        brief: what the short help says of it; only what most people need has this.
-        names: gives the names that it takes, each with its meaning, where the check does not know them: for the help
-            and for completion, so that they are imported when they are asked for.
+        help: the sentence of ``--help``.
+        check: raises for an invalid value, given the option's name and the value; never called with ``None``.
+        panel: the panel of ``--help`` that lists it, if not the panel of the options declared with it.
+        inspector: True if the full-screen inspector uses it.
+        media: the kinds of media that show its effect; empty for all.
+        needs: another option that it has no effect without, and an example of that option's value.
+        brief: the sentence of ``-h``; empty for options that ``-h`` does not list.
+        names: returns the names that it takes, each with its meaning, where the check does not list them. It is called
+            only for help and completion, so that their modules are imported late.
     """
 
     help: str
@@ -38,18 +38,18 @@ class Option:
 
     @property
     def takes_names(self) -> bool:
-        """Whether it takes one of some names."""
+        """True if its values are names that can be listed."""
         return self.names is not None or isinstance(self.check, OneOf)
 
     def known_names(self) -> Mapping[str, str]:
-        """The names that a user may give, each with its meaning or ""; empty where any value may be right."""
+        """Returns the names that a user may give, each with its meaning or ""; empty if the values cannot be listed."""
         if self.names is not None:
             return self.names()
         return dict.fromkeys(self.check.known, "") if isinstance(self.check, OneOf) else {}
 
 
 class Declared(NamedTuple):
-    """A parameter with its option, the type of its values as a user writes them, and its default."""
+    """The option of a parameter, the type of its values as a user writes them, and its default."""
 
     option: Option
     type: Any
@@ -58,7 +58,7 @@ class Declared(NamedTuple):
 
 @cache
 def declared_options(group: Callable[..., object]) -> dict[str, Declared]:
-    """The options among the parameters of a class or function, by name and in their order."""
+    """Returns the options among the parameters of a class or function by name, in their order."""
     return {
         name: Declared(option, parameter.annotation.__origin__, parameter.default)
         for name, parameter in inspect.signature(group).parameters.items()
@@ -68,15 +68,21 @@ def declared_options(group: Callable[..., object]) -> dict[str, Declared]:
 
 
 def refuse_alone(given: Iterable[str], declared: Mapping[str, Declared], present: Container[str]) -> None:
-    """Raises AttnvizError where an option was given and another one, without which it means nothing, is not present."""
+    """Raises AttnvizError if an option is given without the option that it needs.
+
+    Args:
+        given: the names of the options that the user gave.
+        declared: all options by name.
+        present: the names of the options that have a value, given or by default.
+    """
     for name in given:
         needs = declared[name].option.needs if name in declared else None
         if needs is not None and needs[0] not in present:
-            raise AttnvizError(f"{option(name)} means nothing on its own; {option(*needs)} beside it works")
+            raise AttnvizError(f"{option(name)} needs {option(needs[0])}; add {option(*needs)}")
 
 
 def check_options(values: object) -> None:
-    """Raises AttnvizError where a field of ``values`` holds what its option refuses."""
+    """Raises AttnvizError if the option of a field refuses the value that ``values`` has there."""
     for name, declared in declared_options(type(values)).items():  # type: ignore[arg-type]
         value = getattr(values, name)
         if declared.option.check is not None and value is not None:
@@ -85,29 +91,40 @@ def check_options(values: object) -> None:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The check that refuses any other name than the known; ``named`` says what the option is called in it."""
+    """A check that refuses every name but the known ones.
+
+    Attributes:
+        known: the names that the option takes.
+        named: returns the noun for the option in the message, given its name.
+    """
 
     known: Sequence[str]
     named: Callable[[str], str] = lambda name: name.replace("_", "-")
 
     def __call__(self, name: str, value: object) -> None:
-        """Raises AttnvizError where the value is none of the known names."""
+        """Raises AttnvizError if the value is not a known name."""
         if value not in self.known:
-            meant = nearest(str(value), self.known)
-            raise AttnvizError(f"unknown {self.named(name)} {value!r}; {meant}{known_names(self.known)} works")
+            raise AttnvizError(f"unknown {self.named(name)} {value!r}; {choices(value, self.known)}")
 
 
 def listed(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
-    """What gives the names, which need no word of meaning."""
+    """Returns a function for `Option.names` that lists these names, without meanings."""
     return lambda: dict.fromkeys(names, "")
 
 
-def within(low: float, high: float, works: str = "works") -> Check:
-    """The check that refuses numbers below ``low`` or above ``high``; ``works`` ends its sentence."""
+def within(low: float, high: float, unit: str = "") -> Check:
+    """Returns a check that refuses numbers outside a range.
+
+    Args:
+        low: the least number that it accepts.
+        high: the largest number that it accepts.
+        unit: the plural noun after the range in the message, as ``points``.
+    """
 
     def check(name: str, value: float) -> None:
         if not low <= value <= high:
             given = f"{value:g}" if isinstance(value, float) else value
-            raise AttnvizError(f"{option(name)} {given} is out of range; {low} to {high} {works}")
+            span = f"{low} to {high} {unit}".rstrip()
+            raise AttnvizError(f"{option(name)} {given} is out of range; give {span}")
 
     return check

@@ -243,5 +243,5 @@ def test_refuses_sequence_first_tokens_without_a_batch() -> None:
 
 def test_refuses_half_precision_that_overflows() -> None:
     attention = MultiHeadAttention(EMBED, HEADS, scale=1.0).half()
-    with pytest.raises(AttnvizError, match=r"^scores overflow in float16; dtype='float32' works$"):
+    with pytest.raises(AttnvizError, match=r"^scores overflow in float16; use dtype='float32'$"):
         attention(torch.full((1, 2, EMBED), 5000.0, dtype=torch.float16))

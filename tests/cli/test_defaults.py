@@ -82,7 +82,7 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
         ('them = "dark"', "sets 'them', which has no default; did you mean theme?"),
         ('colour-scale = "log"', "did you mean color-scale?"),
         ('output = "x.svg"', "sets 'output', which has no default; an option of a model or of the look works"),
-        ('theme = "drak"', "unknown theme 'drak'; did you mean dark? light or dark works"),
+        ('theme = "drak"', "unknown theme 'drak'; did you mean dark? Choose light or dark"),
         ("dpi = true", "dpi is True; a whole number works"),
         ("words = 3", "words is 3; true or false works"),
         ("dpi = 5", "--dpi 5 is out of range"),

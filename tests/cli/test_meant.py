@@ -49,10 +49,10 @@ WRONG = {
     "show Life --ascii -o x.png": "the terminal shows it",
     "show Life --json --cmap magma": "--cmap is not seen in a file of numbers",
     "show Life --title A -o x.csv": "--title is not seen in a file of numbers",
-    "show Life --residual 0.3": "--residual means nothing on its own; --reduce rollout beside it works",
-    "show 'Life is short' --top 2": "--top means nothing on its own; --sort previous beside it works",
-    "heads 'Life is short' --top 2": "--sort previous beside it works",
-    "show Life --force": "--force means nothing on its own; --output picture.png beside it works",
+    "show Life --residual 0.3": "--residual needs --reduce; add --reduce rollout",
+    "show 'Life is short' --top 2": "--top needs --sort; add --sort previous",
+    "heads 'Life is short' --top 2": "--top needs --sort; add --sort previous",
+    "show Life --force": "--force needs --output; add --output picture.png",
     "show Life --heads 1 --heads 2": "--heads is given twice, 1 and 2; --heads 1,2 works",
     "show Life --heads 1 --head 2": "--head 1,2 works",
     "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; --seed 2 works",
@@ -104,7 +104,7 @@ WRONG = {
     "show Life --size 1x1 -o x.png": "2 to 60 a side works",
     "show Life --limits 0.5:0.5": "low and high are equal; 0:0.5 works",
     "show Life --limits 1:0": "the wrong way round; 0:1 works",
-    "show Life --limits none": "shared, head or two numbers as 0:0.5 works",
+    "show Life --limits none": "shared, head or two numbers as 0:0.5",
     "show Life --max-size big -o x.html": "50MB, 500kB or 1.5GB works",
     "show Life --mark ( -o x.png": "",
     "show Life --heads 9": "no head 9; there are 0-3",
@@ -148,7 +148,7 @@ WRONG = {
     "show Life --model trained --seed 3": "--seed means nothing to --model trained",
     "show Life --generate 3": "--generate means nothing to --model seeded",
     "show Life --model ./gone": "no folder './gone'",
-    "show Life --style arcs": "-o arcs.svg works",
+    "show Life --style arcs": "-o arcs.svg",
     "show Life --context Leben --causal": "leave it out",
 }
 # What is typed, the advice, and what somebody types who takes it.
@@ -201,7 +201,7 @@ ADVISED = {
         "show Life --table scores --color-scale linear -o x.svg",
     ),
     "show Life --limits 0:1 --color-scale log": ("0.001:1 works", "show Life --limits 0.001:1 --color-scale log"),
-    "show Life --dtype float16 --scale 1e9": ("--dtype float32 works", "show Life --dtype float32 --scale 1e9"),
+    "show Life --dtype float16 --scale 1e9": ("use --dtype float32", "show Life --dtype float32 --scale 1e9"),
     "show --file notes.txt --file two.txt": ("attnviz heads takes", "heads --file notes.txt --file two.txt"),
     "show Life --chat": ("a Hugging Face model takes it", "show Life"),
     "ablate run.safetensors": ("give a text", "ablate 'a b a b' --model trained"),
@@ -213,7 +213,7 @@ ADVISED = {
     "heads 'a b c' --filter clear": ("leaves none of 4 heads; leave it out", "heads 'a b c'"),
     "heads 'a b c' --filter 'entropy>'": ("is no test of a head; ", "heads 'a b c' --filter 'entropy>0.5'"),
     "show 'a b c' --sort induction": ("no head has the metric 'induction' here", "show 'a b a' --sort induction"),
-    "show Life --of contribution": ("weights or contributions works", "show Life --of contributions"),
+    "show Life --of contribution": ("weights or contributions", "show Life --of contributions"),
     "show Life --of contributions --color-scale lift": (
         "--color-scale log works",
         "show Life --of contributions --color-scale log",
@@ -404,10 +404,10 @@ def remedies(line: str, said: str) -> list[str]:
     found = []
     if match := re.search(r'quote the text: attnviz \w+ "([^"]*)"', said):
         found.append(line.replace(match[1], f'"{match[1]}"'))
-    for flag, value in re.findall(r"[;,] (--[a-z-]+) ([\w.:/,]+) (?:beside it )?works", said):
+    for flag, value in re.findall(r"(?:use|add|[;,](?= \S+ \S+ works)) (--[a-z-]+) ([\w.:/,]*[\w/])", said):
         bare = re.sub(rf" (?:{flag}|{flag}s|{flag.removesuffix('s')})(?:=| )\S+", "", line)
         found.append(f"{bare.replace(' -o x.png', '') if flag == '--output' else bare} {flag} {value}")
-    for path in re.findall(r"(?<!TEXT )-o (\S+) (?:works|shows it)", said):
+    for path in re.findall(r"(?:(?<=use )|(?<!TEXT )(?=-o \S+ (?:works|shows it)))-o (\S+)", said):
         found.append(re.sub(r" (-o|--output) \S+", "", line) + f" -o {path}")
     if "reads it" in said:
         file = re.search(r"--file (\S+) reads", said)
@@ -421,9 +421,9 @@ def remedies(line: str, said: str) -> list[str]:
         flag_given := re.search(r"(--[a-z-]+) (?:means nothing to a recording|is not seen)", said)
     ):
         found.append(re.sub(rf" {flag_given[1]}(?: (?!-)\S+)?", "", line))
-    if match := re.search(r"two numbers as (0:0\.5) works|equal; (\S+) works|round; (\S+) works", said):
+    if match := re.search(r"two numbers (?:such )?as (0:0\.5)|equal; (?:\w+ )?(\S+)|round; (?:\w+ )?(\S+)", said):
         found.append(re.sub(r"--limits \S+", f"--limits {match[1] or match[2] or match[3]}", line))
-    if match := re.search(r"so (\d+:\d+) works|counts backwards in \S+; (\S+) works", said):
+    if match := re.search(r"(?:so|give|use) (\d+:\d+)|counts backwards in \S+; (?:\w+ )?(\d+-\d+)", said):
         found.append(re.sub(r"(--queries|--heads) \S+", rf"\1 {match[1] or match[2]}", line))
     if "--force replaces it" in said:
         found.append(f"{line} --force")

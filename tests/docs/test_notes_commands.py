@@ -180,8 +180,8 @@ def test_tokens_among_others_are_numbered_with_them() -> None:
         ({"temperature": 0.0}, r"temperature 0 is out of range; above 0 works"),
         ({"temperature": -2.0}, r"temperature -2 is out of range"),
         ({"temperature": float("nan")}, r"temperature nan is out of range"),
-        ({"init": "normal"}, r"unknown init 'normal'; did you mean uniform\? linear or uniform works"),
-        ({"qk_dim": 0}, r"qk_dim 0 is out of range; 1 to 65536 works"),
+        ({"init": "normal"}, r"unknown init 'normal'; did you mean uniform\? Choose linear or uniform"),
+        ({"qk_dim": 0}, r"qk_dim 0 is out of range; give 1 to 65536"),
         ({"value_dim": -3}, r"value_dim -3 is out of range"),
         ({"qk_dim": 2, "embed_dim": 10}, r"embed_dim=10 is not divisible by num_heads=4"),
         ({"context": ""}, r"context holds no tokens; a text with a word in it works"),
@@ -200,7 +200,7 @@ def test_refuses_settings_that_cannot_be(settings: dict[str, Any], message: str)
         (["text", "--batch", "{file}"], "TEXT and --batch both give a text; one of them works"),
         (["--batch", "{blank}"], "no texts in"),
         (["--batch", "no-such-file"], "cannot read 'no-such-file'"),
-        (["text", "--dtype", "float16", "--scale", "60000"], "overflow in float16; --dtype float32 works"),
+        (["text", "--dtype", "float16", "--scale", "60000"], "overflow in float16; use --dtype float32"),
     ],
 )
 def test_refused_in_one_line(

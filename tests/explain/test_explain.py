@@ -139,7 +139,7 @@ def test_every_step_of_a_head_follows_from_the_one_before(causal: Computation) -
 
 
 def test_scores_that_overflow_are_refused() -> None:
-    with pytest.raises(AttnvizError, match=r"scores of head 0\.1 overflow in float32; a smaller scale works"):
+    with pytest.raises(AttnvizError, match=r"scores of head 0\.1 overflow in float32; use a smaller scale"):
         explain(compute(scale="1e39"), head=1)
 
 

@@ -81,5 +81,5 @@ def test_long_texts_are_kept_as_factors_unless_dropout_needs_their_weights() -> 
 
 def test_overflow_is_refused() -> None:
     settings = ModelSettings(dense=False, scale="1e39", dtype="float32")
-    with pytest.raises(AttnvizError, match="overflow in float32; a smaller scale works"):
+    with pytest.raises(AttnvizError, match="overflow in float32; use a smaller scale"):
         SeededReader(settings).record(Example(TEXT), Selection())

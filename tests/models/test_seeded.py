@@ -107,14 +107,14 @@ def test_other_number_types_agree_to_their_precision(dtype: str) -> None:
 
 
 def test_scores_that_overflow_are_refused() -> None:
-    with pytest.raises(AttnvizError, match="overflow in float16; dtype='float32' works"):
+    with pytest.raises(AttnvizError, match="overflow in float16; use dtype='float32'"):
         record(dtype="float16", scale="60000")
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_heads": 0}, "num_heads 0 is out of range; 1 to 4096"),
+        ({"num_heads": 0}, "num_heads 0 is out of range; give 1 to 4096"),
         ({"num_heads": 5}, "embed_dim=12 is not divisible by num_heads=5; 10 would be"),
         ({"num_layers": -1}, "num_layers -1 is out of range"),
         ({"embed_dim": 10**9}, "embed_dim 1000000000 is out of range"),

@@ -131,7 +131,7 @@ class Look:
     ] = None
     annotate: Annotated[bool, Option("Write the numbers into a figure's cells.", media=FIGURES)] = False
     font_size: Annotated[
-        float | None, Option("Of a figure's tokens, in points.", within(3, 144, "points work"), media=FIGURES)
+        float | None, Option("Of a figure's tokens, in points.", within(3, 144, "points"), media=FIGURES)
     ] = None
     bare: Annotated[
         bool,

@@ -113,7 +113,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"style": "arc"}, r"unknown style 'arc'; did you mean arcs\? heatmap, arcs or text works"),
+        ({"style": "arc"}, r"unknown style 'arc'; did you mean arcs\? Choose heatmap, arcs or text"),
         ({"style": "text", "query": "dog"}, "no query 'dog' among the tokens; a number from 0 to 4 works"),
         ({"style": "text", "query": "5"}, "no query 5; there are 5, so 0 to 4 works"),
         ({"style": "arcs", "table": "scores"}, "table needs style='heatmap'"),
@@ -122,7 +122,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
         ({"limits": "1:0"}, "limits '1:0' are the wrong way round; 0:1 works"),
         ({"limits": "0:0"}, "low and high are equal; 0:0.5 works"),
         ({"limits": "all"}, "shared, head or two numbers as 0:0.5 works"),
-        ({"color_scale": "root"}, "unknown color-scale 'root'; linear, sqrt, log or lift works"),
+        ({"color_scale": "root"}, "unknown color-scale 'root'; choose linear, sqrt, log or lift"),
         ({"color_scale": "log", "table": "scores"}, "linear, or table='weights', works"),
         ({"color_scale": "log", "limits": "0:1"}, "no logarithmic scale; 0.001:1 works"),
         ({"font_size": 0.5}, "3 to 144 points"),

@@ -47,12 +47,12 @@ def test_refuses_what_is_no_size(text: str) -> None:
 
 @pytest.mark.parametrize("dpi", [0, -1, 100_000])
 def test_refuses_dots_that_no_figure_has(dpi: int) -> None:
-    with pytest.raises(AttnvizError, match="20 to 2400 works"):
+    with pytest.raises(AttnvizError, match="give 20 to 2400"):
         Look(dpi=dpi)
 
 
 def test_refuses_an_unknown_theme() -> None:
-    with pytest.raises(AttnvizError, match="light or dark works"):
+    with pytest.raises(AttnvizError, match="choose light or dark"):
         Look(theme="pink")
 
 
@@ -96,8 +96,8 @@ def refusal(make: Callable[..., object], **options: Any) -> str | None:
 
 
 def remedies(message: str) -> list[str]:
-    """What a refusal says would work, as a user would type it; words in brackets only explain those before them."""
-    said = re.sub(r" \([^)]*\)|did you mean [^?]*\? ", "", message.rpartition("; ")[2])
+    """What a refusal advises, as a user would type it; words in brackets only explain those before them."""
+    said = re.sub(r" \([^)]*\)|did you mean [^?]*\? |\b([Cc]hoose|give|use) ", "", message.rpartition("; ")[2])
     said = re.sub(r"two numbers as|a number such as|from|points|a side|, 1 changes nothing|or more|works?\b", "", said)
     return [part.strip() for part in re.split(r",\s| or | to |below |above ", said) if part.strip()]
 
