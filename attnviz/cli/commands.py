@@ -102,7 +102,7 @@ def show(
     drawn: Drawn,
     batch: Batch = None,
 ) -> None:
-    """Draw the attention of every chosen head over a text."""
+    """Draw the attention of each head over a text."""
     from attnviz.cli.input import read_batch, read_input
     from attnviz.cli.recordings import record, record_batch
 
@@ -178,7 +178,7 @@ def heads(
     effects: EffectsFile = None,
     batch: Batch = None,
 ) -> None:
-    """List what every head does, as a table, or as an atlas with -o."""
+    """List what every head does, as a table or, with -o, as an atlas."""
     from attnviz.cli.input import read_survey, read_texts
     from attnviz.cli.recordings import record
 
@@ -270,7 +270,7 @@ def record_command(
     half: Half = False,
     values: Values = False,
 ) -> None:
-    """Save the attention over a text, to show later without the model."""
+    """Save the attention over a text, to show it later without the model."""
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
     from attnviz.maps.saved import save
@@ -302,7 +302,7 @@ def explain(
     all: Whole = False,
     look: Annotated[Look, ("title", "ascii")],
 ) -> None:
-    """Tell the computation of one head step by step, with its numbers."""
+    """Walk through the computation of one head, step by step."""
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import compute, parse_head
 
@@ -338,7 +338,7 @@ def ablate(
     top: MostNeeded = None,
     batch: Batch = None,
 ) -> None:
-    """Remove each head, and say what the output loses."""
+    """Remove each head and measure what the output loses."""
     from attnviz.cli.ablation import removed_heads
 
     refuse_output(output, "atlas")
@@ -360,7 +360,7 @@ def browse(
     of: Of = "weights",
     at: At = None,
 ) -> None:
-    """Look through all heads, full-screen."""
+    """Explore all heads in a full-screen view."""
     from attnviz.browse.start import browse, refuse_browse
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
@@ -399,7 +399,7 @@ def survey_command(
     output: Annotated[Output, ("output", "force")],
     resume: Resume = False,
 ) -> None:
-    """Sum up what every head does over many texts, to a file."""
+    """Summarise every head over a corpus and save the result."""
     from attnviz.cli.surveys import Corpora, survey_path, write_survey
 
     path = survey_path(output, resume)
@@ -416,7 +416,7 @@ def battery_command(
     look: Annotated[Look, ATLAS_LOOK],
     output: Output,
 ) -> None:
-    """Test every head for the known types, each against a control."""
+    """Test every head for known types, each against a control."""
     refuse_output(output, "atlas")
     from attnviz.base.machine import refuse_little_memory
 
@@ -432,7 +432,7 @@ def battery_command(
 @command()
 @spread_options
 def samples() -> None:
-    """List the sample texts, for --sample NAME."""
+    """List the sample texts for --sample NAME."""
     from attnviz.text.samples import read_sample, samples
 
     for name in samples():
@@ -445,7 +445,7 @@ def samples() -> None:
 @command()
 @spread_options
 def devices() -> None:
-    """List the devices that torch can use here, for --device NAME."""
+    """List the devices of this machine for --device NAME."""
     from attnviz.base.machine import describe_devices
 
     for name, description in describe_devices():
@@ -455,7 +455,7 @@ def devices() -> None:
 @command()
 @spread_options
 def config() -> None:
-    """List the defaults that you have set, and where."""
+    """List the defaults that you set, and where."""
     from attnviz.cli.defaults import describe
 
     write(describe().encode(errors="surrogateescape"))
@@ -491,7 +491,7 @@ def options(
     ] = False,
     brief: Brief = False,
 ) -> None:
-    """Show what a transformer attends to: in the terminal or a figure, exactly."""
+    """See exactly what a transformer attends to, in the terminal or a figure."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)

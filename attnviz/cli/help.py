@@ -12,7 +12,7 @@ from attnviz.base.options import Declared
 
 HELP = "Help"
 GUIDE = """\
-attnviz COMMAND -h tells what each takes; also --version, --install-completion."""
+Run `attnviz COMMAND -h` for its options; also --version, --install-completion."""
 PANELS = ("Input", "Model", "Select", "Sort", "Words", "Look", "Output", "Untrained model", HELP)  # most chosen first
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "attnviz": (
@@ -113,7 +113,7 @@ Brief = Annotated[
     bool,
     typer.Option(
         "-h",
-        help="Show what most people need.",
+        help="Show the most used options.",
         callback=show_brief,
         is_eager=True,
         expose_value=False,
@@ -131,7 +131,7 @@ def write_brief(command: Any, context: Any, formatter: Any) -> None:
         command.format_help(context, formatter)
         return
     _write_start(command, context, formatter)
-    _write_table(formatter, "What most people need", rows)
+    _write_table(formatter, "Most used", rows)
     formatter.write(f"\n{context.command_path} --help lists all options.\n")
 
 

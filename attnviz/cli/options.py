@@ -52,16 +52,18 @@ class Input:
         str | None,
         Option(
             "The text in quotes, a saved recording, or - for standard input.",
-            brief="In quotes; or a saved recording, or - for standard input.",
+            brief="A text in quotes, a recording, or - for standard input.",
         ),
     ] = None
     file: Annotated[
         list[Path] | None,
-        Option("Read the text from this UTF-8 file; heads takes several.", brief="Read the text from this file."),
+        Option(
+            "Read the text from this UTF-8 file (heads takes several files).", brief="Read the text from this file."
+        ),
     ] = None
-    sample: Annotated[str | None, Option("Use a sample text by its name (see: attnviz samples).", names=_samples)] = (
-        None
-    )
+    sample: Annotated[
+        str | None, Option("Use the sample text of this name; attnviz samples lists them.", names=_samples)
+    ] = None
     tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 
 
@@ -72,16 +74,16 @@ class Output:
     output: Annotated[
         Path | None,
         Option(
-            "Write a file; its suffix picks the format. - is standard output.",
-            brief="Write a file; its suffix picks the format: .png .svg .html …",
+            "Write a file in the format of its suffix, or - for standard output.",
+            brief="Write a file; its suffix picks the format: .png, .html …",
         ),
     ] = None
-    format: Annotated[
-        str | None, Option("Write this format, as svg, whatever the file is called.", names=_suffixes)
-    ] = None
-    force: Annotated[bool, Option("Replace the file where it exists.", needs=("output", "picture.png"))] = False
+    format: Annotated[str | None, Option("Write this format, as svg, whatever the file's suffix.", names=_suffixes)] = (
+        None
+    )
+    force: Annotated[bool, Option("Replace the file if it exists.", needs=("output", "picture.png"))] = False
     open: Annotated[
-        bool, Option("Open the written file.", brief="Open the written file, as a page in the browser.")
+        bool, Option("Open the written file.", brief="Open the written file; a page opens in the browser.")
     ] = False
     json: Annotated[bool, Option("Print the exact numbers as JSON.")] = False
 
@@ -98,100 +100,106 @@ class Output:
         return ".json" if self.json else self.file.suffix.lower() if self.file is not None else None
 
 
-Batch = Annotated[Path | None, Option("Take each line of this file as a text.", panel="Input")]
-Other = Annotated[str | None, Option("Compare with this text, or this saved recording.", panel="Input")]
-Second = Annotated[str | None, Option("A recording, or effects, to compare the first with.", panel="Input")]
+Batch = Annotated[Path | None, Option("Read one text from each line of this file.", panel="Input")]
+Other = Annotated[str | None, Option("Compare with this text or saved recording.", panel="Input")]
+Second = Annotated[
+    str | None, Option("A second recording, survey or file of effects, to compare with the first.", panel="Input")
+]
 WithModel = Annotated[str | None, Option("Compare with this model.", panel="Model")]
 At = Annotated[
     str | None,
-    Option("Begin at this place, as head=3.4&query=it, or the end of a page's link.", panel="Select"),
+    Option("Open this place: head=3.4&query=it, or the end of a page's link.", panel="Select"),
 ]
-Half = Annotated[bool, Option("Hold the factors of a long text in bfloat16.", panel="Output")]
-Values = Annotated[bool, Option("Keep what each key moves too, for --of contributions.", panel="Output")]
+Half = Annotated[bool, Option("Save the factors of a long text in bfloat16, which halves the file.", panel="Output")]
+Values = Annotated[bool, Option("Save what each key contributes too, for --of contributions.", panel="Output")]
 By = Annotated[
     str,
     Option(
-        "Replace a head's output by zero, its mean over the positions, or what it gives on this text.", panel="Select"
+        "Replace a head's output by zero, by its mean over positions, or by its output on this text.", panel="Select"
     ),
 ]
 Metric = Annotated[
     str | None,
     Option(
-        "What is measured: loss, kl, accuracy, cosine, distance or logit:TOKEN; else the loss where tokens are "
-        "predicted, or the cosine.",
+        "Measure loss, kl, accuracy, cosine, distance or logit:TOKEN (default: loss if the model predicts tokens, "
+        "else cosine).",
         panel="Select",
-        brief="What is measured: loss, kl, accuracy, cosine, distance, logit:TOKEN.",
+        brief="Measure loss, kl, accuracy, cosine, distance or logit:TOKEN.",
     ),
 ]
 EffectsFile = Annotated[
     Path | None,
-    Option("Add the effects that attnviz ablate -o effects.json wrote, to sort and filter by too.", panel="Input"),
+    Option("Add effects from attnviz ablate -o effects.json, to sort and filter heads by.", panel="Input"),
 ]
 Logits = Annotated[
     str | None,
     Option(
-        "Say what each head, each key of it and every other part adds to the logit of this token, after the last of "
-        "--queries.",
+        "Show what each head, each of its keys and every other part of the model adds to the logit of this token after "
+        "the last of --queries.",
         panel="Look",
     ),
 ]
-Pairs = Annotated[bool, Option("Remove every two of the heads too: which back each other up.", panel="Select")]
+Pairs = Annotated[
+    bool, Option("Also remove heads two at a time, to find heads that back each other up.", panel="Select")
+]
 Sets = Annotated[
-    str | None, Option("Remove these together: 1.0+1.1, or layers as 0; several with commas.", panel="Select")
+    str | None,
+    Option("Remove these heads together: 1.0+1.1, or whole layers as 0; separate sets by commas.", panel="Select"),
 ]
 MostNeeded = Annotated[
-    int | None, Option("Remove one head after the other, so many: the one that then matters most.", panel="Select")
+    int | None,
+    Option("Remove this many heads one after another, each time the head that matters most.", panel="Select"),
 ]
 Head = Annotated[
     str,
     Option(
-        "The head that is shown, as 1, or layer.head as 0.1.",
+        "Explain this head: 1, or layer.head as 0.1.",
         panel="Select",
-        brief="The head, as 1, or layer.head as 0.1.",
+        brief="Explain this head: 1, or layer.head as 0.1.",
     ),
 ]
 Step = Annotated[
     str | None,
-    Option("Show this step alone, as scores.", panel="Select", brief="Show this step alone, as scores.", names=_steps),
+    Option("Show only this step, as scores.", panel="Select", brief="Show only this step, as scores.", names=_steps),
 ]
 Whole = Annotated[
-    bool, Option("Tell every step with its numbers, where a screen holds only what each does.", panel="Select")
+    bool, Option("Show the numbers of every step, even if they are longer than the screen.", panel="Select")
 ]
 Corpus = Annotated[
     list[str] | None,
     Option(
-        "Files of texts (.txt .jsonl .csv .tsv .parquet .arrow), folders, patterns in quotes, a dataset's name, or -.",
-        brief="Files of texts (.txt .jsonl .csv .tsv .parquet), or folders.",
+        "Files of texts (.txt .jsonl .csv .tsv .parquet .arrow), folders, quoted patterns, a dataset's name, or - for "
+        "standard input.",
+        brief="Files of texts (.txt .jsonl .csv .parquet …) or folders.",
     ),
 ]
 Column = Annotated[
     str | None,
-    Option(
-        "The column of a table that is read, else text.", panel="Input", brief="The column of a table that is read."
-    ),
+    Option("Read this column of a table (default: text).", panel="Input", brief="Read this column of a table."),
 ]
 TokenLimit = Annotated[
     str | None,
-    Option("End after so many tokens, as 500k or 10M.", panel="Input", brief="End after so many tokens, as 10M."),
+    Option("Stop after this many tokens, as 500k or 10M.", panel="Input", brief="Stop after this many tokens, as 10M."),
 ]
 Window = Annotated[
     int | None,
-    Option("Cut longer texts into windows of so many tokens, else they are left out.", within(2, 2**20), panel="Input"),
+    Option("Cut longer texts into windows of this many tokens (default: skip them).", within(2, 2**20), panel="Input"),
 ]
 TokenClass = Annotated[
     list[str] | None,
     Option(
-        "Count the weight on what a regular expression matches, as years=[0-9]{4}; may be repeated.", panel="Select"
+        "Sum the weight on tokens that a regular expression matches, as years=[0-9]{4}; may be repeated.",
+        panel="Select",
     ),
 ]
 Resume = Annotated[
     bool,
-    Option("Go on with a survey that was not finished.", panel="Output", brief="Go on with one that was not finished."),
+    Option("Continue an unfinished survey.", panel="Output", brief="Continue an unfinished survey."),
 ]
 Pair = Annotated[
     tuple[str, str] | None,
     Option(
-        "Tell the score of this query and this key by feature.",
+        "Show how each feature adds to the score of this query and key.",
         panel="Select",
     ),
 ]

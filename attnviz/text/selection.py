@@ -43,16 +43,16 @@ class Selection:
     @classmethod
     def parse(
         cls,
-        layers: Annotated[str | None, Option("Layers, as 0-3,7.")] = None,
+        layers: Annotated[str | None, Option("Select layers, as 0-3,7.")] = None,
         heads: Annotated[
             str | None,
             Option(
-                "Heads, as 0,2-3, or layer.head as 4.11,9.6.",
-                brief="Draw these heads: 0,2-3, or layer.head as 4.11,9.6.",
+                "Select heads, as 0,2-3, or layer.head as 4.11,9.6.",
+                brief="Select heads, as 0,2-3, or layer.head as 4.11,9.6.",
             ),
         ] = None,
-        queries: Annotated[str | None, Option("Range of queries, as 10:40.")] = None,
-        keys: Annotated[str | None, Option("Range of keys, as :20.")] = None,
+        queries: Annotated[str | None, Option("Select a range of queries, as 10:40.")] = None,
+        keys: Annotated[str | None, Option("Select a range of keys, as :20.")] = None,
     ) -> Self:
         """The selection as a user writes it: ``0-3,7``, ``4.11,9.6``, ``10:40``.
 
@@ -106,14 +106,14 @@ class Grouping:
     by: Annotated[
         str | None,
         Option(
-            "Join tokens: words, sentences, lines, paragraphs, texts of a pair, or parts that begin where a regular "
-            "expression matches.",
+            "Join the tokens of words, sentences, lines, paragraphs, texts of a pair, or parts that begin where a "
+            "regular expression matches.",
             names=_units,
         ),
     ] = None
     words: Annotated[bool, Option("Join the tokens of each word.", brief="Join the tokens of each word.")] = False
-    no_special: Annotated[bool, Option("Hide special tokens, such as [CLS].")] = False
-    renormalize: Annotated[bool, Option("Let rows sum to 100% over what is shown.")] = False
+    no_special: Annotated[bool, Option("Hide special tokens such as [CLS].")] = False
+    renormalize: Annotated[bool, Option("Rescale rows to sum to 100 % over what is shown.")] = False
 
     def __post_init__(self) -> None:
         if self.by is None:

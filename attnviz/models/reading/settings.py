@@ -31,45 +31,60 @@ class ModelSettings:
         AttnvizError: for a number out of range, heads that do not divide the width, or a name not known.
     """
 
-    tokenizer: Annotated[str, Option("word, char, byte, or the path of a tokenizer.json.", panel=UNTRAINED)] = "word"
+    tokenizer: Annotated[
+        str, Option("Tokenize by word, char or byte, or with this tokenizer.json.", panel=UNTRAINED)
+    ] = "word"
     model: Annotated[
         str,
         Option(
-            "seeded (untrained), trained (small), the folder of a Hugging Face model, or its name on the hub.",
-            brief="trained (small), or the folder or hub name of your model.",
+            "Run seeded (untrained), trained (small), or a Hugging Face model by its folder or hub name.",
+            brief="Run trained (small) or your model, by folder or hub name.",
             names=_built_in_models,
         ),
     ] = "seeded"
     attention: Annotated[
-        str | None, Option("Of an encoder-decoder: encoder, decoder or cross.", OneOf(ATTENTION_PARTS, named=option))
+        str | None,
+        Option(
+            "Show this attention of an encoder-decoder: encoder, decoder or cross.",
+            OneOf(ATTENTION_PARTS, named=option),
+        ),
     ] = None
-    pair: Annotated[str | None, Option("A second text beside the first, as a pair for BERT.")] = None
-    context: Annotated[str | None, Option("Attend to this text instead (cross-attention): keys and values.")] = None
-    chat: Annotated[bool, Option("Set the text in the model's chat template.")] = False
-    generate: Annotated[int, Option("Let the model write this many tokens first.", within(0, MAX_GENERATED_TOKENS))] = 0
-    device_map: Annotated[str | None, Option("auto spreads a large model over devices (accelerate).")] = None
-    num_heads: Annotated[int, Option("Attention heads a layer.", within(1, 4096), panel=UNTRAINED)] = 4
+    pair: Annotated[str | None, Option("Add a second text after the first, as BERT reads pairs.")] = None
+    context: Annotated[
+        str | None, Option("Attend to this text instead (cross-attention): it gives keys and values.")
+    ] = None
+    chat: Annotated[bool, Option("Wrap the text in the model's chat template.")] = False
+    generate: Annotated[
+        int, Option("Let the model generate this many tokens first.", within(0, MAX_GENERATED_TOKENS))
+    ] = 0
+    device_map: Annotated[str | None, Option("Spread a large model over devices: auto (needs accelerate).")] = None
+    num_heads: Annotated[int, Option("Number of heads per layer.", within(1, 4096), panel=UNTRAINED)] = 4
     embed_dim: Annotated[
-        int, Option("Features a token; divisible by --num-heads.", within(1, MAX_WIDTH), panel=UNTRAINED)
+        int, Option("Number of features per token; divisible by --num-heads.", within(1, MAX_WIDTH), panel=UNTRAINED)
     ] = 32
-    num_layers: Annotated[int, Option("Layers, each with a residual connection.", within(1, 1024), panel=UNTRAINED)] = 1
+    num_layers: Annotated[
+        int, Option("Number of layers, each with a residual connection.", within(1, 1024), panel=UNTRAINED)
+    ] = 1
     qk_dim: Annotated[
         int | None,
         Option(
-            "Width of a query and a key in each head, else --embed-dim / --num-heads.",
+            "Width of queries and keys in each head (default: --embed-dim / --num-heads).",
             within(1, MAX_WIDTH),
             panel=UNTRAINED,
         ),
     ] = None
     value_dim: Annotated[
-        int | None, Option("Width of a value in each head, else the same.", within(1, MAX_WIDTH), panel=UNTRAINED)
+        int | None,
+        Option(
+            "Width of values in each head (default: --embed-dim / --num-heads).", within(1, MAX_WIDTH), panel=UNTRAINED
+        ),
     ] = None
     causal: Annotated[
         bool,
         Option(
-            "Let a query see only keys up to its own.",
+            "Let each query see only keys up to its own position.",
             panel=UNTRAINED,
-            brief="Let a query see only keys up to its own.",
+            brief="Let each query see only keys up to its own position.",
         ),
     ] = False
     scale: Annotated[
@@ -79,25 +94,25 @@ class ModelSettings:
         float,
         Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them.", panel=UNTRAINED),
     ] = 1.0
-    dropout: Annotated[float, Option("Share of weights dropped, from 0 to below 1.", panel=UNTRAINED)] = 0.0
-    bias: Annotated[bool, Option("Add a bias in the projections.", panel=UNTRAINED)] = True
+    dropout: Annotated[float, Option("Drop this share of the weights, from 0 to below 1.", panel=UNTRAINED)] = 0.0
+    bias: Annotated[bool, Option("Add a bias to the projections.", panel=UNTRAINED)] = True
     init: Annotated[
         str,
         Option(
-            "Draw weights as nn.Linear does: linear; or from 0 to 1: uniform.",
+            "Draw weights as nn.Linear does (linear), or evenly from 0 to 1 (uniform).",
             OneOf(INITS, named=option),
             panel=UNTRAINED,
         ),
     ] = "linear"
     seed: Annotated[int, Option("Draw the weights from this seed.", panel=UNTRAINED)] = 0
-    device: Annotated[str, Option("auto, cpu, cuda, cuda:N or mps.", names=listed(("auto", "cpu", "cuda", "mps")))] = (
-        "auto"
-    )
-    dtype: Annotated[str, Option("float32, float64, bfloat16 or float16.", names=listed(DTYPES))] = "float32"
-    truncate: Annotated[bool, Option("Cut a text that is longer than the model reads.")] = False
+    device: Annotated[
+        str, Option("Compute on auto, cpu, cuda, cuda:N or mps.", names=listed(("auto", "cpu", "cuda", "mps")))
+    ] = "auto"
+    dtype: Annotated[str, Option("Compute in float32, float64, bfloat16 or float16.", names=listed(DTYPES))] = "float32"
+    truncate: Annotated[bool, Option("Cut a text that is too long for the model.")] = False
     dense: Annotated[
         bool | None,
-        Option("Keep whole maps, or what they are computed from; else by the number of tokens."),
+        Option("Keep whole maps, or the factors that they are computed from (default: by the number of tokens)."),
     ] = None
 
     def __post_init__(self) -> None:

@@ -57,7 +57,7 @@ class Look:
     theme: Annotated[
         str | None,
         Option(
-            "light or dark; else figures are light, and a page as its reader's system.",
+            "Use the light or dark theme (default: light; pages follow the reader's system).",
             OneOf(THEMES),
             media=(*FIGURES, "page"),
         ),
@@ -65,20 +65,20 @@ class Look:
     size: Annotated[
         str | None,
         Option(
-            "Of a figure: 16:9, 4:3, 1:1, 8x6 (inches), 1920x1080 (pixels); or its width alone, with letters as a "
-            "journal has them: column, page, 3.25in, 84mm or 252pt.",
+            "Fit a figure to 16:9, 4:3, 1:1, 8x6 (inches) or 1920x1080 (pixels), or to the width of a journal: column, "
+            "page, 3.25in, 84mm or 252pt.",
             media=FIGURES,
         ),
     ] = None
-    dpi: Annotated[int, Option("Pixels an inch, for figures.", within(20, 2400), media=FIGURES)] = 200
+    dpi: Annotated[int, Option("Pixels per inch of a figure.", within(20, 2400), media=FIGURES)] = 200
     per_slide: Annotated[
-        int, Option("Heads on one slide, for .pptx.", within(1, 64), inspector=False, media=("slides",))
+        int, Option("Number of heads per slide of a .pptx.", within(1, 64), inspector=False, media=("slides",))
     ] = 1
-    title: Annotated[str | None, Option("Heading, instead of the text.", media=PICTURES)] = None
+    title: Annotated[str | None, Option("Show this heading instead of the text.", media=PICTURES)] = None
     style: Annotated[
         str | None,
         Option(
-            "heatmap, arcs (lines from token to token) or text (shaded by what --query attends to).",
+            "Draw a heatmap, arcs (lines between tokens) or text (shaded by what --query attends to).",
             OneOf(STYLES),
             inspector=False,
             brief="Draw a heatmap, arcs or text (shaded).",
@@ -87,26 +87,27 @@ class Look:
     query: Annotated[
         str | None,
         Option(
-            "Show what this token, or the one of this number, looks at in the text.",
+            "Shade the text by what this token attends to; give the token or its number.",
             inspector=False,
-            brief="Shade the text by what this token looks at.",
+            brief="Shade the text by what this token attends to.",
         ),
     ] = None
     color_scale: Annotated[
         str | None,
         Option(
-            "Of weights: linear, sqrt, log, or lift (times what uniform attention would give); else what suits.",
+            "Scale the colours: linear, sqrt, log or lift (times uniform attention); default: what suits the weights.",
             OneOf(COLOR_SCALES),
             media=PICTURES,
         ),
     ] = None
     limits: Annotated[
-        str, Option("Of the colours: shared by all heads, each head its own, or as 0:0.5.", media=PICTURES)
+        str,
+        Option("Set the limits of the colours: shared by all heads, head for each its own, or 0:0.5.", media=PICTURES),
     ] = "shared"
     cmap: Annotated[
         str | None,
         Option(
-            "Colormap: viridis, magma, cividis, Blues or any of matplotlib's.",
+            "Use this colormap: viridis, magma, cividis, Blues or any of matplotlib's.",
             _check_colormap,
             names=_colormaps,
             media=PICTURES,
@@ -115,7 +116,7 @@ class Look:
     pool: Annotated[
         str,
         Option(
-            "What a cell of several tokens shows of their weights: mean or max.",
+            "Draw the mean or max of the weights that share a cell.",
             OneOf(POOLS),
             inspector=False,
             media=("terminal", *FIGURES),
@@ -124,31 +125,32 @@ class Look:
     mark: Annotated[
         str | None,
         Option(
-            "Label the axes by words, sentences, lines, paragraphs or what this pattern matches.",
+            "Label the axes by words, sentences, lines, paragraphs or matches of this pattern.",
             _check_mark,
             inspector=False,
         ),
     ] = None
-    annotate: Annotated[bool, Option("Write the numbers into a figure's cells.", media=FIGURES)] = False
+    annotate: Annotated[bool, Option("Write the numbers into the cells of a figure.", media=FIGURES)] = False
     font_size: Annotated[
-        float | None, Option("Of a figure's tokens, in points.", within(3, 144, "points"), media=FIGURES)
+        float | None, Option("Size of the tokens in a figure, in points.", within(3, 144, "points"), media=FIGURES)
     ] = None
     bare: Annotated[
         bool,
         Option(
-            "Leave a figure without title, model, notes and table, as a paper's caption has them.",
+            "Omit title, model, notes and table from a figure; put them in your caption.",
             inspector=False,
             media=FIGURES,
         ),
     ] = False
-    transparent: Annotated[bool, Option("Leave a figure without a background.", media=FIGURES)] = False
+    transparent: Annotated[bool, Option("Draw a figure without a background.", media=FIGURES)] = False
     max_size: Annotated[
-        str, Option("Of a page, as 50MB: longer maps are pooled to fit.", inspector=False, media=("page",))
+        str,
+        Option("Limit the size of a page, as 50MB; longer maps are pooled to fit.", inspector=False, media=("page",)),
     ] = "50MB"
     notes: Annotated[
         str | None,
         Option(
-            "Notes of a page or slides, a file of places and texts: #head=3.4&query=it It looks at its noun.",
+            "Add notes to a page or slides from a file with lines as: #head=3.4&query=it It looks at its noun.",
             inspector=False,
             media=("page", "slides"),
         ),
@@ -156,7 +158,7 @@ class Look:
     effects: Annotated[
         str | None,
         Option(
-            "Effects of heads that attnviz ablate -o effects.json wrote: to colour, sort and filter heads by.",
+            "Add effects from attnviz ablate -o effects.json, to colour, sort and filter heads by.",
             media=("page",),
         ),
     ] = None

@@ -20,7 +20,7 @@ QUANTITIES_DRAWN = ("weights", CONTRIBUTIONS)
 Of = Annotated[
     str,
     Option(
-        "Draw weights, or contributions: ‖α f(x)‖, what a weight moves (Kobayashi et al. 2020).",
+        "Draw weights, or contributions: the norm of what a key moves into a query, ‖α f(x)‖ (Kobayashi et al. 2020).",
         OneOf(QUANTITIES_DRAWN, lambda _: "quantity"),
         panel="Look",
     ),
@@ -29,15 +29,13 @@ Of = Annotated[
 Axes = Annotated[
     str | None,
     Option(
-        "Of a survey: draw heads as points of two numbers, and two more for size and colour, as previous,special.",
+        "Draw the heads of a survey as points of two numbers, as previous,special; two more set size and colour.",
         panel="Look",
         media=("figure", "page"),
     ),
 ]
 
-All = Annotated[
-    bool, Option("Show every head of many, and not the clearest alone: as thumbnails, or a row each.", panel="Select")
-]
+All = Annotated[bool, Option("Show all heads, not only the clearest: as thumbnails, or one row each.", panel="Select")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +74,13 @@ class Rank:
     sort: Annotated[
         str | None,
         Option(
-            "Order heads by a metric, largest first; -METRIC: smallest first.",
+            "Order heads by a metric, largest first; -METRIC puts the smallest first.",
             brief="Order heads by previous, induction, entropy, …",
             names=_metrics,
         ),
     ] = None
-    top: Annotated[int | None, Option("Keep this many heads.", needs=("sort", "previous"))] = None
-    filter: Annotated[str | None, Option("Keep the heads for which every word holds, as 'previous>0.5 layer:3-5'.")] = (
-        None
-    )
+    top: Annotated[int | None, Option("Keep only this many heads.", needs=("sort", "previous"))] = None
+    filter: Annotated[str | None, Option("Keep the heads that pass every test, as 'previous>0.5 layer:3-5'.")] = None
 
 
 def _reductions() -> dict[str, str]:
@@ -100,7 +96,9 @@ class Reduction:
     reduce: Annotated[
         str | None, Option("Combine all heads into one map: mean, max or rollout.", names=_reductions)
     ] = None
-    residual: Annotated[float, Option("The residual's share of a row, in rollout.", needs=("reduce", "rollout"))] = 0.5
+    residual: Annotated[
+        float, Option("Share of the residual stream in each row of rollout.", needs=("reduce", "rollout"))
+    ] = 0.5
 
 
 class TableOptions(TypedDict, total=False):
