@@ -1,1 +1,1 @@
-"""Recordings to reports, in which everything is decided."""
+"""Turns recordings and surveys into reports, in which every choice about what is shown is made."""

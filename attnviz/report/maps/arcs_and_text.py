@@ -1,4 +1,4 @@
-"""Heads drawn otherwise than as heatmaps: as arcs, or as their text shaded by what one query attends to."""
+"""Turns a recording into a report of arcs, or of its text shaded by what one query attends to."""
 
 import re
 import unicodedata
@@ -36,17 +36,25 @@ from attnviz.report.words.captions import (
 from attnviz.text.tokens import Tokens, is_padding
 
 MAX_HEADS, MAX_ARC_TOKENS = 16, 120
-MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # of one text: on a page that grows and elsewhere
-MIN_PREFERENCE = 1.5  # of the largest weight to that without preference, from which on lines begin at the latter
+MAX_TEXT_TOKENS, MAX_SCREEN_TOKENS = 2000, 500  # longest text shown whole, on a page that grows and elsewhere
+MIN_PREFERENCE = (
+    1.5  # if the largest weight is this many times uniform attention, smaller ones than uniform get no line
+)
 LEFT_TO_RIGHT = "\u200e"
-PLACES, AROUND = 8, 8  # of a longer text: how many keys are shown, and how many tokens at each side of one
+PLACES, AROUND = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 
 
 def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
-    """Every head as lines from its queries to its keys, under its name and what is known of it.
+    """The report of every head as lines from its queries to its keys.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads to draw.
+        options: the look and the medium.
+        notes: the note on each head that has one.
 
     Raises:
-        AttnvizError: if there are more heads or tokens than such a picture holds.
+        AttnvizError: if there are more heads or tokens than arcs can show.
     """
     _refuse_undrawable(heads, options)
     panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
@@ -66,10 +74,16 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 
 def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
-    """What one query attends to in every head: the text in its shades, or of a long text the strongest places.
+    """The report of what one query attends to in every head: the shaded text, or the strongest places of a long text.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads to draw.
+        options: the look, which names the query, and the medium.
+        notes: unused; the parameters are those of ``arcs_report``.
 
     Raises:
-        AttnvizError: if there are more heads than such a picture holds, or no such query.
+        AttnvizError: if there are more heads than such a picture can show, or the query does not exist.
     """
     _refuse_undrawable(heads, options)
     look, first = options.look, heads[0]
@@ -119,7 +133,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 
 
 def _from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
-    """The panels with lines only for weights above that of a query that prefers no key, where there are such."""
+    """The panels with scales that begin at uniform attention if weights well above it exist; only those get lines."""
     seen = [panel.seen.max() for panel in panels if panel.seen is not None and panel.quantity.is_weight]
     if look.limits != "shared" or len(seen) < len(panels):
         return panels
@@ -130,7 +144,7 @@ def _from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
 
 
 def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
-    """How a line shows a weight."""
+    """The remark on how lines show weights."""
     strongest = panels[0].quantity.text(max(panel.peak for panel in panels))
     what = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
     most = f", the strongest {strongest}" if look.limits == "shared" else ""
@@ -142,19 +156,19 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
 
 
 def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
-    """Whether all chosen keys of a head are shown as one text."""
+    """True if all chosen keys of a head are few enough for one text."""
     grows = options.medium.one_page and options.look.inches is None
     count: int = head.keys.stop - head.keys.start
     return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)
 
 
 def _whole_text(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
-    """All chosen keys as one text."""
+    """One panel of all chosen keys."""
     return [_row_panel(head, query, head.keys, options, f"{_quoted(head.maps.query_tokens, query)} attends to")]
 
 
 def _places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
-    """The keys of the largest weights with the tokens around them, the strongest first; neighbours share a panel."""
+    """Panels of the keys with the largest weights and the tokens around them, strongest first; near keys share one."""
     maps, keys = cell_maps(head.maps), head.keys
     window = maps.window((head.head,), slice(query, query + 1), keys)
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
@@ -174,7 +188,7 @@ def _places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]
 
 
 def _neighbours(places: list[int]) -> list[list[int]]:
-    """The places in groups: each with the first before it that has it among the tokens around."""
+    """The places in groups: a place joins the first group whose first place is at most ``AROUND`` tokens away."""
     groups: list[list[int]] = []
     for place in places:
         near = next((group for group in groups if abs(group[0] - place) <= AROUND), None)
@@ -186,31 +200,31 @@ def _neighbours(places: list[int]) -> list[list[int]]:
 
 
 def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
-    """The weights of one query over some keys."""
+    """The panel of one query's weights over some keys."""
     row = replace(head, queries=slice(query, query + 1), keys=keys)
     [panel] = head_panels(row, [PERCENT], with_cells(options, MAX_TEXT_TOKENS), title)
     return panel
 
 
 def _evenly(look: Look) -> Look:
-    """The look with linear colours where it has none of its own: lines and shaded words tell the strongest apart."""
+    """The look with linear colours by default, which tell the strongest lines and words apart."""
     return replace(look, color_scale=look.color_scale or "linear")
 
 
 def _text_colormap(look: Look) -> str:
-    """The default colours of a text: those beside its paper, but in a terminal, whose paper is not known."""
+    """The default colormap of a text: one that starts at the page's background; a terminal's is not known."""
     return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.paper]
 
 
 def _quoted(tokens: Tokens, place: int) -> str:
-    """A token and its number, which stays behind a token that runs from right to left."""
+    """A token and its number; a mark keeps the number after a token that is written from right to left."""
     label = tokens.labels[place]
     mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(one) in ("R", "AL") for one in label) else ""
     return f"{quoted(label)}{mark} ({place})"
 
 
 def _context(tokens: Tokens, query: int) -> str:
-    """The tokens around a query."""
+    """The remark that shows the query among the tokens around it."""
     labels = tokens.labels
     before, after = labels[max(query - AROUND, 0) : query], labels[query + 1 : query + 1 + AROUND]
     words = " ".join((*before, f"[{labels[query]}]", *after))
@@ -218,13 +232,13 @@ def _context(tokens: Tokens, query: int) -> str:
 
 
 def _queries_named(found: dict[LayerMaps, tuple[int, str]]) -> str:
-    """The query, or that there is one in each text."""
+    """The name of the query, or "one query of each text" if texts have different ones."""
     named = {_quoted(maps.query_tokens, place) for maps, (place, _) in found.items()}
     return named.pop() if len(named) == 1 else "one query of each text"
 
 
 def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
-    """What the query attends to, in one sentence."""
+    """The caption of a shaded text."""
     which = panels[0].group if len(heads) == 1 else heads_named(heads)
     keys = counted(heads[0].keys.stop - heads[0].keys.start, "keys")
     among = f"{keys}, in {which} of {model_name(recording)}{for_texts(heads)}"
@@ -237,12 +251,15 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def find_query(tokens: Tokens, wanted: str | None, called: str = "query") -> tuple[int, str]:
-    """The position of the query that was asked for by number or by token, and a remark where others are as good.
+    """The position of the query named by a number or a token, and a remark if other tokens match too.
 
-    Where none was asked for, it is the last that is not padding.
+    Args:
+        tokens: the tokens to search.
+        wanted: a number or the label of a token; ``None`` takes the last token that is not padding.
+        called: the word for it in messages, ``query`` or ``key``.
 
     Raises:
-        AttnvizError: if there is none.
+        AttnvizError: if no token has this number or label.
     """
     count = len(tokens)
     if wanted is None:

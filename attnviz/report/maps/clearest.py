@@ -1,4 +1,4 @@
-"""The first answer about heads that a screen does not hold: what they do, and as many of them as it holds, as maps."""
+"""Fits a report to one screen: a summary of all heads, and maps of as many of the clearest as fit."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -26,12 +26,12 @@ from attnviz.report.words.captions import (
     report_title,
 )
 
-FIRST_TOKENS = (16, 12, 10, 8, 6)  # of a text that is a little too long for the screen
-MAX_CUT_TOKENS = 40  # of a text of which the first ones are drawn; a longer one is pooled
+FIRST_TOKENS = (16, 12, 10, 8, 6)  # numbers of tokens to try where a text is a little too long for the screen
+MAX_CUT_TOKENS = 40  # longer texts are pooled; of texts up to this length the first tokens are drawn
 POOLED_CELLS = (40, 32, 24, 16, 12)
 MIN_ROWS = 4
-OF_REPEATS = ("induction", "duplicate token")  # patterns that the first tokens of a text do not show
-LINES_A_GROUP = 3  # of heads of a layer, at least
+OF_REPEATS = ("induction", "duplicate token")  # patterns that need repeated tokens, so not a text's first tokens
+LINES_A_GROUP = 3  # fewest lines of the screen that the heads of one layer need
 
 
 def screenful(
@@ -41,14 +41,14 @@ def screenful(
     known: HeadsKnown,
     whole: Callable[[], Heatmaps | Thumbnails],
 ) -> Heatmaps | Thumbnails:
-    """All heads where the screen holds them, else what they do and as many of the clearest as it holds.
+    """All heads if they fit on the screen, else a summary of them and as many of the clearest as fit.
 
     Args:
-        recording: what is shown.
+        recording: the recording to show.
         heads: its chosen heads.
-        options: whose medium says what fits.
-        known: what the heads do.
-        whole: draws all heads.
+        options: options whose medium tells if a report fits.
+        known: the summary of what the heads do.
+        whole: returns the report of all heads.
     """
     fits = options.medium.fits or (lambda report: True)
     groups = len({(head.maps.layer, head.maps.kind) for head in heads})
@@ -70,13 +70,13 @@ def first_heads(
     options: ReportOptions,
     draw: Callable[[list[ChosenHead]], Heatmaps],
 ) -> Heatmaps:
-    """All heads where the screen holds them, else the first few: of random weights none says more than another.
+    """All heads if they fit on the screen, else the first few: with random weights no head tells more than another.
 
     Args:
-        heads: what is shown.
-        recording: whose heads they are.
-        options: whose medium says what fits.
-        draw: draws some of them.
+        heads: the chosen heads.
+        recording: the recording of these heads.
+        options: options whose medium tells if a report fits.
+        draw: returns the report of some of the heads.
     """
     fits = options.medium.fits or (lambda report: True)
     every = f"{option('all', True)} draws all {len(heads)} heads."
@@ -89,7 +89,7 @@ def first_heads(
 
 
 def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
-    """The first of some reports that a screen holds, or the last of them."""
+    """The first report that fits on the screen, or the last one if none does."""
     for report in reports:
         if fits(report):
             break
@@ -97,12 +97,12 @@ def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool])
 
 
 def _length(head: ChosenHead) -> int:
-    """Tokens of the longer side."""
+    """The number of queries or keys, whichever is larger."""
     return max(_count(head.queries), _count(head.keys))
 
 
 class Extent(NamedTuple):
-    """How much is drawn: so many heads, each with so many rows of a part, in cells with numbers or without."""
+    """The part of the heads to draw: a number of heads, rows of each, which part of the text, and numbers or not."""
 
     heads: int
     rows: int
@@ -111,12 +111,12 @@ class Extent(NamedTuple):
 
 
 def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
-    """What to try, what tells most first: whole maps with numbers, whole maps, parts or pooled ones.
+    """The extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps.
 
     Args:
-        length: tokens of the text.
-        room: cells of the widest map.
-        of_repeats: whether heads look at repeats, which the first tokens of a text do not have.
+        length: the number of tokens of the text.
+        room: the largest number of rows or columns of a map.
+        of_repeats: True if heads look at repeated tokens, which the start of a text seldom has.
     """
     short = length <= MAX_CUT_TOKENS
     smaller = [rows for rows in (FIRST_TOKENS if short else POOLED_CELLS) if rows < length]
@@ -133,7 +133,7 @@ def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
 def _report(
     recording: Recording, clearest: list[ChosenHead], options: ReportOptions, known: HeadsKnown, size: Extent
 ) -> Heatmaps:
-    """So many of the clearest heads, whole, in part, or pooled to so many cells."""
+    """The report of the clearest heads at one extent: whole, in part, or pooled."""
     heads = [_part(head, size) for head in clearest[: size.heads]]
     if size.part != "last queries":
         options = with_cells(options, size.rows)
@@ -168,7 +168,7 @@ def _part(head: ChosenHead, size: Extent) -> ChosenHead:
 
 
 def _ever_shorter(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
-    """The report, without the sentence that says that all is well, and without those that explain the drawing."""
+    """Yields the report with fewer and fewer remarks: all, without the passed check, without those on the drawing."""
     yield report
     checked = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
     for spared in (checked, (*checked, MASKED, LIFTED)):
@@ -176,7 +176,7 @@ def _ever_shorter(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
 
 
 def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], known: HeadsKnown) -> str:
-    """What all heads do, and which of them are drawn."""
+    """The caption: a summary of all heads, and which of them are shown."""
     shown, whole = heads[0], clearest[0]
     which = f"drawn are the {len(heads)} clearest" if len(heads) > 1 else "drawn is the clearest"
     if _length(shown) < _length(whole):

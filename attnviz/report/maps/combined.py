@@ -1,4 +1,4 @@
-"""The chosen heads of a recording combined into one map, as a Report."""
+"""Turns a recording into a report of one map that combines the chosen heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,11 +32,11 @@ from attnviz.report.words.captions import (
 
 @dataclass(frozen=True)
 class Combination:
-    """How a way of combining heads is said.
+    """The words for one way of combining heads.
 
     Attributes:
-        quantity: what its numbers are called.
-        remark: what they are, in a sentence.
+        quantity: the name of its numbers.
+        remark: a sentence that explains them.
     """
 
     quantity: str
@@ -61,17 +61,23 @@ OF_CONTRIBUTIONS = {
     "sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row passed on "
     "by the residual; rows sum to one.",
 }
-MAX_SPECIAL_SHARE = 0.5  # of a row, beyond which a special token hides what the others get
+MAX_SPECIAL_SHARE = 0.5  # mean share of a row above which a special token makes all other weights pale
 ROLLED = replace(PERCENT, name="rollout of contributions")
 
 
 def combined_report(
     recording: Recording, options: ReportOptions, method: str, residual: float
 ) -> Heatmaps | NumberTables | ExactNumbers:
-    """The report of one map made of all chosen heads.
+    """The report of one map that combines all chosen heads.
+
+    Args:
+        recording: the recording to show.
+        options: which heads and tokens to show, and how.
+        method: ``mean``, ``max`` or ``rollout``.
+        residual: the residual's share of a row in ``rollout``, 0 to 1.
 
     Raises:
-        AttnvizError: if the heads cannot be combined so, or scores are asked for: they have no combination.
+        AttnvizError: if the heads cannot be combined in this way, or scores are asked for, which have no combination.
     """
     _refuse_scores(options)
     refuse_style(options.look, "a combination of heads")
@@ -113,7 +119,7 @@ def combined_report(
 
 
 def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """That a special token takes the colours, where one has more of a row than all others on average."""
+    """A remark if a special token gets more than half of the weight on average, which hides the other weights."""
     special, shown = head.maps.key_tokens.special[head.keys], panels[0].values
     if not special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
         return ()
@@ -136,7 +142,7 @@ def _refuse_scores(options: ReportOptions) -> None:
 
 
 def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
-    """The one head that all chosen heads make."""
+    """The combination of all chosen heads, as a head."""
     left = filtered_heads(choose(recording, options.selection), options.filter)
     heads = [head for head, _ in ranked_heads(left, options.sort, options.top)]
     maps = reduce_heads(cell_heads(heads), method, residual)
@@ -144,7 +150,7 @@ def _combined(recording: Recording, options: ReportOptions, method: str, residua
 
 
 def _renamed(panel: Panel, method: str) -> Panel:
-    """The panel with its numbers called what they are."""
+    """The panel with the name of its quantity after the combination."""
     name = COMBINATIONS[method].quantity
     if panel.quantity is CONTRIBUTION:
         combined = replace(CONTRIBUTION, name=name.replace("weight", "contribution"))

@@ -1,4 +1,4 @@
-"""Two recordings to a report of what changes between them: panels, and a table of how much."""
+"""Turns two recordings into a report of their difference: panels, and a table of measures of change."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +63,7 @@ class _Comparison:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """What the two recordings are called over their panels."""
+        """The names of the two recordings over their panels."""
         if len(self.change) > MAX_NAMED_CHANGE:
             return "before", "after"
         return f"without {self.change}", f"with {self.change}"
@@ -79,20 +79,20 @@ class _Comparison:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Where the numbers came from, as JSON values."""
+        """The origin of the numbers, as JSON values."""
         return {"recording_a": origin(self.a), "recording_b": origin(self.b), "change": self.change}
 
 
 def comparison_report(
     a: Recording, b: Recording, change: str, options: ReportOptions
 ) -> Heatmaps | Thumbnails | ExactNumbers:
-    """The report of A, B and B − A for each chosen head, and how much each changed.
+    """The report of A, B and B − A for each chosen head, with measures of each head's change.
 
     Args:
-        a: the recording as it was.
+        a: the recording without the change.
         b: the recording with the change.
-        change: what was changed, as the caption says it.
-        options: which heads and how they are drawn.
+        change: the name of the change in the caption.
+        options: which heads and tokens to show, and how.
 
     Raises:
         AttnvizError: if the recordings' heads, queries or keys do not correspond.
@@ -120,7 +120,7 @@ def comparison_report(
 
 
 def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
-    """All heads; then the one that changes most, with or without numbers, and with ever fewer words about it."""
+    """Yields the report of all heads, then of the one that changes most with fewer and fewer rows, numbers, remarks."""
     whole = _heatmaps(comparison)
     yield whole
     first = np.argsort(-comparison.variations, kind="stable").tolist()
@@ -145,7 +145,7 @@ def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
 
 
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
-    """A, B and B − A side by side, a row a head."""
+    """A, B and B − A side by side, one row per head."""
     options = share_page(comparison.options, 3 * len(comparison.pairs))
     panels = share_scales(
         (panel for pair in comparison.pairs for panel in _triple(*pair, options, comparison.sides)), options.look
@@ -163,7 +163,7 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 
 
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
-    """B − A alone of many heads."""
+    """B − A of many heads, as thumbnails."""
     options = share_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
     filled = options.sort is not None or not are_in_runs(layers)

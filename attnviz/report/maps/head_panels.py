@@ -1,4 +1,4 @@
-"""The panels and exact numbers of chosen heads."""
+"""Builds the panels and the exact numbers of chosen heads."""
 
 import numpy as np
 
@@ -14,7 +14,13 @@ from attnviz.report.words.captions import Notes, head_title
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
-    """The exact numbers of a head, or of the same head in two recordings, of the quantities of a table."""
+    """The exact numbers of a head, or of the same head in two recordings.
+
+    Args:
+        sides: the head by the suffix of its fields' names: "" for one recording, ``_a`` and ``_b`` for two.
+        table: ``scores`` or ``weights``; anything else takes both.
+        change: measures of the head's change from A to B, by name.
+    """
     first = next(iter(sides.values()))
     names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
     return HeadCells(
@@ -34,7 +40,15 @@ def titled_panels(
     options: ReportOptions,
     notes: Notes,
 ) -> list[Panel]:
-    """The panels of these heads, each under its name and what is known of it."""
+    """The panels of these heads, each titled with the head's name and note.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads to draw.
+        quantities: one panel per head is made for each.
+        options: the look, the medium and its largest number of cells.
+        notes: the note on each head that has one.
+    """
     return [
         panel
         for head in track(heads, "pooling heads")
@@ -45,7 +59,15 @@ def titled_panels(
 def head_panels(
     head: ChosenHead, quantities: list[Quantity], options: ReportOptions, title: str, group: str = ""
 ) -> list[Panel]:
-    """One panel for each quantity of a head: exact where every token has a cell, else pooled."""
+    """One panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
+
+    Args:
+        head: the head, with its queries and keys.
+        quantities: the quantities of the panels.
+        options: the look, the table and the medium with its largest number of cells.
+        title: the title of each panel; the name of the quantity follows if there are several.
+        group: the row of an overview that the panels belong to.
+    """
     maps, look = head.maps, options.look
     queries, keys = (_shown(span, options) for span in (head.queries, head.keys))
     finest = maps.resolution(queries, keys)
@@ -84,10 +106,10 @@ def head_panels(
 
 
 def _whole_blocks(count: int, most: int) -> int:
-    """How many blocks, each of as many cells, hold so many: blocks of 1 and 2 in turn make patterns of their own."""
+    """The number of blocks, at most ``most``, for ``count`` cells; all have equal size, as mixed sizes make stripes."""
     return -(-count // -(-count // min(most, count)))
 
 
 def _shown(span: slice, options: ReportOptions) -> slice:
-    """The span, cut to the medium's cells in a table, whose numbers cannot be pooled."""
+    """The span; for a table it is cut to the medium's cells, because its numbers cannot be pooled."""
     return span if options.table is None else slice(span.start, min(span.stop, span.start + options.medium.max_cells))

@@ -1,4 +1,4 @@
-"""A recording to a report: its chosen heads as maps with labels, as tables, as thumbnails, or as exact numbers."""
+"""Turns a recording into a report of its chosen heads: maps with labels, tables, thumbnails, or exact numbers."""
 
 import math
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ from attnviz.report.words.captions import (
 )
 from attnviz.text.selection import Selection
 
-MIN_MAP_CELLS = 32  # a side, however many maps are on a page
-MAX_OVERVIEW_CELLS = 2048  # below each other in an overview on one page
+MIN_MAP_CELLS = 32  # rows or columns that a map keeps, however many maps share a page
+MAX_OVERVIEW_CELLS = 2048  # rows of cells in all, from the top to the bottom of an overview on one page
 MAX_PAGE_MAPS = 32  # heads drawn as maps with labels on one page
-MAX_UNCHOSEN_MAPS = 16  # where more heads are there and none was chosen, all become thumbnails
+MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
 
@@ -47,12 +47,12 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     """The report of the chosen heads of a recording.
 
     Args:
-        recording: what is shown.
-        options: how.
-        original: the recording over tokens, where this one is over words: what its heads do is measured there.
+        recording: the recording to show.
+        options: which heads and tokens to show, and how.
+        original: the recording over tokens if ``recording`` is over words; heads are measured on tokens.
 
     Raises:
-        AttnvizError: if the selection names what is not there.
+        AttnvizError: if the selection names a layer, head or token that does not exist.
     """
     chosen = [_without_padding(head, options.selection) for head in filtered(recording, options)]
     if not options.medium.draws_maps:
@@ -82,7 +82,7 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
 
 
 def _are_untold(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """Whether weights are random, so that no head says more than another, and no order of them was asked for."""
+    """True if the weights are random and the user gave no order, so that no head tells more than another."""
     ordered = (options.sort, options.top, options.filter) != (None, None, None)
     return recording.untrained and not ordered and not _are_too_many(heads, options)
 
@@ -94,7 +94,7 @@ def _fewer_heads(recording: Recording, heads: list[ChosenHead], options: ReportO
 
 
 def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None) -> Notes:
-    """What the headings of heads say: the number that they are ordered by, or what they do."""
+    """The note in each head's title: the number that orders the heads, or the head's pattern."""
     if options.sort is None:
         return {} if known is None else known.notes
     metric = options.sort.removeprefix("-")
@@ -102,7 +102,7 @@ def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, known:
 
 
 def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
-    """The chosen heads that the filter leaves: without one no metrics are imported."""
+    """The chosen heads that pass the filter; metrics are imported only if there is one."""
     chosen = choose(recording, options.selection)
     if options.filter is None:
         return chosen
@@ -112,7 +112,7 @@ def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
 
 
 def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
-    """The heads, the first of them by a metric where one orders them: else no metrics are imported."""
+    """The heads with their metrics, in its order and cut to the top few; metrics are imported only if needed."""
     if options.sort is None and options.top is None:
         return [(head, math.nan) for head in heads]
     from attnviz.metrics.measured_heads import ranked_heads
@@ -121,7 +121,7 @@ def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[Chosen
 
 
 def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
-    """The head without the padding at the ends of its text, on the axes of which no part was chosen."""
+    """The head without the padding at the ends of its text; an axis of which the user chose a part stays as it is."""
     return replace(
         head,
         queries=head.queries if selection.queries != (None, None) else head.maps.query_tokens.unpadded,
@@ -130,7 +130,7 @@ def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
 
 
 def share_page(options: ReportOptions, panels: int) -> ReportOptions:
-    """The options with as many cells as each of so many panels has room for."""
+    """The options with the page's cells divided among a number of panels."""
     if not options.medium.one_page:
         return options
     return with_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
@@ -165,7 +165,7 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
 
 
 def _exact(panel: Panel) -> Panel:
-    """The panel with no fewer decimals than its quantity has."""
+    """The panel with at least as many decimals as its quantity's format."""
     few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.own_decimals
     return replace(panel, decimals=None) if few else panel
 
@@ -180,21 +180,21 @@ def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> t
 
 
 def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """Whether these heads do not fit as maps with labels: on one page, or unless they were chosen."""
+    """True if the heads are too many for maps with labels: on one page, or if the user did not choose them."""
     if options.medium.one_page:
         return len(heads) > MAX_PAGE_MAPS
     return not are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
 
 
 def are_chosen(options: ReportOptions) -> bool:
-    """Whether heads were chosen by their numbers."""
+    """True if the user chose heads by their numbers."""
     return options.selection.heads is not None or options.selection.pairs is not None
 
 
 def _thumbnails(
     recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None
 ) -> Thumbnails:
-    """Every head small: a row a layer, or in the order asked for, each with the number that orders them."""
+    """Every head as a thumbnail: one row per layer, or sorted, with the metric in each title."""
     heads = [head for head, _ in order]
     groups = [group_title(recording, head.maps) for head in heads]
     filled = options.sort is not None or not are_in_runs(groups)
@@ -227,18 +227,18 @@ def _thumbnails(
 
 
 def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> str:
-    """The head's name, and the number that orders it where one does: ``3.11 · 0.98``."""
+    """The head's name, with the number that orders the heads if there is one: ``3.11 · 0.98``."""
     name = f"{head.name}{which_maps(recording, head.maps)}"
     return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
 
 
 def are_in_runs(groups: Sequence[str]) -> bool:
-    """True if the members of each group stand side by side, as heads in the order of their layers do."""
+    """True if the members of each group are adjacent, as those of heads in the order of their layers are."""
     return len(list(groupby(groups))) == len(set(groups))
 
 
 def order_remarks(sort: str | None) -> tuple[str, ...]:
-    """By which metric thumbnails are ordered, whose number stands behind each head."""
+    """The remark that names the metric by which thumbnails are sorted; empty if they are not."""
     if sort is None:
         return ()
     first = "smallest" if sort.startswith("-") else "largest"
@@ -246,7 +246,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
-    """How a head and a layer of these are shown large."""
+    """The remark on how to open one head or one layer of an overview."""
     layer = example.partition(".")[0]
     many = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
     some = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many else ""
@@ -254,7 +254,7 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:
-    """The options with as many cells as a thumbnail has room for."""
+    """The options with the number of cells that each thumbnail has space for."""
     layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
     down = math.ceil(math.sqrt(len(heads))) if filled else layers
     grows = options.medium.one_page and options.look.inches is None
@@ -288,13 +288,13 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
 
 
 def recorded_order(some: list[Item], chosen: list[Item]) -> list[Item]:
-    """Some of what was chosen, in the order in which it was."""
+    """The items of ``some`` in the order in which they stand in ``chosen``."""
     wanted = set(map(id, some))
     return [one for one in chosen if id(one) in wanted]
 
 
 def _first_query(head: ChosenHead, wanted: str) -> int | None:
-    """The query named by its number or its token, counted from the first that is shown; ``None`` where it is not."""
+    """The query named by a number or a token, counted from the first query shown; ``None`` if it is not shown."""
     from attnviz.report.maps.arcs_and_text import find_query
 
     place, _ = find_query(head.maps.query_tokens, wanted)

@@ -1,4 +1,4 @@
-"""A story: the places that notes are pinned to, each as a picture of its own, in the order of the notes."""
+"""Turns a file of notes into a story: a picture of the place of each note, in the order of the notes."""
 
 import re
 from dataclasses import replace
@@ -23,8 +23,8 @@ from attnviz.report.words.captions import recording_remarks, report_title
 from attnviz.report.words.notes import read_notes
 from attnviz.text.selection import Selection
 
-MAX_LENS_HEADS = 12  # of one token in all heads: as many rows as are all named
-REDUCTIONS = {"mean": "mean", "max": "max", "rollout": "rollout"}  # of heads together, as addresses call them
+MAX_LENS_HEADS = 12  # rows of a picture of one token in all heads; more could not all be labelled
+REDUCTIONS = {"mean": "mean", "max": "max", "rollout": "rollout"}  # ways to combine heads, by their names in addresses
 STYLES = {"arcs": "arcs", "text": "text"}
 
 Words = dict[str, str]
@@ -33,8 +33,13 @@ Words = dict[str, str]
 def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
     """The notes of the look's file, each with the picture of its place.
 
+    Args:
+        recording: the recording that the notes are about.
+        options: options of the pictures; their look names the file of notes.
+        original: the recording over tokens if ``recording`` is over words; heads are measured on tokens.
+
     Raises:
-        AttnvizError: if the file cannot be read, or a note is pinned to what is not there.
+        AttnvizError: if the file cannot be read, or a note is pinned to a place that does not exist.
     """
     told = []
     for note in read_notes(options.look.notes):
@@ -48,7 +53,7 @@ def chapters(recording: Recording, options: ReportOptions, original: Recording) 
 
 
 def _picture(words: Words, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """What the page shows at an address."""
+    """The picture that the page shows at an address."""
     options = _looked(words, options)
     named = re.sub(r"~\d+", "", words.get("heads", words.get("head", "")))
     if not named:
@@ -73,7 +78,7 @@ def _picture(words: Words, recording: Recording, options: ReportOptions, origina
 
 
 def _looked(words: Words, options: ReportOptions) -> ReportOptions:
-    """The options with the colours of an address."""
+    """The options with the colour scale and limits of an address."""
     scale = words.get("scale")
     look = replace(options.look, notes=None, style="heatmap")
     if scale in COLOR_SCALES:
@@ -94,14 +99,14 @@ def _drawn(report: Report) -> DrawnReport:
 
 
 def _marked(words: Words, head: ChosenHead) -> tuple[int | None, int | None]:
-    """The query and the key that an address names, by number or by text."""
+    """The query and the key that an address names by number or by token; ``None`` for each it does not name."""
     query = find_query(head.maps.query_tokens, words["query"])[0] if "query" in words else None
     key = find_query(head.maps.key_tokens, words["key"], "key")[0] if "key" in words else None
     return query, key
 
 
 def _lens(words: Words, recording: Recording, options: ReportOptions) -> Heatmaps:
-    """One token's row in every head, the heads with the largest weights first where they are many."""
+    """One token's row in every head; of many heads, only those with the largest weights, in their order."""
     heads = filtered(recording, options)
     query, key = _marked(words, heads[0])
     of_query = query is not None and (key is None or words.get("direction") != "from")
@@ -125,7 +130,7 @@ def _lens(words: Words, recording: Recording, options: ReportOptions) -> Heatmap
 
 
 def _row(head: ChosenHead, place: int | None, of_query: bool, options: ReportOptions) -> Panel | None:
-    """A token's row ``(1, keys)`` of a head, or its column as one ``(1, queries)``; ``None`` where it is not shown."""
+    """A token's row ``(1, keys)`` in a head, or its column as a row ``(1, queries)``; ``None`` if it is not shown."""
     span = head.queries if of_query else head.keys
     if place is None or not span.start <= place < span.stop:
         return None
@@ -138,7 +143,7 @@ def _row(head: ChosenHead, place: int | None, of_query: bool, options: ReportOpt
 
 
 def _largest_first(rows: list[Panel], other: int | None) -> list[Panel]:
-    """The rows with the largest weights, on a second token where there is one."""
+    """The rows with the largest weights; if a second token is given, with the largest weights on that token."""
 
     def size(panel: Panel) -> float:
         cell = None if other is None else panel.columns.cell_of(other)
@@ -149,7 +154,7 @@ def _largest_first(rows: list[Panel], other: int | None) -> list[Panel]:
 
 
 def _stacked(rows: list[Panel], title: str) -> Panel:
-    """Rows of heads with equal columns below each other."""
+    """One panel of the rows of heads that have the same columns as the first."""
     [first, *_] = rows
     same = [row for row in rows if row.columns.labels == first.columns.labels]
     return replace(

@@ -1,1 +1,1 @@
-"""What every report is made of: panels and their scales, exact numbers, how it is drawn, and the reports themselves."""
+"""The parts that all reports share: panels and colour scales, exact numbers, the look, and the report types."""

@@ -1,4 +1,4 @@
-"""Values to colours, and to an ink that is legible on them: one table, used by every renderer."""
+"""Maps values to colours, and colours to a legible ink: one table for every renderer."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,8 +13,8 @@ from attnviz.base.errors import AttnvizError, nearest
 Rgb = tuple[int, int, int]
 Steps = Literal["linear", "sqrt", "log"]
 
-# Samples of colormaps, evenly spaced; between them colours are interpolated. The first two are matplotlib's, the
-# others begin beside the paper of a light and of a dark page, so that a text in their colours stays a text.
+# Evenly spaced samples of colormaps; colours between them are interpolated. The first two are matplotlib's. The other
+# two begin close to the background of a light and of a dark page, so that shaded text still reads as text.
 SAMPLES = {
     "viridis": "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c"
     " 1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725",
@@ -26,25 +26,26 @@ SEQUENTIAL = "viridis"
 TEXT_COLORMAPS = {"light": "light-blue", "dark": "dark-blue"}
 DIVERGING = "RdBu_r"
 NAN = (255, 0, 200)
-MIN_TICK_SHARE = 0.85  # of the distance between evenly spaced ticks, which two ticks are apart at least
-LOG_RANGE = 1e-4  # of the largest value: where logarithmic steps begin
+MIN_TICK_SHARE = 0.85  # smallest distance of two ticks, as a share of the distance of evenly spaced ones
+LOG_RANGE = 1e-4  # where logarithmic steps begin, as a share of the largest value
 
 
 @dataclass(frozen=True)
 class ColorScale:
     """A scale from ``low`` to ``high`` through a colormap, in linear, square-root or logarithmic steps.
 
-    Values beyond take its ends. Where zero is in its middle, both halves have steps of their own from there.
+    Values outside the limits get the colour of the nearer end. On a scale centred on zero, the steps run outwards from
+    zero in both halves.
 
     Attributes:
-        low: where the colormap begins.
-        high: where it ends.
-        colormap: its name.
+        low: the value at the start of the colormap.
+        high: the value at its end.
+        colormap: the name of the colormap.
         steps: ``linear``, ``sqrt`` or ``log``.
-        clipped: whether what is drawn has values above ``high``.
+        clipped: True if some drawn values lie above ``high``.
 
     Raises:
-        AttnvizError: if the limits are not finite, the wrong way round, or not positive where logarithmic.
+        AttnvizError: if a limit is not finite, low is not below high, or a logarithmic scale is not positive.
     """
 
     low: float
@@ -61,32 +62,32 @@ class ColorScale:
 
     @property
     def is_signed(self) -> bool:
-        """Whether zero is in its middle."""
+        """True if zero is in the middle of the scale."""
         return self.low == -self.high
 
     def fraction(self, values: ArrayLike) -> Float64Array:
-        """How far each value is from low to high, 0 to 1; NaN stays NaN."""
+        """The position of each value on the scale, 0 at low and 1 at high; NaN stays NaN."""
         shown = np.asarray(values, dtype=np.float64)
         if self.is_signed:
             return np.asarray(0.5 + np.sign(shown) * self._stepped(np.minimum(np.abs(shown) / self.high, 1)) / 2)
         return self._stepped(np.clip((shown - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def value(self, fractions: ArrayLike) -> Float64Array:
-        """The value that has each fraction of the colours: the inverse of ``fraction`` within the limits."""
+        """The value at each position on the scale: the inverse of ``fraction`` within the limits."""
         shown = np.asarray(fractions, dtype=np.float64)
         if self.is_signed:
             return np.asarray(np.sign(shown - 0.5) * self.high * self._part(np.abs(2 * shown - 1)))
         return np.asarray(self.low + (self.high - self.low) * self._part(shown))
 
     def rgb(self, values: ArrayLike) -> ByteArray:
-        """The colour of each value, ``(..., 3)``; NaN has one of its own, which is in no colormap."""
+        """The colour of each value, ``(..., 3)``; NaN gets a colour that no colormap contains."""
         fraction = self.fraction(values)
         index = np.nan_to_num(np.rint(fraction * 255)).astype(np.intp)
         colors = np.asarray(colormap(self.colormap)[index])
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
 
     def ticks(self, most: int = 6) -> tuple[float, ...]:
-        """Both ends, and between them round numbers that stand apart in colour, about ``most`` in all."""
+        """Both ends of the scale, and between them round numbers far enough apart in colour, about ``most`` in all."""
         if self.is_signed:
             half = ColorScale(self.high * (LOG_RANGE if self.steps == "log" else 0), self.high, steps=self.steps)
             above = half.ticks(max(1, int(MIN_TICK_SHARE * most / 2)))[1:]
@@ -100,7 +101,7 @@ class ColorScale:
         return tuple(sorted(kept))
 
     def _round_steps(self, most: int) -> list[float]:
-        """The distances between round numbers that are tried, those of large values first."""
+        """The tick distances to try, in order: those for large values come first."""
         if self.steps == "linear":
             span = self.high - self.low
             power = 10.0 ** np.floor(np.log10(span / most))
@@ -111,7 +112,7 @@ class ColorScale:
         return [power / 10**down for down in range(int(np.ceil(np.log10(self.high / self.low))) + 1)]
 
     def _stepped(self, part: Float64Array) -> Float64Array:
-        """How far along the colours each part of the span is, both 0 to 1."""
+        """The position in the colormap of each share of the span, both 0 to 1."""
         if self.steps == "sqrt":
             return np.asarray(np.sqrt(part))
         if self.steps == "linear":
@@ -135,10 +136,10 @@ class ColorScale:
 
 @cache
 def colormap(name: str) -> ByteArray:
-    """The colours of a map, ``(256, 3)``: one of ours, or any that matplotlib knows.
+    """The colours of a colormap, ``(256, 3)``: one of ``SAMPLES`` or any of matplotlib's.
 
     Raises:
-        AttnvizError: if there is none of that name.
+        AttnvizError: if no colormap has this name.
     """
     if name not in SAMPLES:
         return _matplotlib_colormap(name)
@@ -162,7 +163,7 @@ def ink_on(rgb: ArrayLike) -> ByteArray:
 
 
 def import_matplotlib() -> Any:
-    """matplotlib, which has no word about its caches and fonts: what is missing is said in the picture."""
+    """Imports matplotlib with its warnings silenced: pictures name missing fonts themselves."""
     import logging
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""How a report is drawn: the page or the screen, not what is on it."""
+"""The look of a report: options that change how it is drawn, not what it contains."""
 
 import re
 from dataclasses import dataclass
@@ -38,19 +38,20 @@ def _check_mark(name: str, value: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """How a report is drawn: the page or the screen, not what is on it; each option as a user writes it.
+    """Options of how a report is drawn, not of what it contains; each holds the text that a user wrote.
 
-    A query asks for the style ``text`` where no style is given.
+    If a query is given without a style, the style is ``text``.
 
     Attributes:
-        width: columns of the terminal.
-        height: lines of it that are seen at once; ``None`` where there is no end to them, as in a file.
-        colors: how many colours the terminal has: 16777216, 256, or 0 for none.
-        frame: width and height in inches of the place that a figure fills, instead of its size.
-        for_command_line: remarks name options as the command line does, ``--all``, and not as Python, ``all=True``.
+        width: the columns of the terminal.
+        height: the lines of the terminal's screen; ``None`` where the output has no limit, as in a file.
+        colors: the number of colours of the terminal: 16777216, 256, or 0 for none.
+        frame: width and height in inches of the area that a figure fills, instead of its size.
+        for_command_line: True if remarks name options as the command line does, ``--all``; False for Python's
+            ``all=True``.
 
     Raises:
-        AttnvizError: for a size, limits, a colormap, a mark or anything else that is none.
+        AttnvizError: if the value of an option is invalid: a size, limits, a colormap, a mark or any other.
     """
 
     ascii: Annotated[bool, Option("Draw with ASCII characters only, without colour.", media=("terminal",))] = False
@@ -196,27 +197,27 @@ class Look:
 
     @property
     def column_inches(self) -> float | None:
-        """Inches of the column of a journal that a figure fills, as high as its content is; ``None`` for any other."""
+        """The width in inches of a figure that is as high as its content, as in a journal; ``None`` for other sizes."""
         return None if self.size is None or self.frame is not None else parse_width(self.size)
 
     @property
     def color_limits(self) -> str | tuple[float, float]:
-        """The limits of the colour scale: ``shared`` by all heads, each ``head`` its own, or two numbers."""
+        """The limits of the colour scale: ``shared`` by all heads, ``head`` for one each, or two numbers."""
         return parse_limits(self.limits)
 
     @property
     def max_bytes(self) -> int:
-        """The most bytes of a page; what does not fit is pooled."""
+        """The largest size of a page in bytes; longer maps are pooled to fit."""
         return parse_bytes(self.max_size)
 
     @property
     def paper(self) -> str:
-        """``light`` or ``dark``, for a medium that is one of them."""
+        """``light`` or ``dark``, for a medium that must be one of the two."""
         return self.theme or THEMES[0]
 
 
 class LookOptions(TypedDict, total=False):
-    """The fields of ``Look``, for the type checker: what Python's callers may give by name."""
+    """The fields of ``Look`` that Python callers may pass by name, for the type checker."""
 
     ascii: bool
     theme: str | None
@@ -243,24 +244,24 @@ class LookOptions(TypedDict, total=False):
 
 
 def refuse_style(look: Look, drawn: str) -> None:
-    """Raises AttnvizError where a style, or a query, is asked for that what is drawn does not have."""
+    """Raises AttnvizError if the look asks for arcs or text, and ``drawn`` can only be a heatmap."""
     if look.drawn_style != "heatmap":
         chosen = option("query") if look.query is not None else option("style", look.style)
         raise AttnvizError(f"{chosen} draws the heads of one recording, one by one; {drawn} is a heatmap without it")
 
 
 def refuse_uninspected(look: Look) -> None:
-    """Raises AttnvizError where an option was chosen that the full-screen inspector would not look at."""
+    """Raises AttnvizError if an option is set that the full-screen inspector ignores."""
     for name, declared in declared_options(Look).items():
         if not declared.option.inspector and getattr(look, name) != declared.default:
             raise AttnvizError(f"{option(name)} changes nothing in browse; leave it out, or use it with attnviz show")
 
 
 def parse_limits(text: str) -> str | tuple[float, float]:
-    """The limits of a colour scale: ``shared``, ``head``, or both numbers of ``0:0.5``.
+    """The limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``.
 
     Raises:
-        AttnvizError: for anything else, or a larger number first.
+        AttnvizError: if the text is none of these, or the first number is not the smaller one.
     """
     if text in LIMITS:
         return text

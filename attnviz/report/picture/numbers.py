@@ -1,4 +1,4 @@
-"""The exact numbers of chosen heads, cell by cell, read in blocks that stay small whatever the length."""
+"""Reads the exact numbers of chosen heads cell by cell, in blocks that stay small at any length."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import bands
 
-MAX_BLOCK_CELLS = 16_384  # of a block of several queries; a block of one may hold more
+MAX_BLOCK_CELLS = 16_384  # for a block of several queries; a single query may have more keys than that
 QUANTITIES = ("score", "weight")
 
 
 @dataclass(frozen=True, eq=False)
 class NumberBlock:
-    """The cells of some queries and all chosen keys of a head.
+    """The cells of one head at a range of queries and all chosen keys.
 
     Attributes:
-        queries: the first query and the one after the last.
-        fields: each ``(queries, keys)`` by its name; a number of a cell that is not visible is masked.
+        queries: the range of queries.
+        fields: arrays ``(queries, keys)`` by name; numbers are masked arrays, masked where a key is not visible.
     """
 
     queries: slice
@@ -30,15 +30,15 @@ class NumberBlock:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadCells:
-    """Every chosen number of one head, or of the same head in two recordings.
+    """The exact numbers of one head, or of the same head in two recordings.
 
     Attributes:
-        head: its own number.
-        sides: the maps by the ending of their fields' names: ``""`` for one recording, ``_a`` and ``_b`` for two.
-        queries: the first query and the one after the last.
-        keys: the same for keys.
-        quantities: which of ``score`` and ``weight``, or ``contribution``, are given.
-        change: how much the head changed from A to B, by name.
+        head: the number of the head in its layer.
+        sides: the maps by the suffix of their fields' names: ``""`` for one recording, ``_a`` and ``_b`` for two.
+        queries: the range of queries.
+        keys: the range of keys.
+        quantities: the quantities to give: ``score`` and ``weight``, or ``contribution``.
+        change: measures of the head's change from A to B, by name.
     """
 
     head: int
@@ -50,7 +50,7 @@ class HeadCells:
 
     @property
     def maps(self) -> LayerMaps:
-        """The maps of the first side."""
+        """The maps of the first recording."""
         return next(iter(self.sides.values()))
 
     @property
@@ -60,7 +60,7 @@ class HeadCells:
         return (*each, f"{self.maps.quantity}_change") if len(self.sides) > 1 else tuple(each)
 
     def blocks(self) -> Iterator[NumberBlock]:
-        """The head's cells, query after query."""
+        """Yields the head's cells in blocks, in the order of the queries."""
         for queries in bands(self.queries, self.keys.stop - self.keys.start, MAX_BLOCK_CELLS):
             yield NumberBlock(queries, self._fields(queries))
 
@@ -83,24 +83,24 @@ class HeadCells:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """The exact numbers that a report is about.
+    """The exact numbers that a report describes.
 
     Attributes:
-        about: where they came from, as JSON values.
-        heads: in the order in which they were chosen; all with the same fields.
+        about: their origin (model, text, settings, …), as JSON values.
+        heads: the cells of the heads, in the order in which they were chosen; all have the same fields.
     """
 
     about: dict[str, Any]
     heads: tuple[HeadCells, ...]
 
     def refuse_without_cells(self) -> None:
-        """Raises AttnvizError if single cells are not known of a head: before any number is written."""
+        """Raises AttnvizError if a head has no single cells, so that nothing is half written."""
         for head in self.heads:
             for maps in head.sides.values():
                 cell_maps(maps)
 
 
 def origin(recording: Recording) -> dict[str, Any]:
-    """Where the numbers of a recording came from, as JSON values."""
+    """The origin of a recording (model, text, settings, remarks, …), as JSON values."""
     names = ("model", "text", "untrained", "seed", "settings", "version")
     return {name: getattr(recording, name) for name in names} | {"remarks": list(recording.remarks)}

@@ -1,4 +1,4 @@
-"""What a user may choose about a report."""
+"""The options of a report: heads and tokens to show, tables, ranking, look and medium."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -40,16 +40,16 @@ All = Annotated[bool, Option("Show all heads, not only the clearest: as thumbnai
 
 @dataclass(frozen=True, kw_only=True)
 class Medium:
-    """What a report has to know about where it will be drawn.
+    """The properties of a medium on which a report's choices depend.
 
     Attributes:
-        max_cells: the most rows or columns of one map; longer ones are pooled.
-        thumbnail_cells: the same for each head where many are drawn as an overview.
-        one_page: whether all maps share that room.
-        draws_maps: whether maps are drawn at all; else the medium takes the exact numbers of every head.
-        lists_heads: whether a table of heads is a row a head, and not the atlas.
-        sorts_heads: True if a reader orders heads there, so that the exact numbers are in the order recorded.
-        fits: whether a report is seen at once; ``None`` where there is room for all.
+        max_cells: the largest number of rows or columns of a map; longer maps are pooled.
+        thumbnail_cells: the same limit for each head of an overview.
+        one_page: True if all maps together share ``max_cells``.
+        draws_maps: True if the medium draws maps; else it takes the exact numbers of every head.
+        lists_heads: True if a table of heads has one row per head; else it is drawn as an atlas.
+        sorts_heads: True if readers can sort heads there; exact numbers then stay in the recorded order.
+        fits: returns True if a report fits on one screen; ``None`` where the medium has no limit.
     """
 
     max_cells: int = 1024
@@ -69,7 +69,7 @@ def _metrics() -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """Which heads come first."""
+    """Options that sort and filter heads."""
 
     sort: Annotated[
         str | None,
@@ -91,7 +91,7 @@ def _reductions() -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """Whether all heads become one map, and how."""
+    """Options that combine all heads into one map."""
 
     reduce: Annotated[
         str | None, Option("Combine all heads into one map: mean, max or rollout.", names=_reductions)
@@ -102,7 +102,7 @@ class Reduction:
 
 
 class TableOptions(TypedDict, total=False):
-    """The fields of ``Rank`` and ``Reduction``, and the table, for the type checker."""
+    """The fields of ``Rank`` and ``Reduction``, with those of the table, for the type checker."""
 
     sort: str | None
     top: int | None
@@ -116,17 +116,17 @@ class TableOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReportOptions(Reduction, Rank):
-    """What a user may choose about a report.
+    """All options of a report.
 
     Attributes:
-        selection: which layers, heads, queries and keys.
-        grouping: which tokens.
-        table: ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
-        of: what is drawn: ``weights``, or the ``contributions`` that they make with values and output projection.
-        all: every head, where a screen would show the clearest.
-        axes: of a survey, the numbers that heads are drawn as points of; ``None`` draws no points.
-        look: how it is drawn.
-        medium: where it is drawn.
+        selection: the layers, heads, queries and keys to show.
+        grouping: the tokens to leave out, and the units to join them into.
+        table: print ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
+        of: the quantity to draw: ``weights``, or the ``contributions`` they make with values and output projection.
+        all: show every head, where a screen would show only the clearest.
+        axes: for a survey, the numbers by which heads are drawn as points; ``None`` draws no points.
+        look: the options of how it is drawn.
+        medium: the properties of the medium that it is drawn in.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -148,7 +148,7 @@ class ReportOptions(Reduction, Rank):
 
 
 def refuse_axes(options: ReportOptions) -> None:
-    """Raises AttnvizError where heads are to be drawn as points, and what is drawn is no survey."""
+    """Raises AttnvizError if heads are to be drawn as points; callers draw something other than a survey."""
     if options.axes is not None:
         raise AttnvizError(
             f"{option('axes')} is of a survey; attnviz survey makes one, and {option('sort', 'previous')} orders heads"
@@ -156,5 +156,5 @@ def refuse_axes(options: ReportOptions) -> None:
 
 
 def with_cells(options: ReportOptions, max_cells: int) -> ReportOptions:
-    """The options with room for so many rows or columns of each map."""
+    """The options with at most ``max_cells`` rows or columns in each map."""
     return replace(options, medium=replace(options.medium, max_cells=max_cells))

@@ -1,4 +1,4 @@
-"""What is drawn: matrices with their axes, and the quantity that their numbers are."""
+"""Panels: matrices with their axes, visibility, quantity and colour scale."""
 
 import math
 import re
@@ -19,22 +19,22 @@ from attnviz.text.named_groups import Mark
 from attnviz.text.tokens import Tokens
 
 MAX_DECIMALS = 6  # of a number in a cell
-MAX_WRITTEN_OUT = 10_000_000  # in a cell; of a larger number the first digits and the power are written
+MAX_WRITTEN_OUT = 10_000_000  # larger numbers are written with an exponent in cells
 TIMES = "×"
-NOTE = " · "  # between a head and what is known of it, in a title
+NOTE = " · "  # separates a head's name from its metric or pattern in a title
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What the numbers of a panel are, and how one is written.
+    """The quantity that a panel's numbers measure, and how a number of it is written.
 
     Attributes:
-        name: as the legend says it.
-        spec: Python's format for a number; a percent sign is left out inside cells.
-        unit: what stands behind a number outside of cells.
-        is_weight: whether it is a share of what a query attends to.
-        centred: whether its colours lie around 0.
-        rounded: whether cells have two digits of the largest, as those of percentages have.
+        name: its name in the legend.
+        spec: Python's format for a number; cells leave out the percent sign.
+        unit: the unit written after a number outside of cells.
+        is_weight: True if it is a share of a query's attention.
+        centred: True if its colour scale is centred on 0.
+        rounded: True if cells show two significant digits of the largest number, as percentages do.
     """
 
     name: str
@@ -45,18 +45,18 @@ class Quantity:
     rounded: bool = False
 
     def named(self, name: str) -> "Quantity":
-        """The quantity with another name."""
+        """This quantity under another name."""
         return replace(self, name=name)
 
     def text(self, value: float) -> str:
-        """The value with its unit, and more digits where it would be rounded to nothing."""
+        """The value with its unit, and with more digits if it would be rounded to zero."""
         if self.unit == TIMES:
             return f"{_rounded(value, 2)}{TIMES}"
         finer = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
         return next((written for written in finer if float(written.rstrip("%"))), format(value, self.spec))
 
     def cell(self, value: float, decimals: int | None = None) -> str:
-        """The value as a cell shows it, without a unit: with its own decimals, or so many."""
+        """The value as a cell shows it, without a unit; ``decimals`` overrides those of the quantity's format."""
         if np.isnan(value):
             return "NaN"
         shown = value * 100 if self.unit == "%" else value
@@ -68,7 +68,7 @@ class Quantity:
         return re.sub(r"^([+-]?)0\.", r"\1.", text) if self.unit == "%" else text
 
     def decimals(self, largest: float) -> int | None:
-        """The decimals with which cells up to the largest show two digits of it; ``None`` for its own."""
+        """The decimals that cells need to show two digits of ``largest``; ``None`` for those of the format."""
         most = abs(largest) * (100 if self.unit == "%" else 1)
         if not 0 < most < math.inf:
             return None
@@ -77,11 +77,11 @@ class Quantity:
 
     @property
     def own_decimals(self) -> int:
-        """The decimals of its format."""
+        """The number of decimals in ``spec``."""
         return int(re.sub(r"\D", "", self.spec))
 
     def ticks(self, scale: ColorScale, most: int = 6) -> tuple[tuple[float, str], ...]:
-        """Values along a scale as it shows them: with as many digits as tell them apart."""
+        """Tick values along a scale, each with its label; labels have enough digits to differ."""
         values = scale.ticks(most)
         times, sign = (100 if self.unit == "%" else 1), ("+" if self.spec.startswith("+") else "")
         written = ([_rounded(value * times, digits) for value in values] for digits in range(2, 9))
@@ -93,7 +93,7 @@ class Quantity:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """The value with so many significant digits, without zeros behind them."""
+    """The value with this many significant digits, without trailing zeros."""
     if not math.isfinite(value) or value == 0:
         return f"{value + 0.0:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -114,7 +114,7 @@ LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 
 
 def quantity_of(maps: LayerMaps, wanted: Quantity) -> Quantity:
-    """What the numbers of these maps are where weights, or their change, would be drawn as ``wanted``."""
+    """The quantity of these maps: ``wanted``, or its counterpart for contributions if the maps hold those."""
     if maps.quantity == "weight" or wanted is SCORE:
         return wanted
     return CONTRIBUTION_CHANGE if wanted is CHANGE else CONTRIBUTION
@@ -126,11 +126,11 @@ class Axis:
 
     Attributes:
         name: ``queries`` or ``keys``.
-        labels: one a cell: the token's, or the number of the block's first token where pooled.
-        edges: ``(cells + 1,)``, the token at which each cell begins, and the end.
-        marks: landmarks that are written instead of the labels, each with its token; empty where there are none.
-        canvas: what a row of weights along the axis is drawn over.
-        places: ``(cells, numbers)``, where each cell stands in it; ``None`` where pooled.
+        labels: one per cell: the token's label, or the number of the block's first token on a pooled axis.
+        edges: ``(cells + 1,)``, the first token of each cell, and the end of the last.
+        marks: landmarks with their tokens, written instead of the labels; empty if there are none.
+        canvas: the medium (such as a text) that a row of weights along the axis can shade.
+        places: ``(cells, numbers)``, the place of each cell in the medium; ``None`` on a pooled axis.
     """
 
     name: str
@@ -142,18 +142,18 @@ class Axis:
 
     @property
     def pooled(self) -> bool:
-        """Whether a cell stands for several tokens."""
+        """True if a cell covers several tokens."""
         return self.edges[-1] - self.edges[0] > len(self.labels)
 
     def marked(self) -> tuple[str, ...]:
-        """The first landmark in each cell, one a cell; nothing where there is none."""
+        """The first landmark in each cell, one per cell; "" if the cell has none."""
         labels = [""] * len(self.labels)
         for token, label in reversed(self.marks):
             labels[bisect_right(self.edges, token) - 1] = label
         return tuple(labels)
 
     def cell_of(self, token: int) -> int | None:
-        """The cell of a token; ``None`` where it is not on the axis."""
+        """The cell of a token; ``None`` if the token is not on the axis."""
         within = self.edges[0] <= token < self.edges[-1]
         return bisect_right(self.edges, token) - 1 if within else None
 
@@ -164,25 +164,25 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One matrix as it is drawn.
+    """One matrix, ready to be drawn.
 
     Attributes:
-        title: over it, such as ``head 0.3``, or ``head 0.3 · previous token 0.98``.
-        values: ``(rows, columns)``.
-        visible: ``(rows, columns)``; a cell that is not visible is drawn as absent.
-        rows: the queries.
-        columns: the keys.
-        quantity: what the values are.
-        scale: their colours; panels that share a scale have equal ones.
-        group: what an overview draws in one row, such as ``layer 2``, or the head of a text; empty elsewhere.
-        pool: what a cell that stands for several tokens shows of its block: ``mean`` or ``max``.
-        units: what rows and columns stand for where each has its own.
-        zooms: whether a part of it can be shown cell by cell.
-        seen: ``(rows,)``, how many keys each query may see, those beyond the columns too; of a block of queries the
-            mean; ``None`` where that has no meaning.
-        decimals: of the numbers in cells; ``None`` for those of the quantity.
-        lift: whether colours stand for multiples of uniform attention, and not for the values.
-        marked: the tokens of a query and of a key that are outlined, ``None`` for none.
+        title: its title, such as ``head 0.3``, or ``head 0.3 · previous token 0.98``.
+        values: ``(rows, columns)``, the numbers in the cells.
+        visible: ``(rows, columns)``; a cell that is not visible is left blank.
+        rows: the axis of the queries.
+        columns: the axis of the keys.
+        quantity: the quantity of the values.
+        scale: the colour scale; panels that share one have equal scales.
+        group: panels of one group share a row of an overview, such as ``layer 2``, or the head of a text; else "".
+        pool: how a cell that covers several tokens pools their values: ``mean`` or ``max``.
+        units: the unit of rows and columns, such as ``tokens`` or ``words``.
+        zooms: True if a part of the map can be shown cell by cell.
+        seen: ``(rows,)``, the number of keys that each query may see, including those outside the columns; for a block
+            of queries their mean; ``None`` if it is not defined.
+        decimals: decimals of the numbers in cells; ``None`` for those of the quantity.
+        lift: True if colours show multiples of uniform attention instead of the values.
+        marked: the query and the key whose row, column or cell is outlined; ``None`` for no outline.
     """
 
     title: str
@@ -203,7 +203,7 @@ class Panel:
 
     @property
     def outline(self) -> tuple[int, int, int, int] | None:
-        """First row, first column, rows and columns of what is marked: a cell, a row or a column."""
+        """The outlined cell, row or column as first row, first column, number of rows and number of columns."""
         query, key = (
             None if token is None else axis.cell_of(token)
             for axis, token in zip((self.rows, self.columns), self.marked, strict=True)
@@ -217,38 +217,38 @@ class Panel:
 
     @property
     def name(self) -> str:
-        """Its title without what is known of the head."""
+        """The title without the note on the head's metric or pattern."""
         return self.title.partition(NOTE)[0]
 
     @property
     def pooled(self) -> bool:
-        """Whether a cell stands for several weights."""
+        """True if a cell covers several weights."""
         return self.rows.pooled or self.columns.pooled
 
     @property
     def level(self) -> Quantity:
-        """What the colours stand for."""
+        """The quantity that the colours show."""
         return LIFT if self.lift else self.quantity
 
     @property
     def levels(self) -> FloatArray:
-        """What the colours stand for in each cell, ``(rows, columns)``."""
+        """The number that sets each cell's colour, ``(rows, columns)``."""
         if not self.lift or self.seen is None:
             return self.values
         return np.asarray(self.values * self.seen[:, None])
 
     def cell(self, value: float) -> str:
-        """A value as a cell of this panel shows it."""
+        """The value as a cell of this panel shows it."""
         return self.quantity.cell(value, self.decimals)
 
     @property
     def has_choices(self) -> bool:
-        """Whether any query sees several keys, so that its weights are not 1 by definition."""
+        """True if some query sees several keys, so that its weights are not 1 by definition."""
         return self.seen is None or bool(self.visible[self.seen > 1].any())
 
     @cached_property
     def telling(self) -> BoolArray:
-        """The visible cells of queries that see several keys, ``(rows, columns)``; all where no query does."""
+        """The visible cells of queries that see several keys, ``(rows, columns)``; all visible cells if none does."""
         if self.seen is None or (self.seen > 1).all() or not self.has_choices:
             return self.visible
         several: BoolArray = self.visible & (self.seen > 1)[:, None]
@@ -256,7 +256,7 @@ class Panel:
 
     @cached_property
     def peak(self) -> float:
-        """The largest telling value above −1 that is finite; −1 where there is none."""
+        """The largest finite value among the ``telling`` cells; −1 if none is larger."""
         largest = float(np.max(self.values, where=self.telling, initial=-1.0))
         if math.isfinite(largest):
             return largest
@@ -264,7 +264,15 @@ class Panel:
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:
-    """The axis over a span of tokens, pooled to at most ``max_cells`` cells, with the landmarks asked for."""
+    """The axis of a span of tokens, pooled to at most ``max_cells`` cells.
+
+    Args:
+        name: ``queries`` or ``keys``.
+        tokens: all tokens of the axis.
+        span: the tokens to show.
+        max_cells: the largest number of cells; a longer span is pooled into blocks of tokens.
+        mark: the landmarks to label, such as ``sentences`` or a pattern; ``None`` for none.
+    """
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, max_cells))
     starts = edges[:-1].tolist()

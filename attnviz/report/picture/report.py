@@ -1,4 +1,4 @@
-"""Report: every choice made, so that only drawing is left; one type for each kind of picture."""
+"""The report types, one for each kind of picture: every choice is made, and only drawing remains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ View = Literal["matrix", "table", "arcs", "text"]
 
 @dataclass(frozen=True)
 class Summary:
-    """A small table of numbers already written out: a header and rows of equal length.
+    """A small table of formatted numbers: a header and rows of equal length.
 
     Attributes:
-        header: one a column.
-        rows: one cell a column.
-        bars: how long a bar each cell has, 0 to 1, or ``None`` for no bar; empty where no cell has one.
-        align: ``<`` or ``>`` for each column: to the left or right; empty for all to the right.
+        header: the headings, one per column.
+        rows: the cells of each row, one per column.
+        bars: the length of each cell's bar, 0 to 1, or ``None`` for no bar; empty if no cell has one.
+        align: ``<`` (left) or ``>`` (right) for each column; empty if all columns are right-aligned.
     """
 
     header: tuple[str, ...]
@@ -35,13 +35,13 @@ class Summary:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Described:
-    """What every report says in words, each made printable: file names, patterns and titles are anyone's.
+    """The words that every report has, made printable because file names, patterns and titles may hold anything.
 
     Attributes:
         title: the heading.
         caption: the picture in one sentence.
-        remarks: what was pooled, cut or masked, and what else a reader must know.
-        look: how it is drawn.
+        remarks: sentences on what was pooled, cut or masked, and on anything else a reader must know.
+        look: the options of how it is drawn.
     """
 
     title: str
@@ -57,7 +57,7 @@ class _Described:
 
 @dataclass(frozen=True, eq=False)
 class Chapter:
-    """A note, and the picture of the place that it is pinned to."""
+    """A note of a story, with the picture of the place that it is pinned to."""
 
     text: str
     report: "DrawnReport"
@@ -65,14 +65,14 @@ class Chapter:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Drawn(_Described):
-    """A report with something to draw.
+    """A report that draws panels.
 
     Attributes:
-        panels: in the order in which they are drawn.
-        across: how many panels belong side by side; ``None`` where any number may.
-        summary: a table under the panels, if there is one.
-        about: where the numbers came from, as JSON values.
-        story: what slides show instead of the panels, a note each.
+        panels: the panels, in the order in which they are drawn.
+        across: the number of panels that belong side by side; ``None`` for any number.
+        summary: a table under the panels, or ``None``.
+        about: the origin of the numbers, as JSON values.
+        story: the notes that slides show instead of the panels, one per slide.
     """
 
     panels: tuple[Panel, ...]
@@ -88,7 +88,7 @@ class Heatmaps(_Drawn):
     """Maps of coloured cells, with their tokens as labels.
 
     Attributes:
-        numbers: whether a terminal may write numbers into the cells.
+        numbers: True if a terminal may write numbers into the cells.
     """
 
     numbers: bool = True
@@ -105,7 +105,7 @@ class Thumbnails(_Drawn):
     """Many small maps without labels, titled ``layer.head``.
 
     Attributes:
-        filled: True if rows are filled in the order of the panels; else a row begins at each ``group``.
+        filled: True if rows are filled in the order of the panels; False if each ``group`` starts a row.
     """
 
     filled: bool = False
@@ -124,7 +124,7 @@ class ShadedText(_Drawn):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadAtlas(_Drawn):
-    """A map of layers by heads for each metric, and the table that they show."""
+    """A map of layers by heads for each metric, with the table of numbers behind them."""
 
     results: "HeadFrame"
 
@@ -133,10 +133,10 @@ class Results(Protocol):
     """Exact numbers that a command found, in the form of its own files."""
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
-        """Rows behind a header; a number that is not finite is left empty."""
+        """The header and the rows below it; numbers that are not finite become empty cells."""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """All results as JSON values."""
 
 
 @final
@@ -145,8 +145,8 @@ class HeadList(_Described):
     """A row for each head, set of removed heads, part of a logit, or known type of heads.
 
     Attributes:
-        results: every number, exact.
-        summary: those of them that are shown, written out.
+        results: all numbers, unrounded.
+        summary: the numbers to show, formatted.
     """
 
     results: "HeadFrame | Results"
@@ -159,14 +159,15 @@ class ExactNumbers(_Described):
     """The exact numbers of heads, for a medium that takes them instead of a picture.
 
     Attributes:
-        numbers: cell by cell.
-        view: what a page of them shows first.
-        query: which of the first head's queries is chosen there, counted from the first that is shown, if any.
-        sort: the metric that a page orders its heads by at first, as ``--sort`` names it; "" as they were recorded.
-        summary: a table beside them, if there is one.
-        frame: for a page, the metrics of the heads; ``None`` where single cells are not known.
-        effects: for a page, the sentence on the effects that the frame has; "" where none were given.
-        notes: for a page, what is said at which place.
+        numbers: the numbers of every cell.
+        view: the view that a page opens with.
+        query: the query of the first head that a page selects at first, counted from the first query shown; ``None``
+            for none.
+        sort: the metric by which a page orders its heads at first, as ``--sort`` names it; "" for the recorded order.
+        summary: a table beside the numbers, or ``None``.
+        frame: for a page, the metrics of the heads; ``None`` if single cells are not known.
+        effects: for a page, the sentence on the effects in ``frame``; "" if it has none.
+        notes: for a page, the notes with their places.
     """
 
     numbers: Numbers
@@ -190,10 +191,10 @@ class Section:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadCards(_Described):
-    """What is known of single heads, a table after another.
+    """Facts about single heads, as one table after another.
 
     Attributes:
-        sections: the tables of all heads.
+        sections: the tables of all heads, in order.
     """
 
     sections: tuple[Section, ...]
@@ -204,12 +205,12 @@ class ShownText:
     """A text of a corpus, or the part of it around a query.
 
     Attributes:
-        labels: of its tokens.
-        spaces: what stands before each of them, as ``attnviz.text.spaces`` writes it.
-        place: where it is in the corpus.
-        whole: whether it is not a part.
-        command: what draws a head over it again: the words before the head's name and those after it, each "" for
-            a text that a command line cannot hold.
+        labels: the labels of its tokens.
+        spaces: the white space before each token, as ``attnviz.text.spaces`` writes it.
+        place: its position in the corpus.
+        whole: True if it is a whole text, False for a part.
+        command: the command that draws a head over it again, as the words before the head's name and those after
+            it; both "" for a text that a command line cannot hold.
     """
 
     labels: tuple[str, ...]
@@ -221,15 +222,15 @@ class ShownText:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadExample:
-    """A text that shows what a head does.
+    """A text that is an example of a head's behaviour.
 
     Attributes:
-        said: why it is one: ``largest``, or the decile that it stands for.
-        value: the head's number over the text.
-        text: which of the report's texts.
-        query: the token that looks, where the number is largest; ``None`` for no single one.
-        weights: ``(tokens, tokens)`` where all queries are kept, else ``(1, tokens)``: those of the query, or their
-            mean over all; ``None`` where they are not known.
+        said: the reason for its choice: ``largest``, or the decile that it represents.
+        value: the head's metric over the text.
+        text: the index of the text in the report.
+        query: the query with the largest number; ``None`` if the example has no single one.
+        weights: ``(tokens, tokens)`` if all queries were stored, else ``(1, tokens)``: the weights of the query, or
+            their mean over all queries; ``None`` if they are not known.
     """
 
     said: str
@@ -242,21 +243,21 @@ class HeadExample:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SurveyedHeads(_Described):
-    """What heads do over a corpus: as points of two numbers, and head by head.
+    """The heads of a survey: as points by two numbers, and as one card per head.
 
     Attributes:
-        frame: the means of the heads, which are in its order in all arrays.
-        classes: the metrics that are shares by class of token.
-        offsets: the first and last offset of each bin that was seen.
-        weights: ``(heads, offsets)``, the mean weight; NaN for no pair.
+        frame: the means of the heads; all arrays have the heads in its order.
+        classes: the metrics that are shares of attention by class of token.
+        offsets: the first and last offset of each bin that has pairs.
+        weights: ``(heads, offsets)``, the mean weight; NaN for a bin without pairs.
         scores: ``(heads, offsets)``, the mean score.
-        positions: the first and last position of each bin that was seen.
-        entropies: ``(heads, positions)``, the mean entropy of rows in bits.
-        shown_by: the metric that each head's examples are chosen by.
-        examples: of each head.
-        texts: of the examples.
-        axes: the numbers across and up, and those of size and colour where there are any.
-        cards: whether a picture of it is the heads' cards, and not their points.
+        positions: the first and last position of each bin that has queries.
+        entropies: ``(heads, positions)``, the mean entropy of rows, in bits.
+        shown_by: the metric by which each head's examples were chosen.
+        examples: the examples of each head.
+        texts: the texts of the examples.
+        axes: the metrics on the x and y axes, then those of size and colour if given.
+        cards: True if a picture of the survey shows cards instead of points.
     """
 
     frame: "HeadFrame"

@@ -1,4 +1,4 @@
-"""The colour scale that panels share, or that each has of its own; and the decimals of their numbers."""
+"""Chooses the colour scale that panels share, or one for each, and the decimals of their numbers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,14 +11,14 @@ from attnviz.report.picture.colors import DIVERGING, LOG_RANGE, SEQUENTIAL, Colo
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CHANGES, CONTRIBUTION, LIFT, PERCENT, SCORE, Panel, Quantity
 
-LOW_SHARE = 0.1  # of the colours: what lies below is hardly told from nothing
-MOST_CELLS = 0.95
-MIN_REMARKED_CELLS = 100  # of a picture, from which on it is said that most are hardly seen
-MAX_ROW_RATIO = 32  # of the keys that queries see, beyond which no scale of weights shows all rows
-MAX_THUMBNAIL_RATIO = 8  # the same in an overview, whose heads are told apart by their patterns alone
-MIN_LIFT_REACH = 1.05  # colours of lift go at least so far from 1
-MIN_EXCESS = 1.005  # a larger value is said to be above the colours
-LIFT_QUANTILE = 0.999  # of the cells, which the colours of lift reach
+LOW_SHARE = 0.1  # share of the colormap whose colours can hardly be told from that of zero
+MOST_CELLS = 0.95  # share of pale cells from which on a remark says so
+MIN_REMARKED_CELLS = 100  # smaller pictures get no remark on pale cells
+MAX_ROW_RATIO = 32  # largest ratio of keys visible to two queries at which one scale of weights still shows all rows
+MAX_THUMBNAIL_RATIO = 8  # the same ratio in an overview, where heads are told apart by their patterns alone
+MIN_LIFT_REACH = 1.05  # lift colours reach at least this far from 1
+MIN_EXCESS = 1.005  # values above the scale's end by a smaller factor are not called clipped: nobody can see it
+LIFT_QUANTILE = 0.999  # share of the cells that the colours of lift cover; outliers are clipped
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
 ONE_KEY = "Queries that see one key have weight 1 by definition and do not set the colours."
 LIFTED = "Colours are lift: a weight times the number of keys that its query may see, so that 1× is no preference."
@@ -27,16 +27,17 @@ LIFTED = "Colours are lift: a weight times the number of keys that its query may
 def share_scales(
     panels: Iterable[Panel], look: Look | None = None, usual: str = SEQUENTIAL, most: float = MAX_ROW_RATIO
 ) -> tuple[Panel, ...]:
-    """The panels with one colour scale for each quantity, or as the look's limits say.
+    """The panels with one colour scale for each quantity, or with the limits that the look asks for.
 
     Args:
-        panels: what is coloured.
-        look: the limits, the colormap and the steps of the colours.
-        usual: the colormap where the look has none.
-        most: how many times as many keys one query may see as another, where colours stand for weights.
+        panels: the panels to colour.
+        look: gives the limits, the colormap and the steps of the colours.
+        usual: the colormap if the look names none.
+        most: the largest ratio between the keys visible to two queries at which colours show weights; above it they
+            show lift.
 
     Raises:
-        AttnvizError: if the steps wanted cannot show what the panels hold.
+        AttnvizError: if the look's steps cannot show the panels' quantity.
     """
     look = look or Look()
     panels = _with_decimals(list(panels))
@@ -54,10 +55,18 @@ def share_scales(
 def shared_scale(
     quantity: Quantity, panels: list[Panel], look: Look | None = None, usual: str = SEQUENTIAL
 ) -> ColorScale:
-    """From 0 for weights, around 0 for changes, from the smallest for scores, to the largest visible value.
+    """The scale for all panels of a quantity, which ends at the largest visible value.
+
+    It begins at 0 for weights and at the smallest value for scores, and is centred on 0 for changes.
+
+    Args:
+        quantity: the quantity that the colours show.
+        panels: the panels of that quantity.
+        look: gives the limits, the colormap and the steps of the colours.
+        usual: the colormap if the look names none.
 
     Raises:
-        AttnvizError: if other steps than linear are wanted for scores, which may be negative.
+        AttnvizError: if the look asks for steps other than linear for scores, which may be negative.
     """
     look = look or Look()
     cmap, steps = look.cmap or usual, _steps(quantity, look)
@@ -74,7 +83,7 @@ def shared_scale(
 
 
 def _steps(quantity: Quantity, look: Look) -> Steps:
-    """The steps that are asked for; else square roots for weights, of which few are large and most are small."""
+    """The steps that the look asks for; by default ``sqrt`` for weights, because most weights are small."""
     if look.color_scale is None:
         if quantity == LIFT:
             return "log"
@@ -94,9 +103,9 @@ def _steps(quantity: Quantity, look: Look) -> Steps:
 
 
 def _shows_lift(panels: list[Panel], look: Look, most: float) -> bool:
-    """Whether colours are multiples of uniform attention: if asked for, or where one scale of weights shows few rows.
+    """True if colours show multiples of uniform attention: on request, or where a scale of weights hides most rows.
 
-    A row's mean weight is one by the number of keys that its query sees: under a causal mask, from 1 to 1/n.
+    The mean weight of a row is 1 divided by the number of visible keys: under a causal mask it falls from 1 to 1/n.
     """
     if look.color_scale is not None:
         return look.color_scale == "lift"
@@ -108,7 +117,7 @@ def _shows_lift(panels: list[Panel], look: Look, most: float) -> bool:
 
 
 def _with_decimals(panels: list[Panel]) -> list[Panel]:
-    """The panels with as many decimals in their cells as the largest number of their quantity needs."""
+    """The panels with the decimals in cells that the largest number of their quantity needs."""
     decimals = {
         quantity: quantity.decimals(max((_size(panel) for panel in panels if panel.quantity == quantity), default=0.0))
         for quantity in {panel.quantity for panel in panels}
@@ -117,7 +126,7 @@ def _with_decimals(panels: list[Panel]) -> list[Panel]:
 
 
 def _size(panel: Panel) -> float:
-    """The largest visible value of any sign."""
+    """The largest absolute value of the visible cells."""
     return max(_largest(np.abs(panel.values), panel.visible), 0.0)
 
 
@@ -127,7 +136,7 @@ def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScal
 
 
 def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
-    """Around 1, which is no preference, as far on both sides as all but the largest thousandth of the values."""
+    """A logarithmic scale around 1 (no preference) that covers all but the largest thousandth of the values."""
     shown = _telling(panels)
     high = max(float(np.quantile(shown, LIFT_QUANTILE)) if shown.size else 0.0, MIN_LIFT_REACH)
     return ColorScale(1 / high, high, cmap, "log", clipped=_exceed(panels, high))
@@ -146,7 +155,7 @@ def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
 
 
 def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
-    """From the smallest weight above zero, or a ten-thousandth of the largest if that is more."""
+    """A scale from the smallest positive weight, or from a ten-thousandth of the largest if that is more."""
     shown = _shown(panels)
     high = _high(panels) or 1.0
     above = shown[shown > 0]
@@ -155,52 +164,52 @@ def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
 
 
 def _exceed(panels: Sequence[Panel], high: float) -> bool:
-    """Whether a value is above the colours, by more than is seen of it."""
+    """True if a value lies above the end of the scale by enough to matter."""
     return any(_largest(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
 
 
 def _high(panels: Sequence[Panel]) -> float:
-    """The largest number that colours stand for, without those that are 1 by definition; 0 where none is above."""
+    """The largest number that sets a colour, without weights that are 1 by definition; at least 0."""
     return max(0.0, *(_largest(panel.levels, panel.telling) for panel in _with_choices(panels)))
 
 
 def _telling(panels: Sequence[Panel]) -> FloatArray:
-    """The finite numbers that colours stand for, without those that are 1 by definition."""
+    """The finite numbers that set colours, without weights that are 1 by definition."""
     return np.concatenate([_finite(panel.levels, panel.telling) for panel in _with_choices(panels)])
 
 
 def _with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
-    """The panels of which some query sees several keys; all where there is none."""
+    """The panels in which some query sees several keys; all panels if there is none."""
     return [panel for panel in panels if panel.seen is None or (panel.seen > 1).any()] or panels
 
 
 def _shown(panels: Sequence[Panel]) -> FloatArray:
-    """The visible numbers of all panels."""
+    """The finite visible numbers of all panels."""
     return np.concatenate([_finite(panel.levels, panel.visible) for panel in panels])
 
 
 def _largest(numbers: FloatArray, cells: BoolArray) -> float:
-    """The largest finite number in these cells; minus infinity where there is none."""
+    """The largest finite number in these cells; minus infinity if there is none."""
     largest = float(numbers.max(initial=-np.inf)) if cells.all() else np.nan
     return largest if np.isfinite(largest) else float(_finite(numbers, cells).max(initial=-np.inf))
 
 
 def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
-    """The finite numbers in these cells, one after another; nothing is copied where that is all of them."""
+    """The finite numbers in these cells, flattened; a view if all cells are chosen and finite."""
     taken = numbers.ravel() if cells.all() else numbers[cells]
     finite = np.isfinite(taken)
     return np.asarray(taken if finite.all() else taken[finite])
 
 
 def _on_its_own(panel: Panel, look: Look, usual: str) -> Panel:
-    """The panel with a scale of its own values, which its title says."""
+    """The panel with a scale for its values alone, whose limits its title names."""
     scale = shared_scale(panel.level, [panel], look, usual)
     (_, low), *_, (_, high) = panel.level.ticks(scale)
     return replace(panel, scale=scale, title=f"{panel.title}: {low} to {high}")
 
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
-    """What is unusual about the colours, and what of the panels they do not show."""
+    """Remarks on unusual colours, and on values that the colours do not show."""
     own = "Each head has colours of its own: compare heads by their numbers, not by colour."
     log = "Colours are logarithmic."
     return (
@@ -214,7 +223,7 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
 
 
 def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """That a way to pool was chosen where every cell is one pair of tokens."""
+    """A remark if a way to pool was chosen although nothing is pooled."""
     unused = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
     return (f"Every cell is one pair of tokens: {option('pool', look.pool)} changes none.",) if unused else ()
 
@@ -224,7 +233,7 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """What is clipped: the rows whose weight is 1 by definition, or what lies above the limits."""
+    """A remark on clipped values: rows whose weight is 1 by definition, or values above the limits."""
     clipped = [panel for panel in panels if panel.scale.clipped]
     if not clipped:
         return ()
@@ -238,7 +247,7 @@ def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """How many weights have colours that are hardly told from that of none."""
+    """A remark on the share of weights that are too pale to tell from zero, if that is most of them."""
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
     if not weights:
         return ()
@@ -259,5 +268,5 @@ def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _share_text(share: float) -> str:
-    """A share in percent with at most two digits, never rounded to all or nothing."""
+    """A share in percent with at most two digits, never rounded to 0 or 100 %."""
     return f"{min(max(100 * share, 0.01), 99):.2g} %"

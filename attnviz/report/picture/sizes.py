@@ -1,23 +1,23 @@
-"""Sizes as users write them: of a figure, of a column of a journal, and of a file."""
+"""Parses sizes as users write them: of figures, of columns in a journal, and of files."""
 
 import re
 
 from attnviz.base.errors import AttnvizError, option
 
-COLUMNS = {"column": 3.5, "page": 7.0}  # inches of one column of a journal, and of both
-LENGTHS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # inches of a unit, points as TeX counts them
+COLUMNS = {"column": 3.5, "page": 7.0}  # widths in inches of one journal column and of a page of two
+LENGTHS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # inches per unit; points are TeX's
 SLIDES = {"16:9": (13.333, 7.5), "4:3": (10.0, 7.5), "1:1": (7.5, 7.5)}
 MAX_PICTURE_INCHES = 60
-MAX_PICTURE_PIXELS = 150_000_000  # of a whole picture, which is held in memory four bytes a pixel, twice
+MAX_PICTURE_PIXELS = 150_000_000  # a picture takes four bytes per pixel, and two copies are in memory at once
 BYTE_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9}
 MIN_PAGE_BYTES = 100_000
 
 
 def parse_size(text: str, dpi: int) -> tuple[float, float]:
-    """Width and height in inches of ``16:9``, ``4:3``, ``1:1``, inches as ``8x6`` or pixels as ``1920x1080``.
+    """Width and height in inches of a size: ``16:9``, ``4:3``, ``1:1``, ``8x6`` (inches) or ``1920x1080`` (pixels).
 
     Raises:
-        AttnvizError: for anything else, or a size that no picture has.
+        AttnvizError: if the text is no size, or the size is too small or too large for a picture.
     """
     if text in SLIDES:
         return SLIDES[text]
@@ -36,10 +36,10 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
 
 
 def parse_width(text: str) -> float | None:
-    """Inches of ``column`` or ``page``, or of a width as ``3.25in``, ``84mm``, ``8.4cm`` or ``252pt``; else ``None``.
+    """Inches of ``column``, ``page`` or a width such as ``3.25in``, ``84mm``, ``8.4cm``, ``252pt``; else ``None``.
 
     Raises:
-        AttnvizError: for a width that no page has.
+        AttnvizError: if the width is too small or too large for a picture.
     """
     match = re.fullmatch(rf"(\d{{1,4}}(?:\.\d{{1,5}})?) ?({'|'.join(LENGTHS)})", text, re.ASCII)
     width = COLUMNS.get(text) if match is None else float(match[1]) * LENGTHS[match[2]]
@@ -50,7 +50,13 @@ def parse_width(text: str) -> float | None:
 
 
 def refuse_pixels(width: float, height: float, dpi: int) -> None:
-    """Raises AttnvizError where a picture of so many inches has more pixels than can be drawn."""
+    """Raises AttnvizError if a picture has more pixels than can be drawn.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        dpi: pixels per inch.
+    """
     if width * height * dpi**2 > MAX_PICTURE_PIXELS:
         fits = int((MAX_PICTURE_PIXELS / (width * height)) ** 0.5)
         raise AttnvizError(
@@ -61,10 +67,10 @@ def refuse_pixels(width: float, height: float, dpi: int) -> None:
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes of ``50MB``, ``500kB`` or ``1.5GB``.
+    """The number of bytes that a size such as ``50MB``, ``500kB`` or ``1.5GB`` stands for.
 
     Raises:
-        AttnvizError: for anything else, or less than any page takes.
+        AttnvizError: if the text is no size, or the size is too small for any page.
     """
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
     if match is None:
