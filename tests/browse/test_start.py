@@ -53,7 +53,7 @@ def test_options_that_browse_would_ignore_are_refused(
 ) -> None:
     monkeypatch.setattr(browse, "refuse_browse", lambda: None)
     assert main(["browse", "Life is short", "--query", "is"]) == 1
-    assert "--query changes nothing in browse" in capsys.readouterr().err
+    assert "--query has no effect in browse" in capsys.readouterr().err
 
 
 def test_survey_that_cannot_be_read_is_refused_in_one_line(

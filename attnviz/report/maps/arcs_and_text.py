@@ -118,7 +118,7 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
         raise AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
     if len(heads) > MAX_HEADS:
         example = option("heads", "0.3,1.2")
-        raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; {example} chooses")
+        raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, as {example}")
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
@@ -127,7 +127,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
         raise AttnvizError(
             f"{option('style', 'arcs')} draws up to {MAX_ARC_TOKENS} tokens, not {count}; "
-            f"{option('queries', '0:40')} {option('keys', '0:40')} works"
+            f"use {option('queries', '0:40')} {option('keys', '0:40')}"
         )
     return panel
 
@@ -147,12 +147,12 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     """The remark on how lines show weights."""
     strongest = panels[0].quantity.text(max(panel.peak for panel in panels))
     what = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
-    most = f", the strongest {strongest}" if look.limits == "shared" else ""
+    most = f", up to {strongest}" if look.limits == "shared" else ""
     masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
     low = 0.0 if look.limits == "head" else panels[0].scale.low
-    uniform = ", which is no preference," if low > 0 and look.limits == "shared" else ""
-    least = f" A {what} of {panels[0].quantity.text(low)} or less{uniform} has none." if low > 0 else ""
-    return f"A line joins a query (left) to a key (right), the stronger the larger the {what}{most}.{least}{masked}"
+    uniform = " (no preference)" if low > 0 and look.limits == "shared" else ""
+    least = f" A {what} of {panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
+    return f"A line joins a query (left) to a key (right); it is stronger for a larger {what}{most}.{least}{masked}"
 
 
 def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
@@ -228,7 +228,7 @@ def _context(tokens: Tokens, query: int) -> str:
     labels = tokens.labels
     before, after = labels[max(query - AROUND, 0) : query], labels[query + 1 : query + 1 + AROUND]
     words = " ".join((*before, f"[{labels[query]}]", *after))
-    return f"The query stands in: {words}. The text is long: the {PLACES} keys that it attends to most are shown."
+    return f"Around the query: {words}. The text is long; only the {PLACES} keys with the largest weights are shown."
 
 
 def _queries_named(found: dict[LayerMaps, tuple[int, str]]) -> str:
@@ -247,7 +247,7 @@ def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, p
 
 def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     masked = not all(panel.visible.all() for panel in panels)
-    return ("Masked tokens have no shade: the query may not look at them.",) if masked else ()
+    return ("Masked tokens have no shade: the query cannot see them.",) if masked else ()
 
 
 def find_query(tokens: Tokens, wanted: str | None, called: str = "query") -> tuple[int, str]:
@@ -266,10 +266,12 @@ def find_query(tokens: Tokens, wanted: str | None, called: str = "query") -> tup
         return next((place for place in range(count - 1, 0, -1) if not is_padding(tokens, place)), 0), ""
     if re.fullmatch(r"\d{1,12}", wanted, re.ASCII) and wanted not in tokens.labels:
         if int(wanted) >= count:
-            raise AttnvizError(f"no {called} {wanted}; there are {count}, so 0 to {count - 1} works")
+            raise AttnvizError(f"no {called} {wanted} among {count} tokens; choose 0 to {count - 1}")
         return int(wanted), ""
     places = [place for place, label in enumerate(tokens.labels) if wanted in (label, label.strip("␣ "))]
     if not places:
-        raise AttnvizError(f"no {called} {wanted!r} among the tokens; a number from 0 to {count - 1} works")
+        raise AttnvizError(f"no {called} {wanted!r} among the tokens; choose a token or a number from 0 to {count - 1}")
     others = ", ".join(map(str, places[1:6]))
-    return places[0], f"“{wanted}” is also at {others}; {option('query', places[1])} takes that one." if others else ""
+    return places[
+        0
+    ], f"“{wanted}” is also at {others}; use {option('query', places[1])} for that one." if others else ""

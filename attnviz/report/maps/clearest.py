@@ -79,7 +79,7 @@ def first_heads(
         draw: returns the report of some of the heads.
     """
     fits = options.medium.fits or (lambda report: True)
-    every = f"{option('all', True)} draws all {len(heads)} heads."
+    every = f"Use {option('all', True)} to draw all {len(heads)} heads."
     whole = draw(heads)
     fewer = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
     said = (replace(report, remarks=(every, *report.remarks)) for report in fewer)
@@ -145,7 +145,7 @@ def _report(
         numbers=size.numbers,
         caption=_caption(recording, heads, clearest, known),
         remarks=(
-            f"{option('all', True)} draws every head, {option('heads', heads[0].name)} one; attnviz heads lists what "
+            f"Use {option('all', True)} for all, {option('heads', heads[0].name)} for one; attnviz heads lists what "
             "each does.",
             *mark_remarks(options.look.mark, panels),
             *panel_remarks(panels),
@@ -178,14 +178,14 @@ def _ever_shorter(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
 def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], known: HeadsKnown) -> str:
     """The caption: a summary of all heads, and which of them are shown."""
     shown, whole = heads[0], clearest[0]
-    which = f"drawn are the {len(heads)} clearest" if len(heads) > 1 else "drawn is the clearest"
+    which = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
     if _length(shown) < _length(whole):
         over = f"{which} over the first {_length(shown)} of {_length(whole)} tokens (rows: queries, columns: keys)"
     else:
         queries, keys = counted(_count(shown.queries), "queries"), counted(_count(shown.keys), "keys")
         if shown.queries != whole.queries:
             queries = f"the last {_count(shown.queries)} of {counted(_count(whole.queries), 'queries')}"
-        over = f"{which}, {queries} (rows) over {keys} (columns)"
+        over = f"{which}: {queries} (rows) over {keys} (columns)"
     return f"{len(clearest)} heads of {model_name(recording)}: {known.summary}; {over}."
 
 

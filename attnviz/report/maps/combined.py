@@ -44,11 +44,11 @@ class Combination:
 
 
 COMBINATIONS = {
-    "mean": Combination("mean weight", "Each cell is the mean over the heads that may look there."),
+    "mean": Combination("mean weight", "Each cell is the mean over the heads whose query can see that key."),
     "max": Combination("largest weight", "Each cell is the largest weight of any head; rows do not sum to one."),
     "rollout": Combination(
         "attention rollout",
-        "Rollout: how much of each input token (column) the last layer's tokens (rows) are made of, "
+        "Rollout: the share of each input token (column) in each token of the last layer (row), "
         "with {residual:.0%} of each row passed on by the residual; rows sum to one.",
     ),
 }
@@ -57,9 +57,9 @@ COMBINATIONS = {
 OF_CONTRIBUTIONS = {
     "mean": COMBINATIONS["mean"].remark,
     "max": "Each cell is the largest contribution of any head.",
-    "rollout": "Rollout of contributions: each layer mixes tokens by what all of its heads move, and is divided by the "
-    "sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row passed on "
-    "by the residual; rows sum to one.",
+    "rollout": "Rollout of contributions: each layer mixes tokens by the contributions of all its heads, divided by "
+    "the sum of each row (after Kobayashi et al. 2021 and Ferrando et al. 2022), with {residual:.0%} of each row "
+    "passed on by the residual; rows sum to one.",
 }
 MAX_SPECIAL_SHARE = 0.5  # mean share of a row above which a special token makes all other weights pale
 ROLLED = replace(PERCENT, name="rollout of contributions")
@@ -129,7 +129,7 @@ def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
         return ()
     label = quoted(panels[0].columns.labels[most])
     return (
-        f"{label} takes {shares[most]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
+        f"{label} gets {shares[most]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
     )
 
 
@@ -137,7 +137,7 @@ def _refuse_scores(options: ReportOptions) -> None:
     if options.table not in (None, "weights"):
         raise AttnvizError(
             f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
-            f"{option('table', 'weights')} works"
+            f"use {option('table', 'weights')}"
         )
 
 

@@ -46,7 +46,7 @@ MAX_NAMED_CHANGE = 16  # characters of a change that fits over a panel
 ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; {} shows those of one."
 MEASURES = (
     "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
-    "the less entropy, the more focused the head."
+    "lower entropy means a more focused head."
 )
 
 
@@ -241,7 +241,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
     a, b, options = comparison.a, comparison.b, comparison.options
     said = (
         *(
-            [f"Before is A, after {comparison.change} is B."]
+            [f"A is before, B is after {comparison.change}."]
             if options.medium.one_page and comparison.sides[0] == "before"
             else []
         ),

@@ -242,7 +242,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
     if sort is None:
         return ()
     first = "smallest" if sort.startswith("-") else "largest"
-    return (f"Ordered by {sort.removeprefix('-')}, the number behind each head: the {first} first.",)
+    return (f"Sorted by {sort.removeprefix('-')}, {first} first; the number after each head is its value.",)
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
@@ -250,7 +250,7 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
     layer = example.partition(".")[0]
     many = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
     some = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many else ""
-    return f"One head opens with {option('heads', example)}, a layer with {option('layers', int(layer))}{some}."
+    return f"Use {option('heads', example)} to open one head, {option('layers', int(layer))}{some} for a layer."
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:

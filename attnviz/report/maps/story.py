@@ -72,7 +72,7 @@ def _picture(words: Words, recording: Recording, options: ReportOptions, origina
         try:
             return _maps(recording, styled, original)
         except AttnvizError:
-            pass  # more tokens than such a picture holds: its map shows the same
+            pass  # too many tokens for arcs or text: the map below shows the same weights
     report = _maps(recording, options, original)
     return replace(report, panels=tuple(replace(panel, marked=marked) for panel in report.panels))
 
@@ -95,7 +95,7 @@ def _maps(recording: Recording, options: ReportOptions, original: Recording) -> 
 def _drawn(report: Report) -> DrawnReport:
     if isinstance(report, DrawnReport):
         return report
-    raise AttnvizError("this place holds numbers and no picture; a head as #head=3.4 works")
+    raise AttnvizError("this place has numbers but no picture; use a head, as #head=3.4")
 
 
 def _marked(words: Words, head: ChosenHead) -> tuple[int | None, int | None]:
@@ -116,13 +116,13 @@ def _lens(words: Words, recording: Recording, options: ReportOptions) -> Heatmap
     place = query if of_query else key
     assert place is not None
     label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[place]
-    said = f"What “{label}” looks at" if of_query else f"What looks at “{label}”"
+    said = f"What “{label}” attends to" if of_query else f"What attends to “{label}”"
     many = f"the {len(shown)} of {len(rows)} heads with the largest weights" if len(shown) < len(rows) else "all heads"
     panel = replace(_stacked(shown, f"{said} in {many}"), marked=(None, other))
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=tuple(share_scales([panel], options.look)),
-        caption=f"{said}, a head a row.",
+        caption=f"{said}, one row per head.",
         remarks=recording_remarks(recording),
         look=options.look,
         about={"recording": origin(recording)},

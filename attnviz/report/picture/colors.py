@@ -56,9 +56,11 @@ class ColorScale:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
-            raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no scale; a smaller number comes first, as 0:1")
+            raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no scale; give the smaller number first: 0:1")
         if self.steps == "log" and self.low <= 0 and not self.is_signed:
-            raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no logarithmic scale; 0.001:1 works")
+            raise AttnvizError(
+                f"limits {self.low:g}:{self.high:g} are no logarithmic scale; give positive numbers: 0.001:1"
+            )
 
     @property
     def is_signed(self) -> bool:
@@ -175,9 +177,8 @@ def import_matplotlib() -> Any:
 def _matplotlib_colormap(name: str) -> ByteArray:
     matplotlib = import_matplotlib()
     if name not in matplotlib.colormaps:
-        meant = nearest(name, matplotlib.colormaps)
-        raise AttnvizError(
-            f"unknown colormap {name!r}; {meant}viridis, magma, cividis, Blues or any of matplotlib's works"
-        )
+        question = nearest(name, matplotlib.colormaps)
+        advice = f"{question}{'Choose' if question else 'choose'} viridis, magma, cividis, Blues or any of matplotlib's"
+        raise AttnvizError(f"unknown colormap {name!r}; {advice}")
     colors = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
     return np.asarray(np.rint(colors * 255), dtype=np.uint8)

@@ -82,7 +82,7 @@ class Look:
             "Draw a heatmap, arcs (lines between tokens) or text (shaded by what --query attends to).",
             OneOf(STYLES),
             inspector=False,
-            brief="Draw a heatmap, arcs or text (shaded).",
+            brief="Draw a heatmap, arcs or shaded text.",
         ),
     ] = None
     query: Annotated[
@@ -170,14 +170,13 @@ class Look:
     for_command_line: bool = False
 
     def __post_init__(self) -> None:
-        if self.frame is None:  # else it was checked before it was fitted to a place
+        if self.frame is None:  # a look with a frame is a copy of one that was checked
             check_options(self)
         if self.query is not None and self.drawn_style != "text":
             raise AttnvizError(
-                f"{option('query')} shades a text, and {option('style', self.style)} draws every query; "
-                "one of them works"
+                f"{option('query')} shades a text, and {option('style', self.style)} draws every query; use one of them"
             )
-        _ = self.inches, self.color_limits, self.max_bytes  # refuses what cannot be read
+        _ = self.inches, self.color_limits, self.max_bytes  # parsing them raises if they are invalid
 
     def worded(self, text: str) -> str:
         """Returns a text with its options named as its reader writes them."""
@@ -247,14 +246,14 @@ def refuse_style(look: Look, drawn: str) -> None:
     """Raises AttnvizError if the look asks for arcs or text, and ``drawn`` can only be a heatmap."""
     if look.drawn_style != "heatmap":
         chosen = option("query") if look.query is not None else option("style", look.style)
-        raise AttnvizError(f"{chosen} draws the heads of one recording, one by one; {drawn} is a heatmap without it")
+        raise AttnvizError(f"{chosen} needs single heads of one recording; leave it out to draw {drawn} as a heatmap")
 
 
 def refuse_uninspected(look: Look) -> None:
     """Raises AttnvizError if an option is set that the full-screen inspector ignores."""
     for name, declared in declared_options(Look).items():
         if not declared.option.inspector and getattr(look, name) != declared.default:
-            raise AttnvizError(f"{option(name)} changes nothing in browse; leave it out, or use it with attnviz show")
+            raise AttnvizError(f"{option(name)} has no effect in browse; leave it out, or use it with attnviz show")
 
 
 def parse_limits(text: str) -> str | tuple[float, float]:
@@ -267,10 +266,10 @@ def parse_limits(text: str) -> str | tuple[float, float]:
         return text
     match = re.fullmatch(rf"({NUMBER_PATTERN}):({NUMBER_PATTERN})", text, re.ASCII)
     if match is None:
-        raise AttnvizError(f"{option('limits')} {text!r} are none; shared, head or two numbers as 0:0.5 works")
+        raise AttnvizError(f"{option('limits')} {text!r} cannot be read; choose shared, head or two numbers as 0:0.5")
     low, high = float(match[1]), float(match[2])
     if low == high:
-        raise AttnvizError(f"{option('limits')} {text!r}: low and high are equal; 0:0.5 works")
+        raise AttnvizError(f"{option('limits')} {text!r}: low and high are equal; write 0:0.5")
     if low > high:
-        raise AttnvizError(f"{option('limits')} {text!r} are the wrong way round; {match[2]}:{match[1]} works")
+        raise AttnvizError(f"{option('limits')} {text!r} are the wrong way round; write {match[2]}:{match[1]}")
     return low, high

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, known_names, option
 from attnviz.base.options import OneOf, Option, listed
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
@@ -140,18 +140,16 @@ class ReportOptions(Reduction, Rank):
 
     def __post_init__(self) -> None:
         if self.of not in QUANTITIES_DRAWN:
-            raise AttnvizError(f"unknown {option('of')} {self.of!r}; {known_names(QUANTITIES_DRAWN)} works")
+            raise AttnvizError(f"unknown {option('of')} {self.of!r}; choose {known_names(QUANTITIES_DRAWN)}")
         if self.table is not None and self.table not in TABLES:
-            raise AttnvizError(
-                f"unknown table {self.table!r}; {nearest(self.table, TABLES)}{known_names(TABLES)} works"
-            )
+            raise AttnvizError(f"unknown table {self.table!r}; {choices(self.table, TABLES)}")
 
 
 def refuse_axes(options: ReportOptions) -> None:
     """Raises AttnvizError if heads are to be drawn as points; callers draw something other than a survey."""
     if options.axes is not None:
         raise AttnvizError(
-            f"{option('axes')} is of a survey; attnviz survey makes one, and {option('sort', 'previous')} orders heads"
+            f"{option('axes')} needs a survey (attnviz survey); use {option('sort', 'previous')} to order heads"
         )
 
 

@@ -20,8 +20,8 @@ MIN_LIFT_REACH = 1.05  # lift colours reach at least this far from 1
 MIN_EXCESS = 1.005  # values above the scale's end by a smaller factor are not called clipped: nobody can see it
 LIFT_QUANTILE = 0.999  # share of the cells that the colours of lift cover; outliers are clipped
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
-ONE_KEY = "Queries that see one key have weight 1 by definition and do not set the colours."
-LIFTED = "Colours are lift: a weight times the number of keys that its query may see, so that 1× is no preference."
+ONE_KEY = "Rows with one visible key always have weight 1; the colour scale ignores them."
+LIFTED = "Colours show lift: the weight times the number of keys that the query can see; 1× is no preference."
 
 
 def share_scales(
@@ -90,12 +90,12 @@ def _steps(quantity: Quantity, look: Look) -> Steps:
         return "sqrt" if quantity.is_weight or quantity.centred or quantity == CONTRIBUTION else "linear"
     if quantity is SCORE and look.color_scale != "linear":
         raise AttnvizError(
-            f"{option('color_scale', look.color_scale)} takes no scores, which may be negative; "
-            f"linear, or {option('table', 'weights')}, works"
+            f"{option('color_scale', look.color_scale)} cannot show scores, which may be negative; "
+            f"use linear, or {option('table', 'weights')}"
         )
     if look.color_scale == "lift" and quantity is CONTRIBUTION:
         raise AttnvizError(
-            f"{option('color_scale', 'lift')} is of weights, whose rows sum to 1; {option('color_scale', 'log')} works"
+            f"{option('color_scale', 'lift')} needs weights, whose rows sum to 1; use {option('color_scale', 'log')}"
         )
     if look.color_scale == "lift" and quantity in CHANGES:
         return "sqrt"
@@ -210,7 +210,7 @@ def _on_its_own(panel: Panel, look: Look, usual: str) -> Panel:
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
     """Remarks on unusual colours, and on values that the colours do not show."""
-    own = "Each head has colours of its own: compare heads by their numbers, not by colour."
+    own = "Each head has its own colour scale: compare heads by their numbers, not by colour."
     log = "Colours are logarithmic."
     return (
         *((own,) if look.color_limits == "head" else ()),
@@ -225,7 +225,7 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
 def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """A remark if a way to pool was chosen although nothing is pooled."""
     unused = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
-    return (f"Every cell is one pair of tokens: {option('pool', look.pool)} changes none.",) if unused else ()
+    return (f"{option('pool', look.pool)} has no effect: every cell is one pair of tokens.",) if unused else ()
 
 
 def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -243,7 +243,7 @@ def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
         return (ONE_KEY,)
     share = float(np.mean(levels > high))
     most, level = float(levels.max()), clipped[0].level
-    return (f"{_share_text(share)} of cells are above the colours, up to {level.text(most)}.",)
+    return (f"{_share_text(share)} of cells are above the colour scale, up to {level.text(most)}.",)
 
 
 def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
         return ()
     other = "log" if look.color_scale == "lift" else "lift"
     return (
-        f"{_share_text(share)} of cells are below {weights[0].level.text(edge)}, hardly seen here; "
+        f"{_share_text(share)} of cells are below {weights[0].level.text(edge)}, too pale to see; "
         f"{option('color_scale', other)} shows them.",
     )
 

@@ -25,12 +25,12 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
     if match is None:
         pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"
         known = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
-        raise AttnvizError(f"{option('size')} {text!r} is no size; {known} works")
+        raise AttnvizError(f"{option('size')} {text!r} is no size; choose {known}")
     sides = (float(match[1]), float(match[2]))
     width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
     if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
         given = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
-        raise AttnvizError(f"{given}; 2 to {MAX_PICTURE_INCHES} a side works")
+        raise AttnvizError(f"{given}; choose 2 to {MAX_PICTURE_INCHES} a side")
     refuse_pixels(width, height, dpi)
     return width, height
 
@@ -45,7 +45,7 @@ def parse_width(text: str) -> float | None:
     width = COLUMNS.get(text) if match is None else float(match[1]) * LENGTHS[match[2]]
     if width is not None and not 2 <= width <= MAX_PICTURE_INCHES:
         given = f"{option('size')} {text!r} is {width:.3g} inches wide"
-        raise AttnvizError(f"{given}; 2in to {MAX_PICTURE_INCHES}in works")
+        raise AttnvizError(f"{given}; choose 2in to {MAX_PICTURE_INCHES}in")
     return width
 
 
@@ -62,7 +62,7 @@ def refuse_pixels(width: float, height: float, dpi: int) -> None:
         raise AttnvizError(
             f"a picture of {width:.3g} x {height:.3g} inches at {option('dpi', dpi)} has "
             f"{width * height * dpi**2 / 1e6:.0f} million pixels, more than {MAX_PICTURE_PIXELS // 10**6} million; "
-            f"{option('dpi', fits)} works"
+            f"use {option('dpi', fits)}"
         )
 
 
@@ -74,9 +74,9 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
     if match is None:
-        raise AttnvizError(f"{option('max_size')} {text!r} is no size of a file; 50MB, 500kB or 1.5GB works")
+        raise AttnvizError(f"{option('max_size')} {text!r} is no file size; give 50MB, 500kB or 1.5GB")
     count = int(float(match[1]) * BYTE_UNITS[match[2].lower()])
     if count < MIN_PAGE_BYTES:
         least = f"{MIN_PAGE_BYTES // 1000}kB or more"
-        raise AttnvizError(f"{option('max_size')} {text!r} is less than any page takes; {least} works")
+        raise AttnvizError(f"{option('max_size')} {text!r} is too small for any page; choose {least}")
     return count

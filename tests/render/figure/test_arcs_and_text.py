@@ -107,24 +107,24 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
     assert "“was” (1)" in report_of(recording, style="text", query="was").panels[0].title
     first = report_of(recording, style="text", query="it")
     assert "“it” (0)" in first.panels[0].title
-    assert "“it” is also at 2; query=2 takes that one." in first.remarks
+    assert "“it” is also at 2; use query=2 for that one." in first.remarks
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"style": "arc"}, r"unknown style 'arc'; did you mean arcs\? Choose heatmap, arcs or text"),
-        ({"style": "text", "query": "dog"}, "no query 'dog' among the tokens; a number from 0 to 4 works"),
-        ({"style": "text", "query": "5"}, "no query 5; there are 5, so 0 to 4 works"),
+        ({"style": "text", "query": "dog"}, "no query 'dog' among the tokens; choose a token or a number from 0 to 4"),
+        ({"style": "text", "query": "5"}, "no query 5 among 5 tokens; choose 0 to 4"),
         ({"style": "arcs", "table": "scores"}, "table needs style='heatmap'"),
         ({"style": "arcs", "suffix": ".txt"}, "-o arcs.svg works"),
         ({"cmap": "virids"}, "unknown colormap 'virids'"),
-        ({"limits": "1:0"}, "limits '1:0' are the wrong way round; 0:1 works"),
-        ({"limits": "0:0"}, "low and high are equal; 0:0.5 works"),
-        ({"limits": "all"}, "shared, head or two numbers as 0:0.5 works"),
+        ({"limits": "1:0"}, "limits '1:0' are the wrong way round; write 0:1"),
+        ({"limits": "0:0"}, "low and high are equal; write 0:0.5"),
+        ({"limits": "all"}, "choose shared, head or two numbers as 0:0.5"),
         ({"color_scale": "root"}, "unknown color-scale 'root'; choose linear, sqrt, log or lift"),
-        ({"color_scale": "log", "table": "scores"}, "linear, or table='weights', works"),
-        ({"color_scale": "log", "limits": "0:1"}, "no logarithmic scale; 0.001:1 works"),
+        ({"color_scale": "log", "table": "scores"}, "use linear, or table='weights'"),
+        ({"color_scale": "log", "limits": "0:1"}, "no logarithmic scale; give positive numbers: 0.001:1"),
         ({"font_size": 0.5}, "3 to 144 points"),
     ],
 )
@@ -147,7 +147,7 @@ def test_given_limits_and_heads_own_limits_are_taken_and_said() -> None:
     own = report_of(recording, limits="head")
     assert [panel.scale.high for panel in own.panels] == [float(panel.values.max()) for panel in own.panels]
     assert own.panels[0].scale != own.panels[1].scale
-    assert any("colours of its own" in remark for remark in own.remarks)
+    assert any("its own colour scale" in remark for remark in own.remarks)
 
 
 def test_logarithmic_colours_are_equally_far_apart_for_equal_ratios() -> None:

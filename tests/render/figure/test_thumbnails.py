@@ -190,7 +190,7 @@ def test_a_comparison_of_many_heads_is_an_overview_of_what_changed() -> None:
     block = ((2,), slice(0, 4), slice(0, 6))
     wanted = cells(b, 1).window(*block).weights - cells(a, 1).window(*block).weights
     assert np.array_equal(report.panels[9].values, wanted[0])
-    assert report.remarks[0].startswith("Each thumbnail is what changed, B − A")
+    assert report.remarks[0].startswith("Each thumbnail shows the change, B − A")
     sheet = sheet_of(report)
     ends = [mark.x + text_width(mark.text, mark.size, mark.bold) for mark in sheet.marks if mark.anchor[0] == "l"]
     assert max(ends) <= sheet.pixels.shape[1]
@@ -254,7 +254,7 @@ def test_sorted_heads_fill_rows_in_their_order_each_with_its_name_and_number(siz
     for one, two in pairwise(titles):
         if marks[one].y == marks[two].y:
             assert marks[one].x + text_width(one, marks[one].size) <= marks[two].x
-    assert report.remarks[0] == "Ordered by previous, the number behind each head: the largest first."
+    assert report.remarks[0] == "Sorted by previous, largest first; the number after each head is its value."
 
 
 def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() -> None:
@@ -294,4 +294,4 @@ def test_a_sorted_comparison_fills_rows_with_how_much_each_head_changed() -> Non
     for panel, (head, variation, *_) in zip(report.panels, report.summary.rows, strict=True):
         assert panel.name == head
         assert float(panel.title.partition(" · ")[2]) == pytest.approx(float(variation), abs=0.0006)
-    assert report.remarks[0] == "Ordered by change, the number behind each head: the largest first."
+    assert report.remarks[0] == "Sorted by change, largest first; the number after each head is its value."

@@ -65,7 +65,7 @@ def test_a_query_alone_asks_for_the_text_that_it_attends_to(recording: Recording
 
 
 def test_a_query_has_no_place_in_a_style_that_draws_every_query() -> None:
-    with pytest.raises(AttnvizError, match="query shades a text, and style='arcs' draws every query; one of them"):
+    with pytest.raises(AttnvizError, match="query shades a text, and style='arcs' draws every query; use one of them"):
         Look(style="arcs", query="3")
 
 
@@ -83,7 +83,7 @@ def test_a_long_text_becomes_the_strongest_places_with_their_surroundings() -> N
         "What “w699” (699) attends to among 700 keys, in head 0.0 of a model; "
         "the largest weight is 50%, to “w500” (500)."
     )
-    assert f"the {PLACES} keys that it attends to most are shown" in report.remarks[0]
+    assert f"only the {PLACES} keys with the largest weights are shown" in report.remarks[0]
     assert "w697 w698 [w699]" in report.remarks[0]
 
 
@@ -127,11 +127,11 @@ def test_the_places_of_factors_are_those_of_the_row_computed_whole(monkeypatch: 
 def test_a_query_is_found_by_token_or_number() -> None:
     tokens = tokenize("one two one 7")
     assert find_query(tokens, "two") == (1, "")
-    assert find_query(tokens, "one") == (0, f"“one” is also at 2; {option('query', 2)} takes that one.")
+    assert find_query(tokens, "one") == (0, f"“one” is also at 2; use {option('query', 2)} for that one.")
     assert find_query(tokens, "7") == (3, "")
     assert find_query(tokens, "2") == (2, "")
     assert find_query(tokens, None) == (3, "")
-    with pytest.raises(AttnvizError, match="no query 'three' among the tokens; a number from 0 to 3 works"):
+    with pytest.raises(AttnvizError, match="no query 'three' among the tokens; choose a token or a number from 0 to 3"):
         find_query(tokens, "three")
 
 
@@ -161,7 +161,7 @@ def test_a_style_or_query_is_refused_where_no_single_head_is_drawn(
     recording: Recording, look: Look, asked: str
 ) -> None:
     options = ReportOptions(look=look)
-    refusal = f"{asked} draws the heads of one recording, one by one; a .* heatmap"
+    refusal = f"{asked} needs single heads of one recording; leave it out to draw a .* heatmap"
     with pytest.raises(AttnvizError, match=refusal):
         combined_report(recording, options, "mean", 0.5)
     with pytest.raises(AttnvizError, match=refusal):
@@ -178,9 +178,9 @@ def test_a_number_stays_behind_a_token_from_right_to_left() -> None:
 def test_arcs_say_below_which_weight_there_is_no_line(recording: Recording) -> None:
     look = Look(style="arcs", limits="0.2:1")
     said = build_report(recording, fit(ReportOptions(look=look), ".svg")).remarks[0]
-    assert "A weight of 20% or less has none." in said
+    assert "A weight of 20% or less has no line." in said
     usual = drawn(build_report(recording, fit(ReportOptions(look=Look(style="arcs")), ".svg")))
-    assert "A weight of 14% or less, which is no preference, has none." in usual.remarks[0]
+    assert "A weight of 14% or less (no preference) has no line." in usual.remarks[0]
     assert {panel.scale.low for panel in usual.panels} == {1 / 7}
 
 
@@ -202,5 +202,5 @@ def test_a_special_token_that_takes_the_rollout_is_named_with_what_leaves_it_out
         held = replace(tokens, special=marked)
         maps = replace(random_maps(held, held, heads=1), scores=weights * 0, weights=weights)
         report = combined_report(Recording(maps=(maps,), model="a test"), ReportOptions(), "mean", 0.5)
-        said = " takes 70% of a row on average; no_special=True leaves such tokens out."
+        said = " gets 70% of a row on average; no_special=True leaves such tokens out."
         assert any(remark.endswith(said) for remark in report.remarks) == marked.any()

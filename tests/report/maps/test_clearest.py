@@ -60,7 +60,7 @@ def test_the_previous_token_head_is_drawn_first_under_what_it_does() -> None:
     assert "sink: The 1.00" in "".join(panel.title for panel in report.panels)
     assert "72 heads of a model: 1 previous token, " in report.caption
     assert "2 sinks on The" in report.caption
-    assert "all=True draws every head, heads='2.7' one" in report.remarks[0]
+    assert "Use all=True for all, heads='2.7' for one" in report.remarks[0]
 
 
 def test_a_short_text_is_drawn_whole_and_of_a_longer_one_the_caption_says_what_is_left_out() -> None:
@@ -178,7 +178,7 @@ def test_of_random_heads_as_many_are_drawn_as_a_screen_holds_and_that_there_are_
     assert len(report_lines(report)) < height
     fewer = len(report.panels) < 4
     assert fewer == (width == 80)
-    assert ("all=True draws all 4 heads." in report.remarks) == fewer
+    assert ("Use all=True to draw all 4 heads." in report.remarks) == fewer
     assert len(drawn(on_screen(recording, width, height, all=True)).panels) == 4
     assert any(remark.startswith("Untrained") for remark in report.remarks)
 

@@ -174,4 +174,4 @@ def test_a_picture_says_what_its_a_and_b_are(recording: Recording) -> None:
     )
     assert picture.panels[0].title.endswith("without --causal")
     assert other.panels[0].title.endswith("before")
-    assert other.remarks[0] == f"Before is A, after {long} is B."
+    assert other.remarks[0] == f"A is before, B is after {long}."

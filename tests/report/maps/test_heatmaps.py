@@ -60,7 +60,7 @@ def test_few_heads_stay_maps_with_labels(recording: Recording) -> None:
 
 def test_overview_says_how_to_open_one_head() -> None:
     report = build_report(many_heads(), ReportOptions(medium=Medium(thumbnail_cells=30)))
-    assert "One head opens with heads='0.0', a layer with layers=0." in report.remarks
+    assert "Use heads='0.0' to open one head, layers=0 for a layer." in report.remarks
 
 
 def test_one_scale_is_shared_by_all_thumbnails() -> None:

@@ -58,7 +58,7 @@ def test_token_of_a_note_is_shown_in_the_heads_with_its_largest_weights(recordin
     assert panel.rows.labels == tuple(f"{number // 8}.{number % 8}" for number in order)
     np.testing.assert_allclose(panel.values, weights[order, 3])
     assert panel.outline == (0, 1, 12, 1)
-    assert panel.title == "What “it” looks at in the 12 of 16 heads with the largest weights"
+    assert panel.title == "What “it” attends to in the 12 of 16 heads with the largest weights"
     [panel] = of.report.panels
     order = np.argsort(-weights[:, :, 1].max(axis=1), kind="stable")[:12]
     np.testing.assert_allclose(panel.values, weights[order, :, 1])

@@ -69,7 +69,7 @@ def test_query_that_sees_one_key_does_not_set_the_colours() -> None:
     assert panel.scale.high == pytest.approx(0.6)
     assert panel.scale.clipped
     assert panel.quantity.ticks(panel.scale)[-1][1] == "≥60%"
-    assert "see one key" in " ".join(scale_remarks(Look(), [panel]))
+    assert "Rows with one visible key" in " ".join(scale_remarks(Look(), [panel]))
 
 
 def test_where_every_query_sees_one_key_that_sets_the_colours() -> None:
