@@ -1,1 +1,1 @@
-"""Reports to bytes, one format a file or a room."""
+"""Writes reports as bytes, with one file or room for each format."""

@@ -1,4 +1,4 @@
-"""Members of zip archives that say nothing of when or where they were written."""
+"""Members of zip archives without a date or a system, so that equal contents give equal bytes."""
 
 import zipfile
 
@@ -7,7 +7,7 @@ UNIX = 3
 
 
 def undated_member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
-    """A member of this name, the same on every system and at any time."""
+    """The header of an archive member, equal on every system and at any time."""
     member = zipfile.ZipInfo(name, ZIP_EPOCH)
     member.create_system = UNIX
     member.compress_type = compression

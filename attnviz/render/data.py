@@ -1,4 +1,4 @@
-"""A Report's exact numbers as data for other programs: CSV, JSON or NPZ, written block by block."""
+"""Writes the exact numbers of a report as CSV, JSON or NPZ for other programs, block by block."""
 
 import csv
 import io
@@ -27,8 +27,13 @@ NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report's numbers; the same report gives the same bytes.
 
+    Args:
+        report: the report to write.
+        suffix: ``.csv``, ``.json`` or ``.npz``.
+        file: the open file to write to.
+
     Raises:
-        AttnvizError: if the report is of something that has no numbers to write.
+        AttnvizError: if reports of this type have no numbers to write.
     """
     match report:
         case HeadList() | HeadAtlas():
@@ -55,7 +60,7 @@ def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
-    """One row a cell."""
+    """Yields one row per cell."""
     maps, keys = head.maps, range(head.keys.start, head.keys.stop)
     key_tokens = [
         [spreadsheet_text(label) for label in side.key_tokens.labels[head.keys]] for side in head.sides.values()
@@ -86,7 +91,7 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
-    """One object a query."""
+    """Yields one JSON object per query."""
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         lists = []
         for name in head.names:
@@ -115,7 +120,7 @@ def _write_member(
     shape: tuple[int, ...],
     parts: Iterator[NDArray[Any]],
 ) -> None:
-    """One array of the archive, given in parts along its first axis."""
+    """Writes one array of the archive from its parts along the first axis."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with archive.open(undated_member(f"{name}.npy"), "w", force_zip64=True) as file:
         np.lib.format.write_array_header_2_0(file, header)
@@ -124,7 +129,7 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """``layer.head``, with what else is needed to tell a head of a batch or of cross-attention from others."""
+    """The name ``layer.head`` of a head, with ``.cross`` for cross-attention and the number of its text in a batch."""
     maps = head.maps
     return (
         head_name(maps, head.head) + (".cross" if maps.kind == "cross" else "") + (f".{maps.item}" if maps.item else "")
@@ -147,7 +152,7 @@ def _about_head(head: HeadCells) -> dict[str, Any]:
 
 
 def _texts(values: NDArray[Any], absent: str) -> list[str]:
-    """Each value in the fewest digits that read back as the same float32."""
+    """The values as text, each in the fewest digits that read back as the same float32; masked values as ``absent``."""
     if values.dtype == bool:
         return ["true" if value else "false" for value in values.tolist()]
     mask = np.ma.getmaskarray(values)
@@ -164,7 +169,7 @@ def _json(value: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value with the numbers that JSON cannot write as their names."""
+    """The value with NaN and infinite numbers replaced by their names, which JSON can write."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""A Report to a file: the table of formats, one row each, every renderer imported when it is used."""
+"""The table of file formats, and functions that write a report in one; renderers are imported when used."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -22,26 +22,26 @@ KINDS = {
     "slides": "slides",
     "data": "a file of numbers",
 }
-THUMBNAIL_CELLS = 128  # of one head among many, in a figure or on a slide
+THUMBNAIL_CELLS = 128  # largest number of rows or columns of one head among many, in a figure or on a slide
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A kind of file that reports are written as: a row of the table.
+    """A file format of reports: one row of the table.
 
     Attributes:
-        suffix: of such files.
-        kind: of medium, as options say where they are seen.
-        module: whose ``write(report, suffix, file)`` writes them.
-        max_cells: the most rows or columns of one map, or what gives it for a look; ``None`` where the file takes the
-            exact numbers of every head instead of maps.
-        thumbnail_cells: the same for one head among many.
-        styles: of ``STYLES``, those that can be drawn.
-        one_page: whether all maps share one picture.
-        marks: whether landmarks can label the axes.
-        lists_heads: whether ``attnviz heads`` writes a row a head there, and not the atlas.
-        has_atlas: whether it writes there at all.
-        sorts_heads: True if a reader orders heads there, so that they are written as recorded.
+        suffix: the suffix of its files.
+        kind: the kind of medium, a key of ``KINDS``; options name the kinds that show them.
+        module: the module whose ``write(report, suffix, file)`` writes the files.
+        max_cells: the largest number of rows or columns of one map, or a function that returns it for a look; ``None``
+            if the file takes the exact numbers of every head instead of maps.
+        thumbnail_cells: the same limit for one head among many.
+        styles: the members of ``STYLES`` that can be drawn.
+        one_page: True if all maps share one picture.
+        marks: True if landmarks can label the axes.
+        lists_heads: True if ``attnviz heads`` writes one row per head; False if it draws the atlas.
+        has_atlas: True if ``attnviz heads`` can write this format.
+        sorts_heads: True if readers can sort heads in the file; heads are then written in the recorded order.
     """
 
     suffix: str
@@ -57,7 +57,7 @@ class Format:
     sorts_heads: bool = False
 
     def medium(self, look: Look) -> Medium:
-        """What a report with this look has to know about such a file."""
+        """The medium that a report with this look is made for."""
         return Medium(
             draws_maps=self.max_cells is not None,
             max_cells=_for_look(self.max_cells or 0, look),
@@ -70,7 +70,7 @@ class Format:
 
 
 def _fits_screen(report: "Report") -> bool:
-    """Whether the report leaves a line of its terminal for what is typed next."""
+    """True if the report fits on the terminal's screen with one line left for the prompt."""
     from attnviz.render.terminal.draw import report_lines
 
     return len(report_lines(report)) < (report.look.height or 0)
@@ -125,7 +125,7 @@ FORMATS = {
             module="attnviz.render.terminal.draw",
             max_cells=_terminal_cells,
             thumbnail_cells=_terminal_thumbnail,
-            styles=("heatmap", "text"),  # a terminal has no lines to join tokens by
+            styles=("heatmap", "text"),  # arcs need lines, which a terminal cannot draw
             marks=True,
             lists_heads=True,
         ),
@@ -149,19 +149,24 @@ FORMATS = {
 
 
 def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
-    """Writes the report to an open file, which is of the kind that ``suffix`` names.
+    """Writes the report to an open file.
+
+    Args:
+        report: the report to write.
+        suffix: the suffix of the format, such as ``.png``.
+        file: the open file to write to.
 
     Raises:
-        AttnvizError: if no renderer makes such files.
+        AttnvizError: if no format has this suffix.
     """
     import_module(format_of(suffix).module).write(report, suffix, file)
 
 
 def draw(report: "Report", suffix: str) -> bytes:
-    """The bytes that ``write`` writes.
+    """The report as the bytes that ``write`` writes.
 
     Raises:
-        AttnvizError: if no renderer makes such files.
+        AttnvizError: if no format has this suffix.
     """
     with io.BytesIO() as file:
         write(report, suffix, file)
@@ -169,10 +174,10 @@ def draw(report: "Report", suffix: str) -> bytes:
 
 
 def medium_of(suffix: str, look: Look) -> Medium:
-    """What a report with this look has to know about such a file.
+    """The medium that a report with this look is made for when it is written with this suffix.
 
     Raises:
-        AttnvizError: if no renderer makes such files, or not with this look.
+        AttnvizError: if no format has this suffix, or the format cannot draw the look's style or marks.
     """
     chosen = format_of(suffix)
     style = look.drawn_style
@@ -187,7 +192,7 @@ def medium_of(suffix: str, look: Look) -> Medium:
 
 
 def refuse_unseen(names: Iterable[str], suffix: str) -> None:
-    """Raises AttnvizError where an option of the look was chosen that such files do not show, naming what does."""
+    """Raises AttnvizError if a named option of the look has no effect in files of this suffix."""
     kind, looks = FORMATS[suffix].kind if suffix in FORMATS else "", declared_options(Look)
     for name in names:
         media = looks[name].option.media if name in looks else ()
@@ -198,10 +203,10 @@ def refuse_unseen(names: Iterable[str], suffix: str) -> None:
 
 
 def format_of(suffix: str) -> Format:
-    """The row of the table for such files.
+    """The format with this suffix.
 
     Raises:
-        AttnvizError: if no renderer makes them.
+        AttnvizError: if no format has this suffix.
     """
     if suffix not in FORMATS:
         raise AttnvizError(f"unknown suffix {suffix!r}; {nearest(suffix, FORMATS)}{known_names(FORMATS)} works")

@@ -1,4 +1,4 @@
-"""Numbers of heads as data for other programs: CSV or JSON, one row or object a head or result, every number exact."""
+"""Writes the numbers of heads as CSV or JSON for other programs: one row or object per head or result, unrounded."""
 
 import csv
 import io
@@ -21,6 +21,11 @@ HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
     """Writes the numbers; the same report gives the same bytes.
 
+    Args:
+        report: the report to write.
+        suffix: ``.csv`` or ``.json``.
+        file: the open file to write to.
+
     Raises:
         AttnvizError: if the file is neither CSV nor JSON.
     """
@@ -41,14 +46,14 @@ def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> N
 
 
 def _cell(value: object) -> str:
-    """The value as text: a float in the digits that read back as it, empty where it is not finite."""
+    """The value as text: a float in the digits that read back as the same float, "" if it is not finite."""
     if isinstance(value, float):
         return repr(float(value)) if math.isfinite(value) else ""
     return str(value)
 
 
 def _rows(table: HeadFrame) -> Iterator[list[Any]]:
-    """A row a head behind a header."""
+    """Yields a header, then one row per head."""
     frame = table.select(names_of(table))
     columns = _columns(frame)
     yield ["layer", "head", "kind", "pattern", *(name for names, _ in columns for name in names)]
@@ -58,7 +63,7 @@ def _rows(table: HeadFrame) -> Iterator[list[Any]]:
 
 
 def _columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
-    """The names and the numbers, ``(heads, names)``: values, spreads of several texts, then what surveys have."""
+    """Column names with their numbers, ``(heads, names)``: values, spreads over texts, then a survey's statistics."""
     kinds: dict[str, NDArray[Any] | None] = {"": frame.values, "_spread": frame.spreads if frame.texts > 1 else None}
     kinds |= {"_margin": frame.margins, "_texts": frame.counts}
     found = [([name + kind for name in frame.names], each) for kind, each in kinds.items() if each is not None]
@@ -70,7 +75,7 @@ def _columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
 
 
 def names_of(frame: HeadFrame) -> list[str]:
-    """The names of all numbers, in the order of files."""
+    """The names of all measures, in the order in which files list them."""
     return [measure.name for measure in metrics_first(frame.measures)]
 
 
@@ -99,12 +104,12 @@ def _json_row(frame: HeadFrame, place: int) -> dict[str, Any]:
 
 
 def _known(number: Any) -> Any:
-    """The number, or ``None`` where it has no meaning; of a list each."""
+    """The number, or ``None`` for NaN; lists are converted element by element."""
     if isinstance(number, list):
         return [_known(each) for each in number]
     return None if math.isnan(number) else number
 
 
 def spreadsheet_text(text: str) -> str:
-    """The text as a spreadsheet keeps it: an apostrophe before what would run as a formula, or starts with one."""
+    """The text with an apostrophe before it if a spreadsheet would run it as a formula, or if it begins with one."""
     return f"'{text}" if text.lstrip(" \n").startswith(FORMULA) else text

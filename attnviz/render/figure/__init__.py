@@ -1,1 +1,1 @@
-"""Reports as figures and slides."""
+"""Draws reports as figures and slides."""

@@ -1,4 +1,4 @@
-"""Fonts that have the characters of a figure, and a readable name for each character that no installed font has."""
+"""Chooses fonts that have the characters of a figure, and names each character that no installed font has."""
 
 import logging
 import unicodedata
@@ -22,9 +22,14 @@ PREFERRED_FAMILIES = (
     "FreeSans",
     "Unifont",
 )
-UNUSABLE_FAMILIES = ("Color Emoji", "Last Resort", "LastResort", "Adobe Blank")  # pictures or boxes instead of outlines
-INVISIBLE_CATEGORIES = ("Cf", "Cc", "Zs")  # categories that need no shape of their own
-VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # which say how the character before them looks
+UNUSABLE_FAMILIES = (
+    "Color Emoji",
+    "Last Resort",
+    "LastResort",
+    "Adobe Blank",
+)  # they have bitmaps or boxes, no outlines
+INVISIBLE_CATEGORIES = ("Cf", "Cc", "Zs")  # their characters need no glyph
+VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # they choose a variant of the character before them
 REGULAR_WEIGHT = 400
 FIRST_UNCOMMON = 0x250  # characters below it are in every font
 MAX_NAMED_CHARACTERS = 4  # in a remark
@@ -40,7 +45,7 @@ class Fonts:
     """The fonts that a figure needs.
 
     Attributes:
-        families: in the order in which they are tried for a character.
+        families: the font families, in the order in which they are tried for each character.
         missing: the characters that no installed font has.
     """
 
@@ -69,7 +74,7 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
 
 
 def readable(picture: Picture, fonts: Fonts) -> Picture:
-    """The picture with each missing character written as its number, and a remark that says what to install."""
+    """The picture with each missing character replaced by its code point, and a remark on which fonts to install."""
     if not fonts.missing:
         return picture
     names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
@@ -83,14 +88,14 @@ def readable(picture: Picture, fonts: Fonts) -> Picture:
 
 
 def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
-    """Every text that a figure shows, with or without the labels of its axes."""
+    """All texts that a figure shows, with or without the labels of its axes."""
     axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
     shown = {label for axis in axes for label in axis.labels}
     return (picture.title, picture.source, *picture.remarks, *(panel.title for panel in picture.panels), *shown)
 
 
 def font_runs(text: str) -> list[tuple[str, str | None]]:
-    """The text in runs, each with the path of a font that has it; ``None`` stands for the default."""
+    """The text in runs, each with the path of a font that has its characters; ``None`` stands for the default font."""
     if all(ord(character) < FIRST_UNCOMMON for character in text):
         return [(text, None)]
     runs: list[tuple[str, str | None]] = []
@@ -129,10 +134,10 @@ def _package(character: str) -> str:
 
 @cache
 def _families() -> dict[str, str]:
-    """Every installed family that matplotlib can draw, those that have many scripts first, and a file of each."""
+    """The file of every installed font family that matplotlib can draw; families with many scripts come first."""
     from matplotlib.font_manager import fontManager
 
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font that has no bold
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font without a bold face
     files: dict[str, str] = {}
     for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR_WEIGHT)):
         if entry.style == "normal" and not any(unfit in entry.name for unfit in UNUSABLE_FAMILIES):
@@ -157,5 +162,5 @@ def _characters(file: str) -> frozenset[str]:
 
     try:
         return frozenset(map(chr, get_font(file).get_charmap()))
-    except (RuntimeError, OSError):  # a font that FreeType cannot open is one that cannot be drawn
+    except (RuntimeError, OSError):  # FreeType cannot open the font, so nothing can be drawn with it
         return frozenset()

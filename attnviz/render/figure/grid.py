@@ -1,4 +1,4 @@
-"""Panels to a grid: how many side by side, how large their cells, and how their tokens are labelled."""
+"""Lays out panels in a grid: how many side by side, how large their cells are, and how tokens are labelled."""
 
 import math
 from collections.abc import Iterator
@@ -10,30 +10,30 @@ from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.report.picture.panels import Axis, Panel
 
-PANEL_GAP = 0.28  # inches here and below are those of a slide
+PANEL_GAP = 0.28  # all inches in this file are those of a slide; other pages scale them
 GROUP_GAP = 0.6
 LABEL_PADDING = 0.06  # between cells and labels, and between labels and the axis's name
-AXIS_NAME_POINTS = 12.0  # of the names of axes and colour bars
+AXIS_NAME_POINTS = 12.0  # font size of the names of axes and colour bars
 PANEL_TITLE_POINTS = 14.0
 LABEL_POINTS = (18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0)
-MIN_LABEL_POINTS = 6.0  # on a page of any size
-MIN_FLAT_LABEL_POINTS = 12.0  # labels of keys are turned before they become smaller than this
+MIN_LABEL_POINTS = 6.0  # smallest labels on a page of any size
+MIN_FLAT_LABEL_POINTS = 12.0  # key labels are turned rather than made smaller than this
 MAX_LABEL_INCHES = 1.7
 MAX_CELL_INCHES = 1.5
-MAX_ASPECT_RATIO = 4.0  # a map of few queries and many keys is stretched until it is only so many times longer
-CELL_HEIGHT_PER_NUMBER = 1.9  # times the height of a number, the height of a cell that holds one
+MAX_ASPECT_RATIO = 4.0  # cells of a map with few queries and many keys are stretched until it has this ratio
+CELL_HEIGHT_PER_NUMBER = 1.9  # height of a cell with a number, in heights of the number
 
 
 @dataclass(frozen=True)
 class Area:
-    """The room that the panels have.
+    """The area that the panels may fill.
 
     Attributes:
-        width: inches.
-        height: inches.
-        scale: how many times larger than a slide's the fonts are.
-        dpi: pixels an inch.
-        fixed: whether it must be filled; if not, cells have a largest size.
+        width: in inches.
+        height: in inches.
+        scale: the size of fonts relative to those of a slide.
+        dpi: pixels per inch.
+        fixed: True if the panels must fill the area; False if cells have a largest size.
     """
 
     width: float
@@ -48,15 +48,15 @@ class PanelGrid:
     """Panels in rows and columns, in inches.
 
     Attributes:
-        across: panels side by side.
-        labelling: how tokens are written.
-        lefts: room for the queries' labels, a column.
-        bottoms: room for the keys' labels, a row.
-        columns: cells of the widest panel, a column.
-        rows: cells of the tallest panel, a row.
-        gaps: before each column.
-        title: room above each row.
-        cell: width and height.
+        across: the number of panels side by side.
+        labelling: the style of the token labels.
+        lefts: the space for query labels in each column.
+        bottoms: the space for key labels in each row.
+        columns: the number of cells of the widest panel in each column.
+        rows: the number of cells of the tallest panel in each row.
+        gaps: the gap before each column.
+        title: the space for titles above each row.
+        cell: the width and height of a cell.
     """
 
     across: int
@@ -71,40 +71,58 @@ class PanelGrid:
 
     @property
     def width(self) -> float:
-        """Width of all panels with their labels, in inches."""
+        """The width of all panels with their labels, in inches."""
         return sum(self.lefts) + sum(self.gaps) + self.cell[0] * sum(self.columns)
 
     @property
     def height(self) -> float:
-        """Height of all panels with their labels and titles, in inches."""
+        """The height of all panels with their labels and titles, in inches."""
         return sum(self.bottoms) + self.title * len(self.rows) + self.cell[1] * sum(self.rows)
 
 
 def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
-    """The grid with the largest cells; panels that belong side by side stay so."""
+    """The grid with the largest cells in which panels that belong side by side stay side by side.
+
+    Args:
+        picture: the panels, and the number of them that belong side by side.
+        area: the area that they may fill.
+        ruler: measures the labels.
+    """
     count, group = len(picture.panels), picture.across or 1
     candidates = [_labelled(picture, area, across, ruler) for across in range(group, count + group, group)]
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
 def shows_rows(panels: tuple[Panel, ...], number: int, across: int) -> bool:
-    """Whether a panel carries its queries' labels: the one at its left does not."""
+    """True if a panel needs its own query labels: it is the first of its row, or its left neighbour has others.
+
+    Args:
+        panels: all panels, row by row.
+        number: the index of the panel.
+        across: the number of panels side by side.
+    """
     return number % across == 0 or panels[number - 1].rows.labels != panels[number].rows.labels
 
 
 def shows_columns(panels: tuple[Panel, ...], number: int, across: int) -> bool:
-    """Whether a panel carries its keys' labels: the one below does not."""
+    """True if a panel needs its own key labels: it is the last of its column, or the panel below has others.
+
+    Args:
+        panels: all panels, row by row.
+        number: the index of the panel.
+        across: the number of panels side by side.
+    """
     below = number + across
     return below >= len(panels) or panels[below].columns.labels != panels[number].columns.labels
 
 
 def axis_room(labels: float, scale: float) -> float:
-    """Inches of labels that take ``labels``, and of the axis's name beyond them."""
+    """The inches beside a panel that its labels (``labels`` inches) and the name of the axis take together."""
     return labels + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
 
 
 def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
-    """The grid with the largest labels that all fit, or with as many of them as fit."""
+    """The grid with the largest labels that all fit; if none do, with as many labels as fit."""
     for labelling in _labellings(picture, area):
         grid = _sized(picture, area, across, labelling, ruler)
         if _all_fit(picture, grid, ruler):
@@ -113,8 +131,7 @@ def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelG
 
 
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
-    """The ways to write labels, in the order in which they are tried; landmarks are never larger than titles, nor are
-    labels in a journal."""
+    """The styles of labels to try, in order; landmarks, and labels in a journal, are never larger than titles."""
     wanted = picture.look.font_size
     small = picture.look.mark is not None or page_size(picture.look).column
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
@@ -133,7 +150,7 @@ def _all_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
 
 
 def _thinned(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
-    """The grid's labelling, with positions on the axes that could label few tokens."""
+    """The grid's labelling with positions instead of tokens on the axes where few tokens could be labelled."""
     counted = {
         axis.name
         for panel in picture.panels
@@ -150,7 +167,7 @@ def _sides(panel: Panel, grid: PanelGrid) -> list[tuple[Axis, float]]:
 
 
 def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
-    """The grid of so many panels side by side, its cells as large as the area allows."""
+    """The grid with ``across`` panels side by side, and cells as large as the area allows."""
     panels, scale = picture.panels, area.scale
     across = min(across, len(panels))
     places = [divmod(number, across) for number in range(len(panels))]
@@ -179,7 +196,7 @@ def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, rule
 
 
 def _cell(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
-    """Width and height of a cell, whole pixels where it has any."""
+    """The width and height of a cell in inches, rounded to whole pixels if it has at least two."""
     ratio = cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
     height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
@@ -190,7 +207,7 @@ def _cell(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[
 
 
 def cell_ratio(picture: Picture, ruler: Ruler) -> float:
-    """How many times wider than high a cell is: square, but for numbers and for very long maps."""
+    """The width of a cell divided by its height: 1, unless it holds a number or the map is very long."""
     if picture.numbers:
         return max(
             (longest_number(picture, ruler) + 0.8 / POINTS_PER_INCH) / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0
@@ -202,7 +219,7 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
 
 
 def longest_number(picture: Picture, ruler: Ruler) -> float:
-    """Inches that the longest number in a cell takes, for each point of its font's size."""
+    """The width of the longest number in a cell, in inches per point of its font size."""
     texts = {
         panel.cell(extreme)
         for panel in picture.panels

@@ -1,4 +1,4 @@
-"""Which token labels an axis of a figure gets: all where they fit, every nth or round positions where they don't."""
+"""Chooses the labels on an axis of a figure: all tokens if they fit, else every nth token or round positions."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,21 +8,21 @@ import numpy as np
 from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
 from attnviz.report.picture.panels import Axis
 
-LABEL_LINE_HEIGHT = 1.18  # heights of a label, of its font's size
-MAX_LABEL_STRIDE = 3  # every third token may carry its label; beyond that positions say more
+LABEL_LINE_HEIGHT = 1.18  # in font sizes
+MAX_LABEL_STRIDE = 3  # if fewer than every third token could be labelled, positions tell more
 ROUND_STEPS = (1, 2, 5)
 ORDINALS = {2: "2nd", 3: "3rd"}
 
 
 @dataclass(frozen=True)
 class Labelling:
-    """How labels are written, for all panels of a figure alike.
+    """The style of labels for all panels of a figure.
 
     Attributes:
-        points: size of the labels' font.
-        turned: whether the keys' labels are turned by 90 degrees.
-        counted: the names of the axes that carry positions instead of tokens.
-        limit: inches that a label may take; longer ones are cut.
+        points: the font size.
+        turned: True if key labels are turned by 90 degrees.
+        limit: the greatest width of a label in inches; longer labels are cut.
+        counted: the names of the axes that show positions instead of tokens.
     """
 
     points: float
@@ -32,11 +32,11 @@ class Labelling:
 
     @property
     def line(self) -> float:
-        """Inches that a line of labels takes."""
+        """The height of a line of labels in inches."""
         return self.points * LABEL_LINE_HEIGHT / POINTS_PER_INCH
 
     def counts(self, axis: Axis) -> bool:
-        """Whether the axis carries positions."""
+        """True if the axis shows positions instead of tokens."""
         return axis.pooled or axis.name in self.counted
 
 
@@ -45,10 +45,10 @@ class Labels:
     """The labels of one axis of one panel.
 
     Attributes:
-        places: where they stand, in cells; 0 is the middle of the first.
-        texts: what they say.
-        turned: whether they are turned by 90 degrees.
-        name: the axis's name.
+        places: their places along the axis, in cells; 0 is the middle of the first.
+        texts: their texts.
+        turned: True if they are turned by 90 degrees.
+        name: the name of the axis.
     """
 
     places: tuple[float, ...]
@@ -58,28 +58,54 @@ class Labels:
 
 
 def room(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
-    """Inches that the labels of an axis take, away from the panel."""
+    """The depth in inches of the labels beside a panel, perpendicular to the axis.
+
+    Args:
+        axis: the axis with its labels.
+        labelling: the style of the labels.
+        ruler: measures the text.
+    """
     if axis.marks:
         return min(ruler.longest(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
     return labelling.line if _flat(axis, labelling) else _widest(axis, labelling, ruler)
 
 
 def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """Whether every label has its place where a cell takes ``cell`` inches along the axis."""
+    """True if every cell can have its label.
+
+    Args:
+        axis: the axis with its labels.
+        labelling: the style of the labels.
+        cell: the size of a cell along the axis in inches.
+        ruler: measures the text.
+    """
     if axis.marks or labelling.counts(axis):
         return True
     return pace(axis, labelling, ruler) <= cell
 
 
 def pace(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
-    """Inches from one label to the next at the least, so that they do not touch."""
+    """The smallest distance in inches between two labels that do not touch.
+
+    Args:
+        axis: the axis with its labels.
+        labelling: the style of the labels.
+        ruler: measures the text.
+    """
     if not axis.marks and _flat(axis, labelling):
         return _widest(axis, labelling, ruler) + 0.6 * labelling.points / POINTS_PER_INCH
     return labelling.line
 
 
 def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> Labels:
-    """The labels that fit where a cell takes ``cell`` inches along the axis."""
+    """The labels that fit on an axis.
+
+    Args:
+        axis: the axis with its labels.
+        labelling: the style of the labels.
+        cell: the size of a cell along the axis in inches.
+        ruler: measures the text.
+    """
     if axis.marks:
         return _marks(axis, labelling, pace(axis, labelling, ruler) / cell, ruler)
     turned = axis.name == "keys" and labelling.turned and not labelling.counts(axis)
@@ -93,12 +119,19 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
 
 
 def skipped(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """Whether so few tokens would carry a label that positions say more."""
+    """True if so few tokens could be labelled that positions tell more.
+
+    Args:
+        axis: the axis with its labels.
+        labelling: the style of the labels.
+        cell: the size of a cell along the axis in inches.
+        ruler: measures the text.
+    """
     return not axis.marks and pace(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
 
 
 def _marks(axis: Axis, labelling: Labelling, apart: float, ruler: Ruler) -> Labels:
-    """The landmarks that stand at least ``apart`` cells from the one before."""
+    """The labels of landmarks, each at least ``apart`` cells after the one before."""
     shift = 0.5 if axis.pooled else 0.0
     places: list[float] = []
     texts: list[str] = []
@@ -112,7 +145,7 @@ def _marks(axis: Axis, labelling: Labelling, apart: float, ruler: Ruler) -> Labe
 
 
 def _positions(axis: Axis, cells: float) -> Labels:
-    """Round positions of tokens, at least ``cells`` cells apart."""
+    """The labels of round positions, at least ``cells`` cells apart."""
     first, last = axis.edges[0], axis.edges[-1]
     tokens = cells * (last - first) / len(axis.labels)
     step = next(size * 10**power for power in range(12) for size in ROUND_STEPS if size * 10**power >= tokens)
@@ -123,7 +156,7 @@ def _positions(axis: Axis, cells: float) -> Labels:
 
 
 def _flat(axis: Axis, labelling: Labelling) -> bool:
-    """Whether labels stand side by side: those of the atlas's heads are numbers, which are never turned."""
+    """True if labels stand side by side along the axis; head numbers of an atlas always do."""
     return axis.name == "heads" or (axis.name == "keys" and (labelling.counts(axis) or not labelling.turned))
 
 

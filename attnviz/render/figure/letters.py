@@ -1,4 +1,4 @@
-"""Letters put into the pixels of a palette picture, without matplotlib."""
+"""Writes text into the pixels of a palette picture, without matplotlib."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 from attnviz.base.arrays import ByteArray
 from attnviz.render.figure.fonts import font_runs
 
-COLOR_LEVELS = 232  # of the colormap; the rest of a palette's 256 colours are paper, ink and what has no value
-INK_STEPS = 8  # from paper to ink, for smooth letters
+COLOR_LEVELS = 232  # colours of the colormap; the other 24 of a palette are paper, ink and cells without a value
+INK_STEPS = 8  # shades from paper to ink, for smooth letters
 INK = COLOR_LEVELS + 3
 FAINT = INK + INK_STEPS
 PAPER = INK
@@ -20,7 +20,7 @@ PAPER = INK
 
 @dataclass(frozen=True)
 class Mark:
-    """A line of text: its place in pixels from the upper left corner, and what of it stands there (Pillow's anchor)."""
+    """A line of text at a place in pixels from the upper left corner; ``anchor`` is Pillow's for the text there."""
 
     x: float
     y: float
@@ -32,7 +32,7 @@ class Mark:
 
 
 def write_mark(pixels: ByteArray, mark: Mark) -> None:
-    """The text of a mark put into the pixels, each run of it in a font that has its characters."""
+    """Writes the text of a mark into the pixels, each run in a font that has its characters."""
     x, y = round(mark.x), round(mark.y)
     runs = font_runs(mark.text)
     for run, file in runs:
@@ -45,7 +45,7 @@ def write_mark(pixels: ByteArray, mark: Mark) -> None:
 
 
 def _put(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
-    """Letters put into the pixels, from paper to ink in a few steps; what stands beyond the edges is left out."""
+    """Writes letters into the pixels in shades from paper to ink, and leaves out what lies outside the edges."""
     place = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
     shown = letters[max(-y, 0) :, max(-x, 0) :][: place.shape[0], : place.shape[1]]
     steps = shown.astype(np.uint16) * (INK_STEPS - 1) // 255
@@ -53,13 +53,19 @@ def _put(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> Non
 
 
 def text_width(text: str, size: int, bold: bool = False) -> float:
-    """Pixels that the text takes."""
+    """The width of a text in pixels.
+
+    Args:
+        text: one line of text.
+        size: the font size in pixels.
+        bold: True for bold letters.
+    """
     return sum(float(_font(size, bold, file).getlength(run)) for run, file in font_runs(text))
 
 
 @cache
 def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """The font of a file, or DejaVu Sans as matplotlib brings it, found without importing matplotlib."""
+    """The font of a file; by default matplotlib's DejaVu Sans, found without importing matplotlib."""
     if file is not None:
         return ImageFont.truetype(file, max(size, 6))
     found = find_spec("matplotlib")
@@ -71,7 +77,13 @@ def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.F
 
 @cache
 def wrap_text(text: str, room: float, size: int) -> tuple[str, ...]:
-    """The text in lines of at most ``room`` pixels, broken at spaces."""
+    """The text in lines broken at spaces.
+
+    Args:
+        text: the text.
+        room: the largest width of a line in pixels; a longer word stands alone on its line.
+        size: the font size in pixels.
+    """
     lines: list[str] = []
     for word in text.split():
         joined = f"{lines[-1]} {word}" if lines else word

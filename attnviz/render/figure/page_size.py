@@ -1,27 +1,27 @@
-"""The page that a look asks for: how large it is, who chooses that, and how large its letters are."""
+"""Computes the size of a look's page and of its fonts."""
 
 from dataclasses import dataclass
 
 from attnviz.report.picture.look import Look
 
-PAGE_INCHES = (13.333, 7.5)  # inches, a slide; where no size is asked for, the most that the content may fill
-FONT_SCALE_RANGE = (0.5, 6.0)  # how far fonts follow the page's size
-COLUMN_SCALE = 0.67  # of a slide's letters, those of a journal: axes are named in 8 points
-COLUMN_HEIGHTS = (4.5, 0.75)  # inches, or shares of its width, the more of which a figure in a column has at most
-PAGE_MARGIN, COLUMN_MARGIN = 0.35, 0.06  # inches, the first of a slide
+PAGE_INCHES = (13.333, 7.5)  # a slide; without a size given, the content fills at most this
+FONT_SCALE_RANGE = (0.5, 6.0)  # limits between which fonts scale with the page
+COLUMN_SCALE = 0.67  # font scale in a journal: the names of axes then have 8 points
+COLUMN_HEIGHTS = (4.5, 0.75)  # greatest height in a journal: so many inches or times the width, whichever is more
+PAGE_MARGIN, COLUMN_MARGIN = 0.35, 0.06  # inches, of a slide and of a figure in a journal
 
 
 @dataclass(frozen=True)
 class PageSize:
-    """A page in inches.
+    """A page, in inches.
 
     Attributes:
-        width: of it, or the most.
-        height: of it, or the most.
-        scale: how many times larger than a slide's its letters are.
-        margin: what is kept free at every edge.
-        fixed: whether width and height are asked for, and not chosen by the content.
-        column: whether the width alone is, as of a column of a journal.
+        width: the width, or the greatest width if the content chooses it.
+        height: the height, or the greatest height if the content chooses it.
+        scale: the size of fonts relative to those of a slide.
+        margin: the free space at every edge.
+        fixed: True if the user gave width and height.
+        column: True if the user gave only the width, as for a column of a journal.
     """
 
     width: float
@@ -33,12 +33,12 @@ class PageSize:
 
     @property
     def grows(self) -> bool:
-        """Whether the content chooses width and height."""
+        """True if the content chooses width and height."""
         return not (self.fixed or self.column)
 
 
 def page_size(look: Look, factor: float = 1.0) -> PageSize:
-    """The page of a look, or one that is so many times a slide where the content chooses."""
+    """The page of a look; ``factor`` enlarges a page whose size the content chooses."""
     if look.inches is not None:
         wide, high = look.inches
         scale = min(max(min(wide / 10, high / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1])

@@ -1,4 +1,4 @@
-"""What one figure shows, whichever kind of report it is of: its maps or texts, and the words around them."""
+"""The content of one figure for any type of report: its maps or texts, and the words around them."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,19 @@ from attnviz.report.words.captions import HATCHED, MASKED, source_line
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Picture:
-    """What one figure shows.
+    """The content of one figure.
 
     Attributes:
-        title: over it; nothing where something else says it.
-        source: the model, under the title.
+        title: the title above it; "" if the title stands elsewhere.
+        source: the line under the title that names the model.
         caption: the picture in one sentence, for its metadata.
-        remarks: under it.
-        panels: in the order in which they are drawn.
-        look: its size, its colours and its letters.
-        across: how many panels belong side by side; ``None`` where any number may.
-        summary: a table under the panels, if there is one.
-        numbers: whether numbers are written into the cells.
-        filled: True if the panels fill rows in their order; else thumbnails begin a row at each group.
+        remarks: the sentences below it.
+        panels: the panels, in the order in which they are drawn.
+        look: the options of its size, colours and fonts.
+        across: the number of panels that belong side by side; ``None`` for any number.
+        summary: a table under the panels, or ``None``.
+        numbers: True if numbers are written into the cells.
+        filled: True if the panels fill rows in their order; False if each group of thumbnails starts a row.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Picture:
 
 
 def picture_of(report: DrawnReport) -> Picture:
-    """The whole report as one picture."""
+    """The picture of a whole report."""
     match report:
         case NumberTables():
             numbers = True

@@ -1,20 +1,20 @@
-"""Text measured as matplotlib draws it, in inches: cut, wrapped and shrunk to the room that it has."""
+"""Measures text in inches as matplotlib draws it, and cuts and wraps it to a width."""
 
 from functools import cached_property
 from typing import Any
 
-POINTS_PER_INCH = 72  # an inch
-LINE_HEIGHT = 1.3  # heights of a line, of its font's size
-MEASURED_POINTS = 40.0  # points at which text is measured; hinting makes small text up to a few percent wider
-SLACK = 1.03
+POINTS_PER_INCH = 72
+LINE_HEIGHT = 1.3  # in font sizes
+MEASURED_POINTS = 40.0  # font size at which text is measured
+SLACK = 1.03  # hinting makes small text up to a few percent wider than text of the measured size
 ELLIPSIS = "…"
 
 
 class Ruler:
-    """Measures text in one family of fonts, each text once.
+    """Measures text in some font families, each text once.
 
     Args:
-        families: the names of fonts, in the order in which they are tried for a character.
+        families: the names of the families, in the order in which they are tried for each character.
     """
 
     def __init__(self, families: tuple[str, ...]) -> None:
@@ -22,17 +22,30 @@ class Ruler:
         self._known: dict[tuple[str, bool], float] = {}
 
     def width(self, text: str, points: float, bold: bool = False) -> float:
-        """Inches that the text takes."""
+        """The width of a text in inches.
+
+        Args:
+            text: one line of text.
+            points: the font size.
+            bold: True for bold letters.
+        """
         if (text, bold) not in self._known:
             self._known[text, bold] = self._measure(text, bold)
         return self._known[text, bold] * points
 
     def longest(self, texts: tuple[str, ...], points: float) -> float:
-        """Inches that the widest of the texts takes."""
+        """The width of the widest text in inches; 0 if there is none."""
         return max((self.width(text, points) for text in texts), default=0.0)
 
     def cut(self, text: str, points: float, room: float, bold: bool = False) -> str:
-        """The text, or as much of it as the room holds with an ellipsis."""
+        """The text, cut with an ellipsis if it is too wide.
+
+        Args:
+            text: one line of text.
+            points: the font size.
+            room: the largest width in inches.
+            bold: True for bold letters.
+        """
         if self.width(text, points, bold) <= room:
             return text
         low, high = 0, len(text)
@@ -43,7 +56,14 @@ class Ruler:
         return text[:low].rstrip() + ELLIPSIS
 
     def wrap(self, text: str, points: float, room: float, bold: bool = False) -> list[str]:
-        """The text in lines that the room holds, broken at spaces where that is possible."""
+        """The text in lines, broken at spaces if possible.
+
+        Args:
+            text: the text.
+            points: the font size.
+            room: the largest width of a line in inches.
+            bold: True for bold letters.
+        """
         lines = [""]
         for word in text.split():
             joined = f"{lines[-1]} {word}" if lines[-1] else word
@@ -58,7 +78,15 @@ class Ruler:
         return [line for line in lines if line]
 
     def clamp(self, text: str, points: float, room: float, most: int, bold: bool = False) -> list[str]:
-        """The text in at most ``most`` lines that the room holds; what is left over is cut."""
+        """The text in lines, cut with an ellipsis after the last that fits.
+
+        Args:
+            text: the text.
+            points: the font size.
+            room: the largest width of a line in inches.
+            most: the largest number of lines.
+            bold: True for bold letters.
+        """
         lines = self.wrap(text, points, room, bold)
         if len(lines) <= most:
             return lines
@@ -72,7 +100,7 @@ class Ruler:
         return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]
 
     def _measure(self, text: str, bold: bool) -> float:
-        """Inches of the text for each point of the font's size."""
+        """The width of a text in inches per point of the font size."""
         from matplotlib.font_manager import FontProperties
 
         weight = "bold" if bold else "normal"

@@ -1,4 +1,4 @@
-"""The text above and below a figure: its title, the summary and the remarks, in lines that fit its width."""
+"""Sets the text above and below a figure, that is title, summary and remarks, in lines that fit its width."""
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -7,15 +7,15 @@ from attnviz.render.figure.grid import LABEL_PADDING
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 
-TITLE_POINTS = (22.0, 20.0, 18.0, 16.0)  # points
+TITLE_POINTS = (22.0, 20.0, 18.0, 16.0)  # sizes to try for a title
 REMARK_POINTS = 10.0
-SOURCE_POINTS = 12.0  # of the model under the title
-MAX_SUMMARY_ROWS = 8  # rows
+SOURCE_POINTS = 12.0  # size of the line under the title that names the model
+MAX_SUMMARY_ROWS = 8
 
 
 @dataclass(frozen=True)
 class TextLine:
-    """A line of text, its upper left corner in inches from the page's lower left corner."""
+    """A line of text; ``x`` and ``y`` place its upper left corner, in inches from the page's lower left corner."""
 
     x: float
     y: float
@@ -27,7 +27,7 @@ class TextLine:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Lines of text below each other, and the height that they take."""
+    """Lines of text below each other, and their height in inches."""
 
     lines: tuple[TextLine, ...]
     height: float
@@ -38,7 +38,14 @@ class TextBlock:
 
 
 def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
-    """The title: smaller where it is long, on two lines where it is longer, else cut."""
+    """The title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
+
+    Args:
+        picture: the picture with its title and source.
+        width: the width of the block in inches.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     sizes = [points * scale for points in TITLE_POINTS]
     points = next((size for size in sizes if ruler.width(picture.title, size, bold=True) <= width), sizes[-1])
     texts = ruler.clamp(picture.title, points, width, 2, bold=True)
@@ -51,7 +58,15 @@ def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> Te
 
 
 def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most: float) -> TextBlock:
-    """The summary and the remarks, in at most ``most`` inches."""
+    """The summary and the remarks.
+
+    Args:
+        picture: the picture with its summary and remarks.
+        width: the width of the block in inches.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+        most: the largest height of the block in inches.
+    """
     points = REMARK_POINTS * scale
     line = points * LINE_HEIGHT / POINTS_PER_INCH
     table, left_out = _summary(picture, width, points * 1.15, ruler)
@@ -63,7 +78,7 @@ def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most:
 
 
 def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """The summary's cells, or a sentence saying that it is left out."""
+    """The cells of the summary, or a sentence that it is left out."""
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)

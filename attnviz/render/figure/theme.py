@@ -1,4 +1,4 @@
-"""The colours of a figure besides its colormap, light and dark."""
+"""The light and dark colours of a figure, besides its colormap."""
 
 THEME_COLORS = {
     "light": {
@@ -24,6 +24,6 @@ Theme = dict[str, str]
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """Red, green and blue of ``#rrggbb``, 0 to 255."""
+    """The red, green and blue of ``#rrggbb``, each 0 to 255."""
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return red, green, blue

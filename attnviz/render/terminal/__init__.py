@@ -1,1 +1,1 @@
-"""Reports as text for a terminal."""
+"""Draws reports as text for a terminal."""

@@ -1,4 +1,4 @@
-"""Bars of a few columns, in eighths of one, none where there is hardly anything."""
+"""Draws bars a few columns wide, in eighths of a column."""
 
 import math
 
@@ -6,13 +6,19 @@ EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
 def bar(value: float, most: float, width: int) -> str:
-    """A bar in exactly ``width`` columns, as long as the share of the most; none for less than half an eighth."""
+    """A bar padded to ``width`` columns, whose length is ``value`` as a share of ``most``.
+
+    Args:
+        value: the number to show; its sign is ignored.
+        most: the number that fills the whole width.
+        width: columns of the terminal.
+    """
     if not math.isfinite(value) or not most > 0:
         return " " * width
     return blocks(min(8 * width, round(8 * width * abs(value) / most))).ljust(width)
 
 
 def blocks(eighths: int) -> str:
-    """A bar of so many eighths of a column."""
+    """A bar as long as a number of eighths of a column."""
     whole, part = divmod(eighths, 8)
     return "█" * whole + EIGHTHS[part]

@@ -1,4 +1,4 @@
-"""The cells of a map in a terminal, as numbers on colour or as blocks of it, and the legend of their colours."""
+"""Draws the cells of a map in a terminal as coloured numbers or blocks, and the legend of their colours."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel, Quantity
 
 LEGEND_COLUMNS = 24  # columns of the colour scale
-MIN_TICKED_WIDTH = 40  # of a terminal, in columns, where the legend has numbers between its ends
-LEGEND_TICKS = 3  # numbers along it, about, where its steps are not even
+MIN_TICKED_WIDTH = 40  # columns of the narrowest terminal whose legend has numbers between its ends
+LEGEND_TICKS = 3  # approximate number of ticks where the steps of the scale are not linear
 SHADES = "·░▒▓█"
 ASCII_SHADES = ".:-=+*#%@"
-SIGNS, ASCII_SIGNS = "▼▽·△▲", "=-.+#"  # of changes: less, about the same, more
+SIGNS, ASCII_SIGNS = "▼▽·△▲", "=-.+#"  # for changes: less, about the same, more
 
 
 @dataclass(frozen=True)
 class CellGrid:
-    """The geometry of the panels: how wide a cell is, what is in it, how its labels run.
+    """The geometry of panels: the width and content of cells, and the direction of labels.
 
     Attributes:
-        cell: columns a cell takes.
-        numbers: whether cells show their numbers.
-        rows_a_line: 2 where half blocks put two queries on a line, else 1.
-        header: key labels ``across``, ``cut`` to their cells, ``down``, or position ``ticks`` alone.
+        cell: columns of the terminal per cell.
+        numbers: True if cells show their numbers.
+        rows_a_line: 2 if half blocks put two queries on a line, else 1.
+        header: the style of key labels: ``across``, ``cut`` to their cells, ``down``, or ``ticks`` (positions only).
         labels: columns of the query labels.
-        across: panels side by side.
+        across: the number of panels side by side.
     """
 
     cell: int
@@ -41,7 +41,14 @@ class CellGrid:
 
 
 def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """One row of a map, each number on the colour of its value; a masked cell is a dot."""
+    """Yields one row of a map, each number on the colour of its value; a masked cell is a dot.
+
+    Args:
+        panel: the map.
+        row: the index of the row.
+        grid: the geometry of the panels.
+        look: unused; the parameters are those of ``block_cells``.
+    """
     papers = panel.scale.rgb(panel.levels[row])
     inks = ink_on(papers).tolist()
     for column, paper in enumerate(papers.tolist()):
@@ -53,7 +60,14 @@ def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator
 
 
 def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """One row of a map as blocks of colour, or of shades where there is no colour."""
+    """Yields one row of a map as blocks of colour, or as characters of different darkness without colour.
+
+    Args:
+        panel: the map.
+        row: the index of the row.
+        grid: the geometry of the panels.
+        look: tells if there are colours, and if only ASCII can be written.
+    """
     values, visible = panel.levels[row], panel.visible[row]
     if not look.colors or look.ascii:
         ramp = shades(values, panel.scale, _ramp(panel.scale, look))
@@ -66,28 +80,41 @@ def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[
 
 
 def half_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """Two rows of a map on one line, as the upper and lower halves of blocks."""
+    """Yields two rows of a map on one line, as the upper and lower halves of blocks.
+
+    Args:
+        panel: the map.
+        row: the index of the upper row.
+        grid: unused; the parameters are those of ``block_cells``.
+        look: unused.
+    """
     upper, lower = (_row_colors(panel, at) for at in (row, row + 1))
     yield from map(half_block, upper, lower)
 
 
 @lru_cache(maxsize=65_536)
 def half_block(above: Rgb | None, below: Rgb | None) -> Span:
-    """Two pixels in one column; ``None`` leaves the terminal's own colour."""
+    """Two pixels in one column; ``None`` keeps the background of the terminal."""
     if above is None:
         return Span(" ") if below is None else Span("▄", ink=below)
     return Span("▀", ink=above, paper=below)
 
 
 def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
-    """A character of the ramp for each value, the last for the largest, ``?`` for what is no number."""
+    """A character of the ramp for each value, the last for the largest, ``?`` for NaN.
+
+    Args:
+        values: ``(values,)``, the numbers to show.
+        scale: the scale from the first to the last character.
+        ramp: the characters, from the lightest to the darkest.
+    """
     fraction = scale.fraction(values)
     steps = np.rint(np.nan_to_num(fraction) * (len(ramp) - 1)).astype(int)
     return ["?" if np.isnan(one) else ramp[step] for one, step in zip(fraction, steps, strict=True)]
 
 
 def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
-    """The colours of a scale between some of its numbers, each where its colour is, and what they are."""
+    """The legend of a scale: its colours, numbers at the place of their colours, and the name of the quantity."""
     even = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
     ticks = quantity.ticks(scale, 1 if even else LEGEND_TICKS)
     texts = [in_ascii(text) if look.ascii else text for _, text in ticks]
@@ -103,21 +130,21 @@ def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
 
 
 def _bar(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span]:
-    """The colours of some values, or their shades, a column each."""
+    """The colours of the values, or their shades, one column each."""
     if look.colors and not look.ascii:
         return [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
     return [Span("".join(shades(values, scale, _ramp(scale, look))))]
 
 
 def _ramp(scale: ColorScale, look: Look) -> str:
-    """What stands for colours from one end to the other: shades, or signs where zero is in the middle."""
+    """The characters that replace colours: shades, or signs if zero is in the middle of the scale."""
     if scale.is_signed:
         return ASCII_SIGNS if look.ascii else SIGNS
     return ASCII_SHADES if look.ascii else SHADES
 
 
 def _padded(text: str, cell: int) -> str:
-    """A number at the right of its cell, a column of padding behind it where there is room for one."""
+    """The text right-aligned in its cell, with an empty column after it if there is space."""
     return f"{text:>{cell - 1}} " if len(text) < cell else text
 
 

@@ -1,4 +1,4 @@
-"""The terminal of standard output: its width, its colours, and whether it can write more than ASCII."""
+"""Measures the terminal of standard output: its size, its colours, and if it can write more than ASCII."""
 
 import sys
 from dataclasses import replace
@@ -7,11 +7,11 @@ from attnviz.report.picture.look import Look
 
 
 def on_terminal(look: Look, said: int = 0) -> Look:
-    """The look on the terminal of standard output: its width and colours, and ASCII where it cannot write more.
+    """The look with the size and colours of the terminal of standard output, and ASCII if it can write nothing else.
 
     Args:
-        look: as it was chosen.
-        said: lines of the terminal that something else takes.
+        look: the options that the user chose.
+        said: lines of the terminal that other output takes.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""A Report as lines for a terminal: numbers on colour where they fit, blocks of colour where they don't."""
+"""Draws a report as lines for a terminal: coloured numbers where they fit, else blocks of colour."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,22 +27,28 @@ from attnviz.report.picture.report import (
     Thumbnails,
 )
 
-MAX_MAP_CELLS = 120  # a picture of more rows than this no longer fits a screen
-ROW_LABEL_COLUMNS = 12  # columns left for row labels where a map is pooled
+MAX_MAP_CELLS = 120  # a map with more rows does not fit on a screen
+ROW_LABEL_COLUMNS = 12  # columns reserved for row labels when a map is pooled
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the report as text: UTF-8 with the escapes of as many colours as the look allows, or plain ASCII."""
+    """Writes the report as text: UTF-8 with escapes for the colours that the look allows, or plain ASCII.
+
+    Args:
+        report: the report to write.
+        suffix: unused; the parameters are those of every format.
+        file: the open file to write to.
+    """
     print_lines(report_lines(report), report.look, file)
 
 
 def max_cells(look: Look) -> int:
-    """The most rows or columns that fit this width, one column each."""
+    """The largest number of rows or columns of a map in this terminal, at one column each."""
     return max(8, min(look.width - ROW_LABEL_COLUMNS, MAX_MAP_CELLS))
 
 
 def report_lines(report: Report) -> list[Line]:
-    """The whole picture, line by line, none wider than the look's width."""
+    """The lines of the whole report, none wider than the look's width."""
     look = report.look
     written = in_ascii if look.ascii else str
     lines = [[Span(fit(written(report.title), look.width).rstrip(), style="bold")], []]
@@ -75,7 +81,7 @@ def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
 
 
 def _panel_lines(report: DrawnReport) -> Iterator[Line]:
-    """The panels of a report as its kind says, and the legend of their colours where there is one to read."""
+    """Yields the panels in the way of the report's type, and the legend of their colours if colours carry numbers."""
     look, panels = report.look, [_as_written(panel, report.look) for panel in report.panels]
     match report:
         case ShadedText():
@@ -97,13 +103,13 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
 
 
 def _as_written(panel: Panel, look: Look) -> Panel:
-    """The panel with its words as a terminal writes them."""
+    """The panel with landmarks as labels, and in ASCII if the look asks for it."""
     title = in_ascii(panel.title) if look.ascii else panel.title
     rows, columns = (_axis_as_written(axis, look) for axis in (panel.rows, panel.columns))
     return replace(panel, title=title, rows=rows, columns=columns)
 
 
 def _axis_as_written(axis: Axis, look: Look) -> Axis:
-    """The axis with its landmarks as its labels, where it has any, and in ASCII where there is no more."""
+    """The axis with its landmarks as labels if it has any, and in ASCII if the look asks for it."""
     labels = axis.marked() if axis.marks else axis.labels
     return replace(axis, labels=tuple(map(in_ascii, labels)) if look.ascii else labels)

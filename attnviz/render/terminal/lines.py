@@ -1,4 +1,4 @@
-"""Lines of a terminal: styled runs of text, cut to columns and written with as many colours as the look allows."""
+"""Cuts styled runs of text to columns of a terminal, and writes them with the colours that the look allows."""
 
 import re
 import unicodedata
@@ -17,15 +17,15 @@ from attnviz.report.picture.look import Look
 ASCII_FOR = str.maketrans(
     {"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-", "≥": ">", "×": "x"}
 )
-DISPUTED = {"Mc", "Me", "Mn", "Cf", "Sk"}  # categories of characters whose columns each terminal counts otherwise
-WIDEST = {"Mc": 1, "Sk": 2}  # columns that some give them
+DISPUTED = {"Mc", "Me", "Mn", "Cf", "Sk"}  # categories of characters whose width differs between terminals
+WIDEST = {"Mc": 1, "Sk": 2}  # their width in the terminals that give them most columns
 WORDS = re.compile(r"( *[^ ]*)( *)")
 CUBE = np.array([0, 95, 135, 175, 215, 255])
 
 
 @dataclass(frozen=True)
 class Span:
-    """A run of text in one style; ``None`` leaves the terminal's own colour."""
+    """A run of text in one style; ``None`` keeps the colour of the terminal."""
 
     text: str
     ink: Rgb | None = None
@@ -37,7 +37,7 @@ Line = list[Span]
 
 
 def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
-    """Writes lines as UTF-8 with the escapes of as many colours as the look allows, or as plain ASCII."""
+    """Writes lines as UTF-8 with escapes for the colours that the look allows, or as plain ASCII."""
     if look.ascii:
         texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:
@@ -47,14 +47,14 @@ def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
 
 
 def fit(text: str, width: int) -> str:
-    """The text in exactly ``width`` columns: padded, or cut and marked."""
+    """The text in exactly ``width`` columns: padded, or cut with an ellipsis."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(set_cell_size(text, width - 1) + "…", width)
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in lines of at most ``width`` columns, broken at spaces where that is possible."""
+    """The text in lines of at most ``width`` columns, broken at spaces if possible."""
     lines = [""]
     for word in text.split(" "):
         if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
@@ -66,22 +66,22 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def right(text: str, width: int) -> str:
-    """The text at the right of ``width`` columns, cut where it is longer."""
+    """The text right-aligned in ``width`` columns, cut if it is longer."""
     return fit(" " * (width - cell_len(text) - _spare(text)) + text, width)
 
 
 def widest(labels: Iterable[str]) -> int:
-    """Columns of the widest label; 1 where there is none."""
+    """The columns of the widest label; 1 if there is none."""
     return max((cell_len(label) + _spare(label) for label in labels), default=1)
 
 
 def _spare(text: str) -> int:
-    """Columns more that a text takes where a terminal gives every vowel sign and every shade of skin its own."""
+    """The extra columns of a text in terminals that give each vowel sign and skin tone columns of its own."""
     return 0 if text.isascii() else sum(WIDEST.get(unicodedata.category(one), 0) for one in text)
 
 
 def cut(line: Line, width: int) -> Line:
-    """As much of the line as the width holds."""
+    """The line, cut to a width in columns."""
     kept: Line = []
     for span in line:
         room = width - sum(cell_len(one.text) for one in kept)
@@ -90,12 +90,12 @@ def cut(line: Line, width: int) -> Line:
 
 
 def in_ascii(text: str) -> str:
-    """The text in ASCII: signs by those most like them, all else by its number."""
+    """The text in ASCII: signs become similar signs, all other characters their code point."""
     return text.translate(ASCII_FOR).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def nearest_of_256(color: Rgb) -> int:
-    """The number of the nearest colour of a 256-colour terminal: its cube or its greys."""
+    """The number of the nearest colour of a 256-colour terminal, from its colour cube or its greys."""
     wanted = np.array(color)
     steps = np.abs(wanted[:, None] - CUBE).argmin(axis=1)
     grey = int(np.clip(round((wanted.mean() - 8) / 10), 0, 23))
@@ -119,7 +119,10 @@ def _plain(line: Line) -> str:
 
 
 def _in_columns(line: Line) -> Line:
-    """The line with an escape to the next column behind each gap that holds what terminals may have gone too far."""
+    """The line with escapes that move the cursor to the right column after characters of disputed width.
+
+    An escape comes after a gap wide enough for the columns that a terminal may have used too many.
+    """
     placed: Line = []
     column, too_far, disputed = 1, 0, False
     for span in line:
@@ -142,7 +145,7 @@ def _disputed(word: str) -> bool:
 
 
 def _encoded(line: Line, colors: int) -> str:
-    """The line with escapes, one for each run of spans of the same style."""
+    """The line with one escape for each run of spans of equal style."""
     if not colors:
         return _plain(line)
     encoded = ""

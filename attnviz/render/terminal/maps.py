@@ -1,4 +1,4 @@
-"""Maps in a terminal: how many side by side, how wide their cells, and their tokens at the rows and columns."""
+"""Lays out maps in a terminal: how many side by side, the width of cells, and the labels of rows and columns."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,14 +13,20 @@ from attnviz.report.picture.panels import NOTE, Axis, Panel
 PANEL_GAP_COLUMNS = 3  # columns between panels
 MAX_HEADER_LINES = 10  # lines of key labels written downwards
 MAX_CELL_WIDTH = 24
-MIN_CUT_WIDTH = 5  # columns of a cell whose label is cut: four letters and a gap
+MIN_CUT_WIDTH = 5  # narrowest cell under a cut label: four letters and a gap
 MIN_NUMBER_WIDTH = 3
-LINES_AROUND_MAPS = 9  # of a screen: title, legend, caption and remarks
-HEADER_COSTS = {"across": 1.0, "cut": 2.2, "down": 3.0}  # what a line of the map counts for under such labels
+LINES_AROUND_MAPS = 9  # lines of a screen for title, legend, caption and remarks
+HEADER_COSTS = {"across": 1.0, "cut": 2.2, "down": 3.0}  # weight of a line in `_unfitness`: harder labels cost more
 
 
 def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]:
-    """The panels side by side as the grid says, band below band; one that is too wide goes on below."""
+    """Yields the panels side by side, band below band; a panel that is too wide continues below.
+
+    Args:
+        panels: the panels to draw.
+        grid: the geometry of the panels.
+        look: the width of the terminal, its colours and characters.
+    """
     parts = [part for panel in panels for part in _fitting_parts(panel, grid, look.width)]
     for start in range(0, len(parts), grid.across):
         yield from _band(parts[start : start + grid.across], grid, look)
@@ -30,14 +36,14 @@ def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]
 def choose_grid(
     panels: list[Panel], together: int | None, look: Look, *, tables: bool, numbers: bool = True
 ) -> CellGrid:
-    """The geometry in which the panels fit the width: with numbers if that is possible, then in the fewest lines.
+    """The geometry in which the panels fit the width: with numbers if possible, then in the fewest lines.
 
     Args:
-        panels: what is drawn.
-        together: how many panels belong side by side; ``None`` where any number may.
-        look: the width, and what can be written.
-        tables: whether every number is written out, however long the panels become.
-        numbers: whether cells may show their numbers.
+        panels: the panels to draw.
+        together: the number of panels that belong side by side; ``None`` for any number.
+        look: the size of the terminal, its colours and characters.
+        tables: True if every number must be shown, however long the panels become.
+        numbers: True if cells may show their numbers.
     """
     columns = max(len(panel.columns.labels) for panel in panels)
     grids = _grids(panels, look, tables) if numbers else _block_grids(panels, look)
@@ -56,7 +62,7 @@ def choose_grid(
 
 
 def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
-    """The geometries that the cells allow, from the widest to the densest."""
+    """The possible geometries with numbers, then with blocks, from the widest cells to the narrowest."""
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     number = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
     key = max(widest(panel.columns.labels) for panel in panels)
@@ -83,7 +89,7 @@ def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
 
 
 def _block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
-    """The geometries of colours alone, those with the tokens of the keys and with larger cells first."""
+    """The possible geometries without numbers; larger cells come first, and key labels before positions."""
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     half_blocks = 2 if look.colors and not look.ascii else 1
     pooled = any(panel.pooled for panel in panels)
@@ -93,27 +99,27 @@ def _block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
 
 
 def _unfitness(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
-    """What is least for the best geometry: one that a screen holds, then in few lines, then with wide cells.
+    """The sort key of geometries, best first: one that fits on the screen, then few lines, then wide cells.
 
-    Lines of labels that are cut or written down count for more, since they are harder to read.
+    Lines under labels that are cut or run downwards count for more, because such labels are harder to read.
     """
     return _too_tall(grid, panels, look), _lines(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
 
 
 def _too_tall(grid: CellGrid, panels: list[Panel], look: Look) -> bool:
-    """Whether a screen does not hold the panels and what stands around them."""
+    """True if the panels and the lines around them do not fit on the screen."""
     return look.height is not None and _lines(grid, panels) > look.height - LINES_AROUND_MAPS
 
 
 def _lines(grid: CellGrid, panels: list[Panel]) -> int:
-    """The lines that the panels take."""
+    """The number of lines that the panels take."""
     rows = -(-max(len(panel.rows.labels) for panel in panels) // grid.rows_a_line)
     tallest = max(len(_stacked(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
     return -(-len(panels) // grid.across) * (rows + 2 + (tallest if grid.header == "down" else 1))
 
 
 def _across(grid: CellGrid, panels: list[Panel], together: int | None, width: int) -> int:
-    """How many panels stand side by side: as many as fit, spread evenly over the bands."""
+    """The number of panels side by side: as many as fit, distributed evenly over the bands."""
     count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
     most = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
     if together is not None:
@@ -123,7 +129,7 @@ def _across(grid: CellGrid, panels: list[Panel], together: int | None, width: in
 
 
 def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
-    """Panels side by side, the query labels once at the left."""
+    """The lines of panels side by side, with the query labels only at the left."""
     room = look.width - grid.labels - 1
     widths = [min(_panel_width(panel, grid), room) for panel in panels]
     blocks = [
@@ -143,12 +149,12 @@ def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
 
 
 def _panel_width(panel: Panel, grid: CellGrid) -> int:
-    """Columns of a panel without its query labels: of its cells, or of a line of its title."""
+    """Columns of a panel without its query labels: the width of its cells or title, whichever is larger."""
     return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.title.split(NOTE)))
 
 
 def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, labelled: bool) -> list[Line]:
-    """One panel: its title, the key labels, and the rows, all of the same width."""
+    """The lines of one panel: its title, the key labels and the rows, all of the same width."""
     cells = len(panel.columns.labels) * grid.cell
     beside = Span(" " * (width - cells))
     margin = Span(" " * (grid.labels + 1)) if labelled else Span("")
@@ -176,7 +182,7 @@ def _header(columns: Axis, grid: CellGrid, width: int) -> list[str]:
 
 
 def _ticks(columns: Axis, cell: int, width: int) -> str:
-    """Positions of keys over their columns, as many as stand apart."""
+    """A line with the positions of keys above their columns, as many as fit without touching."""
     line = ""
     for index, edge in enumerate(columns.edges[:-1]):
         if index * cell >= cell_len(line) + (2 if line else 0) and index * cell + len(str(edge)) <= width:
@@ -185,7 +191,7 @@ def _ticks(columns: Axis, cell: int, width: int) -> str:
 
 
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
-    """The panel, in parts of as many columns as the width holds where it is wider than that."""
+    """Yields the panel whole, or cut into parts that fit the width if it is wider."""
     most = max(1, (width - grid.labels - 1) // grid.cell)
     count = len(panel.columns.labels)
     for start in range(0, count, most):
@@ -208,7 +214,7 @@ def _number_width(panel: Panel) -> int:
 
 
 def _stacked(label: str, height: int) -> list[str]:
-    """The characters of a label, one a line, combining marks with their letter, at most ``height``."""
+    """The characters of a label, one per line and at most ``height`` lines; combining marks stay with their letter."""
     stack: list[str] = []
     for character in label:
         if stack and cell_len(stack[-1] + character) == cell_len(stack[-1]):

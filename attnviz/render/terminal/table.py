@@ -1,4 +1,4 @@
-"""A table in a terminal: columns of numbers, a bar beside each that has one."""
+"""Draws a table in a terminal: columns of numbers, with a bar beside each number that has one."""
 
 from rich.cells import cell_len, set_cell_size
 
@@ -9,11 +9,11 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import Summary
 
 BAR_COLUMNS = 4  # columns of a bar beside a number
-BAR_COLOR = 140  # of 256: a green that stands out on dark and on light
+BAR_COLOR = 140  # index in the colormap: a green that stands out on dark and on light backgrounds
 
 
 def summary_lines(summary: Summary, look: Look) -> list[Line]:
-    """The table, a bar beside each number that has one, columns cut at the right where they do not fit."""
+    """The lines of a table, with a bar beside each number that has one; lines are cut at the look's width."""
     columns = [
         _table_column(place, summary, side == "<", look)
         for place, side in enumerate(summary.align or ">" * len(summary.header))
@@ -24,7 +24,7 @@ def summary_lines(summary: Summary, look: Look) -> list[Line]:
 
 
 def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[Line]:
-    """The cells of one column, the header first, all of the same width."""
+    """The cells of one column, header first, all of the same width."""
     header, texts = summary.header[place], [row[place] for row in summary.rows]
     bars = [row[place] for row in summary.bars] or [None] * len(texts)
     beside = BAR_COLUMNS + 1 if any(length is not None for length in bars) else 0
@@ -41,7 +41,7 @@ def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[
 
 
 def _bar(length: float | None, look: Look) -> Span:
-    """A bar in `BAR_COLUMNS` columns, in eighths of one, or in whole ones where only ASCII can be drawn."""
+    """A bar of `BAR_COLUMNS` columns, in eighths of a column, or in whole columns for ASCII."""
     eighths = round(min(max(length or 0.0, 0.0), 1.0) * BAR_COLUMNS * 8)
     drawn = "#" * round(eighths / 8) if look.ascii else blocks(eighths)
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None

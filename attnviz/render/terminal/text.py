@@ -1,4 +1,4 @@
-"""A text in a terminal, each token on the colour of its weight, or with the number where there is no colour."""
+"""Draws a text in a terminal with each token on the colour of its weight, or followed by the weight without colour."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -11,11 +11,11 @@ from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
 
-MIN_WRITTEN_SHARE = 0.1  # of the scale: smaller weights are not written where there is no colour
+MIN_WRITTEN_SHARE = 0.1  # share of the scale below which weights are not written in texts without colour
 
 
 def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """The text of each panel under its title."""
+    """Yields the text of each panel under its title."""
     for panel in panels:
         yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
         match panel.columns.canvas:
@@ -27,7 +27,7 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 
 def _tokens(panel: Panel, look: Look) -> Iterator[Span]:
-    """The tokens of a text; the query itself is underlined."""
+    """Yields the tokens of a text; the query is underlined."""
     colored = bool(look.colors) and not look.ascii
     papers = panel.scale.rgb(panel.levels[0])
     inks, fraction = ink_on(papers), panel.scale.fraction(panel.levels[0])
@@ -51,7 +51,7 @@ def _is_query(panel: Panel, place: int) -> bool:
 
 
 def _flowed(tokens: Iterator[Span], width: int) -> Iterator[Line]:
-    """The tokens in lines of at most ``width`` columns, a space between two."""
+    """Yields the tokens in lines of at most ``width`` columns, separated by spaces."""
     line: Line = []
     taken = 0
     for token in tokens:

@@ -1,4 +1,4 @@
-"""Many heads in a terminal: numbered thumbnails, those of a layer side by side."""
+"""Draws many heads in a terminal as numbered thumbnails, with those of a layer side by side."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -15,12 +15,18 @@ GRID = CellGrid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
 
 
 def thumbnail_cells(look: Look) -> int:
-    """The most rows or columns of one of many heads: of longer texts they are blocks, of shorter ones fewer a row."""
+    """The largest number of rows or columns of a thumbnail: about a third of the width, within limits."""
     return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
 def thumbnails(panels: list[Panel], look: Look, filled: bool = False) -> Iterator[Line]:
-    """The panels of each group, or all where rows are filled, side by side in as few bands as the width allows."""
+    """Yields the panels of each group side by side in as few bands as the width allows.
+
+    Args:
+        panels: the panels, sorted by group.
+        look: the width of the terminal, its colours and characters.
+        filled: True to ignore groups and fill bands in the order of the panels.
+    """
     widest = max(max(_width(panel), cell_len(panel.title)) for panel in panels)
     most = max(1, (look.width + 1) // (widest + 1))
     alike = len({panel.title for panel in panels}) < len(panels)
@@ -34,12 +40,12 @@ def thumbnails(panels: list[Panel], look: Look, filled: bool = False) -> Iterato
 
 
 def _width(panel: Panel) -> int:
-    """Columns that the cells of a thumbnail take, or the fewest that one has."""
+    """The columns of a thumbnail's cells, at least ``MIN_THUMBNAIL_COLUMNS``."""
     return max(len(panel.columns.labels), MIN_THUMBNAIL_COLUMNS)
 
 
 def _thumbnail_band(panels: list[Panel], look: Look, least: int) -> Iterator[Line]:
-    """Thumbnails side by side, each under its number, in columns of their own width or of a least one."""
+    """Yields thumbnails side by side, each below its title and at least ``least`` columns wide."""
     half = look.colors > 0 and not look.ascii
     draw_row = half_cells if half else block_cells
     widths = [max(_width(panel), least) for panel in panels]
