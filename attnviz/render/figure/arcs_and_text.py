@@ -1,4 +1,4 @@
-"""Arcs and text laid out: tokens in two columns joined by lines, and a text shaded by what one query attends to."""
+"""Lays out arcs (tokens in two columns, joined by lines) and texts shaded by what one query attends to."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -32,35 +32,35 @@ TOKEN_POINTS = (
     6.0,
     5.0,
     4.0,
-)  # points of tokens, the first that fits
-MAX_DEFAULT_TOKEN_POINTS = 14.0  # where no size is given
-ROW_HEIGHT = 1.45  # heights of a row of tokens, of their font's size
+)  # font sizes of tokens; the first that fits is used
+MAX_DEFAULT_TOKEN_POINTS = 14.0  # if the content chooses the size of the page
+ROW_HEIGHT = 1.45  # of a row of tokens, in font sizes
 ARC_WIDTH, HEAD_GAP = 1.8, 0.6  # inches between the two columns, and between heads
-FITTED_ARC_SHARE = 0.55  # of that width, on a page of a given size
-EXTRA_ARC_SHARE = 2.0  # of that width, added at most where such a page has the room
-MAX_TOKEN_WIDTH = 1.6  # inches of a token
-MIN_TITLE_SHARE = 0.75  # of the tokens' size, of a head's name over its arcs
-WORD_SPACE, WORD_PADDING = 0.25, 0.18  # between words and around them, of their font's size
-LEGEND_LINES, MIN_LEGEND_STRENGTH = 4, 0.05  # weights whose lines are shown, and how strong they are at least
-MIN_STRENGTH = 0.01  # of the scale; fainter lines would be invisible
+FITTED_ARC_SHARE = 0.55  # share of ARC_WIDTH that arcs keep on a page of a given size
+EXTRA_ARC_SHARE = 2.0  # largest share of ARC_WIDTH that is added if such a page has space
+MAX_TOKEN_WIDTH = 1.6  # inches
+MIN_TITLE_SHARE = 0.75  # smallest font size of a head's title, relative to that of tokens
+WORD_SPACE, WORD_PADDING = 0.25, 0.18  # between tokens and around them, in font sizes
+LEGEND_LINES, MIN_LEGEND_STRENGTH = 4, 0.05  # number of lines in the legend, and the least strength of one
+MIN_STRENGTH = 0.01  # share of the scale; fainter lines would be invisible
 MAX_TEXT_BAR_HEIGHT = 3.0  # inches
-FLAT_BAR = (3.0, 0.75)  # inches that a bar below a text takes: its width, and its height with its numbers
-LOW_TEXT = 2.0  # inches of a text below which its bar lies flat under it
+FLAT_BAR = (3.0, 0.75)  # inches: width of a bar below a text, and its height with its ticks
+LOW_TEXT = 2.0  # inches; the bar of a text lower than this lies flat under it
 
 
 @dataclass(frozen=True)
 class Word:
-    """A token: its place in inches from the lower left corner, left, right or in the middle of which it stands.
+    """A token at a place in inches from the lower left corner.
 
     Attributes:
-        x: of its end or middle.
-        y: of its middle.
-        text: what it says.
+        x: the horizontal place of its left or right end, as ``align`` says.
+        y: the vertical place of its middle.
+        text: its label.
         align: ``left`` or ``right``.
-        box: behind it, ``None`` where there is none.
-        fill: the box's colour; ``None`` draws the token as absent.
-        marked: whether the box has an outline.
-        points: of its letters, where they are not the tokens'.
+        box: the rectangle behind it, or ``None``.
+        fill: the colour of the box; ``None`` draws the token as masked.
+        marked: True if the box has an outline.
+        points: its font size; ``None`` for that of all tokens.
     """
 
     x: float
@@ -75,7 +75,7 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class Strokes:
-    """The lines of one head, ``(lines, 2, 2)`` ends in inches, and how strong each is, ``(lines,)`` from 0 to 1."""
+    """The lines of one head: their ends in inches, ``(lines, 2, 2)``, and their strengths from 0 to 1, ``(lines,)``."""
 
     ends: Float64Array
     strengths: Float64Array
@@ -83,16 +83,16 @@ class Strokes:
 
 @dataclass(frozen=True, eq=False)
 class Styled:
-    """Where everything stands, in inches.
+    """The layout of a page of arcs or texts, in inches.
 
     Attributes:
-        width: of the page.
-        height: of the page.
-        points: size of the tokens.
-        scale: how many times larger than a slide's other letters are.
+        width: the width of the page.
+        height: the height of the page.
+        points: the font size of tokens.
+        scale: the size of other fonts relative to those of a slide.
         words: the tokens.
-        strokes: the lines between them, one each head.
-        lines: of the title, the heads' names and the remarks.
+        strokes: the lines between tokens, one item per head.
+        lines: the lines of the title, the heads' titles and the remarks.
         bars: the colour bars.
     """
 
@@ -108,7 +108,7 @@ class Styled:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What stands between the title and the remarks, from its upper left corner at (0, 0) downwards."""
+    """The content between title and remarks; its upper left corner is (0, 0), and y decreases downwards."""
 
     width: float
     height: float
@@ -121,12 +121,12 @@ Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> Styled:
-    """The layout of tokens in two columns a head, as large as the page allows."""
+    """The layout of arcs: for each head two columns of tokens, as large as the page allows."""
     return _arranged(picture, _arcs, [], ruler)
 
 
 def arrange_text(picture: Picture, ruler: Ruler) -> Styled:
-    """The layout of a shaded text a head, its tokens as large as the page allows, with the bar of its colours."""
+    """The layout of texts: one per head, with tokens as large as the page allows, and the colour bar."""
     return _arranged(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
@@ -199,7 +199,7 @@ def _moved(word: Word, x: float, y: float) -> Word:
 def _fitting(
     picture: Picture, fill: Fill, room: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
-    """The largest letters whose content fits the room, and that content."""
+    """The largest font size at which the content fits the area, and that content."""
     wanted = picture.look.font_size
     largest = math.inf if page_size(picture.look).fixed else MAX_DEFAULT_TOKEN_POINTS
     sizes = (wanted,) if wanted else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
@@ -211,7 +211,7 @@ def _fitting(
 
 
 def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Heads side by side as the width allows: queries at the left, keys at the right, lines between them."""
+    """Arcs of heads, as many side by side as the width allows: queries left, keys right, lines between them."""
     row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
@@ -220,7 +220,7 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     one = max(one, min(ruler.longest(titles, points * MIN_TITLE_SHARE), width))
     tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
     across = min(max(int((width + HEAD_GAP * scale) / (one + HEAD_GAP * scale)), 1), len(picture.panels))
-    across = -(-len(picture.panels) // -(-len(picture.panels) // across))  # spread evenly
+    across = -(-len(picture.panels) // -(-len(picture.panels) // across))  # as many in each row
     if not grows:
         one += min(
             max(width - one * across - HEAD_GAP * scale * (across - 1), 0) / across, EXTRA_ARC_SHARE * ARC_WIDTH * scale
@@ -260,7 +260,7 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
 def _legend(
     panel: Panel, corner: tuple[float, float], points: float, row: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
-    """What a line's strength means: a line for each of some weights, in the middle of the width, as many as fit."""
+    """The legend of strengths, centred: one line for each of a few weights, as many as fit."""
     (wide, y), line, gap = corner, 1.5 * row, 0.4 * row
     ticks = panel.level.ticks(panel.scale, LEGEND_LINES)
     shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
@@ -275,7 +275,7 @@ def _legend(
 
 
 def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
-    """A line for every visible weight that can be seen, the strongest last, so that it lies on top."""
+    """A line for every weight that is not too faint, the strongest last so that it lies on top."""
     fraction = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(fraction > MIN_STRENGTH)
     strengths = fraction[pairs[:, 0], pairs[:, 1]]
@@ -287,7 +287,7 @@ def _strokes(panel: Panel, left: float, right: float, top: float, row: float) ->
 
 
 def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """One paragraph for each head, its tokens on the colours of their weights."""
+    """One paragraph for each head, with tokens on the colours of their weights."""
     row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
     words: list[Word] = []
     lines = []

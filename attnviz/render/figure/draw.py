@@ -1,4 +1,4 @@
-"""A Report as a figure for a slide or a paper: PNG, SVG or PDF, through matplotlib without pyplot."""
+"""Draws a report as a figure for a slide or a paper: PNG, SVG or PDF, through matplotlib without pyplot."""
 
 import io
 import warnings
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_MAP_CELLS = 8192  # a side, however many pixels a figure has
-MAX_SHAPES = 10_000  # cells of a figure drawn as shapes before a picture of them is smaller
-MIN_PICTURE_PIXELS = 1024  # of the picture of a map, so that a viewer which smooths pictures blurs no cell
+MAX_MAP_CELLS = 8192  # rows or columns, however many pixels a figure has
+MAX_SHAPES = 10_000  # with more cells, an embedded image is smaller than shapes
+MIN_PICTURE_PIXELS = 1024  # side of an embedded image, large enough that a viewer which smooths it blurs no cell
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnviz",
@@ -55,8 +55,13 @@ MATPLOTLIB_SETTINGS: dict[Any, Any] = {
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as a PNG, SVG or PDF; the same report gives the same bytes.
 
+    Args:
+        report: the report to draw.
+        suffix: ``.png``, ``.svg`` or ``.pdf``.
+        file: the open file to write to.
+
     Raises:
-        AttnvizError: if the report is of something that has nothing to draw.
+        AttnvizError: if reports of this type have nothing to draw.
     """
     if isinstance(report, SurveyedHeads):
         words = Picture(title=report.title, caption=report.caption, remarks=report.remarks, panels=(), look=report.look)
@@ -69,7 +74,15 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 def write_picture(
     report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
 ) -> None:
-    """Writes a picture of a report, in the way of its kind; an SVG's letters are text, or shapes (``path``)."""
+    """Writes a picture of a report in the way of the report's type.
+
+    Args:
+        report: the report, whose type says how it is drawn.
+        picture: the content to draw.
+        suffix: ``.png``, ``.svg`` or ``.pdf``.
+        file: the open file to write to.
+        letters: ``none`` keeps the letters of an SVG as text, ``path`` turns them into shapes.
+    """
     if isinstance(report, Thumbnails) and suffix == ".png":
         from attnviz.render.figure.thumbnails import draw_thumbnails
 
@@ -95,8 +108,8 @@ def _save(
     if suffix == ".png":
         refuse_pixels(drawn.get_figwidth(), drawn.get_figheight(), picture.look.dpi)
     with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "svg.fonttype": letters}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # what is missing is said in the picture
-        whole = io.BytesIO()  # where a disk that fills cannot hide its error behind one of matplotlib's
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a remark in the picture names them
+        whole = io.BytesIO()  # so that a full disk raises its own error and not one of matplotlib's
         drawn.savefig(
             whole,
             format=suffix[1:],
@@ -108,15 +121,15 @@ def _save(
 
 
 def max_cells(look: Look) -> int:
-    """The most rows or columns of one map: about as many as the figure has pixels for."""
+    """The largest number of rows or columns of one map: about as many as the figure has pixels for."""
     return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
 
 
 def figure(report: Report) -> "Figure":
-    """The report as a matplotlib figure to go on with.
+    """The report as a matplotlib figure that callers can change further.
 
     Raises:
-        AttnvizError: if the report is of something that has nothing to draw.
+        AttnvizError: if reports of this type have nothing to draw.
     """
     if isinstance(report, SurveyedHeads):
         return _surveyed(report)
@@ -127,13 +140,13 @@ def figure(report: Report) -> "Figure":
 def _drawn(report: Report) -> DrawnReport:
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
-    if not report.panels:  # an atlas of one token: no head does anything with it
+    if not report.panels:  # an atlas of one token: no metric is defined
         raise AttnvizError("no head has a pattern to draw here; a longer text works, or the list in the terminal")
     return report
 
 
 def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
-    """The figure of a report of any kind; a vector format has cells that stay crisp where it is enlarged."""
+    """The figure of a report of any type; for a vector format, cells stay crisp when they are enlarged."""
     matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     picture, ruler = readable(picture, fonts), Ruler(fonts.families)
@@ -172,7 +185,7 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
 
 
 def _draw_sheet(picture: Picture) -> "Figure":
-    """All thumbnails as one picture, with the text as text."""
+    """A figure of all thumbnails as one image, with text as text."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -196,7 +209,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
 
 
 def _draw_styled(layout: Styled, look: Look) -> "Figure":
-    """Arcs or text: tokens, the lines between them or the colours behind them."""
+    """A figure of arcs or text: tokens with lines between them or colours behind them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -221,7 +234,7 @@ def _draw_styled(layout: Styled, look: Look) -> "Figure":
 
 
 def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None:
-    """A token, on its colour where it has one; one that is absent is faint and has none."""
+    """Draws a token, on its colour if it has one; a masked token is faint and has none."""
     from matplotlib.patches import Rectangle
 
     ink = theme["ink"]
@@ -237,7 +250,7 @@ def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None
 
 
 def _add_axes(drawn: "Figure", box: Box, layout: "Layout | Styled", theme: Theme) -> "Axes":
-    """Axes without a frame at a place on the page; cells that are absent from it are hatched."""
+    """Adds axes without a frame at a place on the page; masked cells show their hatched background."""
     place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = drawn.add_axes(place, facecolor=theme["absent"], frameon=True)
     axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)
@@ -247,7 +260,7 @@ def _add_axes(drawn: "Figure", box: Box, layout: "Layout | Styled", theme: Theme
 
 
 def _draw_cells(axes: "Axes", panel: Panel, vector: bool, vectors: bool) -> None:
-    """The cells as shapes, as a picture that viewers cannot blur, or as pixels."""
+    """Draws the cells as shapes, as an enlarged image that viewers cannot blur, or as pixels."""
     rows, columns = panel.values.shape
     colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
     if vectors:
@@ -261,7 +274,7 @@ def _draw_cells(axes: "Axes", panel: Panel, vector: bool, vectors: bool) -> None
 
 
 def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
-    """A frame around what is marked."""
+    """Draws a frame around the marked cell, row or column."""
     from matplotlib.patches import Rectangle
 
     if panel.outline is None:
@@ -272,7 +285,7 @@ def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
 
 
 def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
-    """Every visible cell as a square with a hairline of its own colour, which closes the seams that viewers leave."""
+    """Draws every visible cell as a square with a hairline of the same colour, which closes the seams in viewers."""
     from matplotlib.collections import PolyCollection
 
     shown = np.argwhere(colors[..., 3] > 0)
@@ -290,7 +303,7 @@ def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
 
 
 def _label(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
-    """The panel's title, and the labels of the axes that carry them."""
+    """Adds the panel's title, and the labels and names of the axes that have them."""
     scale = layout.scale
     axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=5 * scale)
     _label_axis(axes, "y", place.rows, layout, theme)

@@ -1,4 +1,4 @@
-"""A Picture to a Layout: where everything stands on the page, in inches, so that nothing overlaps or runs out."""
+"""Lays out a picture of maps on its page, in inches, so that nothing overlaps or leaves the page."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,18 +25,18 @@ from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, foot_block
 from attnviz.report.picture.colors import MIN_TICK_SHARE, ColorScale
 from attnviz.report.picture.panels import Axis, Panel, Quantity
 
-PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # how many times larger it grows for numbers
-MAP_PAGE_SCALES = PAGE_SCALES[:3]  # and for maps whose longer side would be less than MIN_MAP_SIDE
+PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # factors by which a page may grow to make numbers legible
+MAP_PAGE_SCALES = PAGE_SCALES[:3]  # factors to bring the longer side of every map to MIN_MAP_SIDE
 MIN_MAP_SIDE = 1.2  # inches
-MIN_PAGE_WIDTH = 5.0  # inches here and below are those of a slide
-MAX_TITLE_WIDTH = 6.0  # a longer title has two lines
+MIN_PAGE_WIDTH = 5.0  # inches, as all lengths below, of a slide; other pages scale them
+MAX_TITLE_WIDTH = 6.0  # a longer title takes two lines
 BAR_WIDTH, BAR_GAP, MAX_BAR_HEIGHT, MIN_BAR_HEIGHT = 0.22, 0.4, 4.0, 1.6
 MAX_BAR_NAME_WIDTH = 1.1
 MIN_PANEL_TITLE_POINTS = 9.0
-MIN_AXIS_NAME_WIDTH = 0.75  # of an axis, which may be longer than the axis by the gaps beside it
+MIN_AXIS_NAME_WIDTH = 0.75  # an axis may be shorter: its name then runs into the gaps beside it
 MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
-MAX_REMARKS_SHARE = 0.25  # of a page
-MAX_BARS = 3  # panels with more scales than that have their limits in their titles
+MAX_REMARKS_SHARE = 0.25  # of the page's height
+MAX_BARS = 3  # with more scales, titles of panels name the limits instead
 LARGER = f"fewer tokens or heads, or a larger {option('size')}, works"
 NO_NUMBERS = f"The cells are too small for numbers; fewer tokens or heads, or a larger {option('size')}, shows them."
 
@@ -53,15 +53,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one panel's cells stand, and the labels that it carries: ``None`` where a neighbour does.
+    """The place of one panel, with its labels.
 
     Attributes:
-        panel: what is drawn.
-        box: of its cells.
-        title: over it, cut to it.
-        rows: labels of the queries.
-        columns: labels of the keys.
-        reach: inches from the cells to the names of the queries and the keys.
+        panel: the panel.
+        box: the rectangle of its cells.
+        title: its title, cut to its width.
+        rows: the labels of the queries; ``None`` if the panel at its left has them.
+        columns: the labels of the keys; ``None`` if the panel below has them.
+        reach: the distances in inches from the cells to the names of the query and key axes.
     """
 
     panel: Panel
@@ -74,7 +74,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Bar:
-    """A colour bar: its place, its name in lines, and the numbers beside it."""
+    """A colour bar: its place, the lines of its name, and its ticks."""
 
     box: Box
     scale: ColorScale
@@ -85,18 +85,18 @@ class Bar:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything stands, in inches, and how large letters are, in points.
+    """The layout of a page of maps: lengths in inches, font sizes in points.
 
     Attributes:
-        width: of the page.
-        height: of the page.
-        scale: how many times larger than a slide's the fonts are.
-        places: one a panel.
-        bars: one a colour scale.
-        lines: of the title, the summary and the remarks.
-        labels: size of token labels.
-        titles: size of the panels' titles.
-        numbers: size of the numbers in cells; 0 where there are none.
+        width: the width of the page.
+        height: the height of the page.
+        scale: the size of fonts relative to those of a slide.
+        places: the panels.
+        bars: the colour bars, one per colour scale.
+        lines: the lines of the title, the summary and the remarks.
+        labels: the font size of token labels.
+        titles: the font size of the panels' titles.
+        numbers: the font size of numbers in cells; 0 if there are none.
     """
 
     width: float
@@ -111,7 +111,11 @@ class Layout:
 
 
 def arrange(picture: Picture, ruler: Ruler) -> Layout:
-    """The layout on a page of the picture's size, or as large as it needs; without numbers that none can read."""
+    """The layout on a page of the picture's size, or as large as it needs; numbers too small to read are left out.
+
+    Raises:
+        AttnvizError: if numbers are too small to read in a bare figure, which has no remark to say so.
+    """
     layout = _fitting(picture, ruler)
     if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale):
         if picture.look.bare:
@@ -123,7 +127,7 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _fitting(picture: Picture, ruler: Ruler) -> Layout:
-    """The layout on the smallest page on which its numbers, or its maps, are large enough."""
+    """The layout on the smallest page whose numbers, or maps, are large enough."""
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _arranged(picture, factor, ruler)
@@ -133,7 +137,7 @@ def _fitting(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _smallest(layout: Layout) -> float:
-    """Inches of the longer side of the smallest map."""
+    """The longer side of the smallest map, in inches."""
     return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
@@ -174,7 +178,7 @@ def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
 
 
 def _title_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
-    """The largest size at which each panel's title is no wider than the panel, or the smallest that is legible."""
+    """The largest font size at which no title is wider than its panel, at least the smallest legible size."""
     shares = (
         grid.cell[0] * len(panel.columns.labels) / max(ruler.width(panel.title, 1.0), 1e-6) for panel in picture.panels
     )
@@ -207,7 +211,7 @@ def _places(
 
 
 def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
-    """The title; where the panel is narrower without the word before the head's number, then cut after a word."""
+    """The title; if it is too wide, without "head" at its start, then cut after a word."""
     texts = (title, title.removeprefix("head "))
     if (whole := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
         return whole
@@ -218,7 +222,7 @@ def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
 
 
 def _named(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
-    """The labels of an axis, its name without its note where that is longer than the axis."""
+    """The labels of an axis; if its name is longer than the axis, the note in the name is left out."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
     points = AXIS_NAME_POINTS * scale
     if ruler.width(labels.name, points) <= length:
@@ -237,7 +241,13 @@ def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
-    """The colour bars with the room that their numbers and names take, not yet in their places."""
+    """The colour bars with the width that their ticks and names need, not yet placed.
+
+    Args:
+        picture: the panels with their scales.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     bars = []
     points = AXIS_NAME_POINTS * scale
     scales = dict.fromkeys((panel.level, panel.scale) for panel in picture.panels)
@@ -251,7 +261,7 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
 
 
 def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
-    """The bars below each other, from the upper edge of the panels down."""
+    """The bars placed below each other, from the upper edge of the panels downwards."""
     if not bars:
         return ()
     top = max(place.box.y + place.box.height for place in places)
@@ -269,6 +279,6 @@ def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float
 
 
 def _apart(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
-    """The bar's numbers, or as many of them as do not touch where a letter is as high as that share of it."""
+    """The bar's ticks, as many as do not touch; ``letter`` is the height of a letter as a share of the bar's."""
     most = max(int(MIN_TICK_SHARE / letter), 1)
     return bar.quantity.ticks(bar.scale, min(most, 6))

@@ -1,7 +1,7 @@
-"""A Report as slides: a title slide, then one for each head or few, with the picture, its caption and the remarks.
+"""Writes a report as slides: a title slide, then pictures of one or a few heads with captions and remarks.
 
-A picture is an SVG whose letters are shapes, sharp at any size and without a font, and a PNG of 300 dots an
-inch for programs that show no SVG.
+Each picture is an SVG whose letters are shapes, sharp at any size without a font, with a PNG of 300 dots per inch for
+programs that cannot show SVG.
 """
 
 import io
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
     from pptx.presentation import Presentation
     from pptx.slide import Slide
 
-MARGIN, TITLE_BAND = 0.5, 0.75  # inches here and below
-BLEED = 0.25  # of a picture's empty margin under the remarks
-HEADING_POINTS = (40, 32, 28, 24, 20)  # of these sizes the largest that fits
+MARGIN, TITLE_BAND = 0.5, 0.75  # lengths in this file are in inches
+BLEED = 0.25  # part of a picture's empty margin that lies under the remarks
+HEADING_POINTS = (40, 32, 28, 24, 20)  # the largest size that fits is used
 TEXT_POINTS = (24, 20, 18, 16)
 REMARK_POINTS = (16, 14)
 MAX_REMARKS_HEIGHT = 1.2
 TABLE_POINTS, TABLE_ROW_HEIGHT = 16, 0.42  # points, inches
 SUMMARY = "How much each head changed"
-CHARACTER_WIDTH = 0.62  # of a narrow character, of its font's size
-SLIDE_DPI = 300  # where no other is asked for
-PICTURE_REDUCTION = 2.0  # pictures are drawn on a page so many times smaller, which keeps letters legible, and enlarged
-MIN_FONT_POINTS = 3.0  # that a figure accepts
+CHARACTER_WIDTH = 0.62  # width of a narrow character, in font sizes
+SLIDE_DPI = 300  # default pixels per inch
+PICTURE_REDUCTION = 2.0  # pictures are drawn on a page this much smaller and then enlarged, to keep letters legible
+MIN_FONT_POINTS = 3.0  # smallest font size that a figure accepts
 MAX_SLIDES = 200
-MAX_TEXT_CHARACTERS = 240  # of the text on the title slide
-MAX_SLIDE_INCHES = 56  # the limit of the format
-MAX_PROPERTY_CHARACTERS = 255  # of a property of the document
+MAX_TEXT_CHARACTERS = 240  # characters of the text on the title slide
+MAX_SLIDE_INCHES = 56  # the limit of the file format
+MAX_PROPERTY_CHARACTERS = 255  # the limit for document properties
 DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 IMAGE_RELATION = f"{RELATIONS}/image"
 SVG_DRAWING = "http://schemas.microsoft.com/office/drawing/2016/SVG/main"
 SVG_EXTENSION = "{96DAC541-7B7A-43D3-8B79-37D633B846F1}"
-PLAIN_TABLE = "{2D5ABB26-0587-4C30-8999-92F81FD0307C}"  # the format's table style without lines and colours
-TITLE_ONLY = 5  # of the layouts in python-pptx's own template
+PLAIN_TABLE = "{2D5ABB26-0587-4C30-8999-92F81FD0307C}"  # the table style of the file format without lines and colours
+TITLE_ONLY = 5  # index of this layout in python-pptx's default template
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,13 @@ class SlideBox:
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the report as a deck; the same report gives the same bytes.
 
+    Args:
+        report: the report to write.
+        suffix: ``.pptx``.
+        file: the open file to write to.
+
     Raises:
-        AttnvizError: if python-pptx is not installed, there is nothing to draw, or more slides than anyone shows.
+        AttnvizError: if python-pptx is not installed, the report has no maps, or there are more than ``MAX_SLIDES``.
     """
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
@@ -99,7 +104,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def max_cells(look: Look) -> int:
-    """The most rows or columns of one map: as many as its picture has pixels for."""
+    """The largest number of rows or columns of one map: as many as its picture has pixels for."""
     picture = replace(look, frame=slide_size(look), dpi=_dpi(look))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
 
@@ -109,10 +114,10 @@ def _dpi(look: Look) -> int:
 
 
 def slide_size(look: Look) -> tuple[float, float]:
-    """Width and height of a slide in inches.
+    """The width and height of a slide in inches.
 
     Raises:
-        AttnvizError: if a side is longer than the format has it, or there is a width alone.
+        AttnvizError: if a side is longer than the file format allows, or the look gives only a width.
     """
     if look.column_inches is not None:
         raise AttnvizError(f"{option('size', look.size)} is a width, and slides are as high as others; 16:9 works")
@@ -125,7 +130,7 @@ def slide_size(look: Look) -> tuple[float, float]:
 
 
 def _parts(report: DrawnReport) -> list[DrawnReport]:
-    """What each slide shows: panels that belong side by side stay together, and thumbnails stay whole."""
+    """The report of each slide; panels that belong side by side stay together, and thumbnails stay whole."""
     if isinstance(report, Thumbnails):
         return [report]
     count = report.look.per_slide * (report.across or 1)
@@ -153,7 +158,7 @@ def _new_deck(report: DrawnReport) -> "Presentation":
 
 
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
-    """The heading, and under it the model, the picture in a sentence, and what must be known of it."""
+    """Adds a slide with the title, and under it the text, the model, the caption and the remarks."""
     width, height = slide_size(report.look)
     inner = width - 2 * MARGIN
     slide = _add_slide(deck, report, report.title, SlideBox(MARGIN, height * 0.12, inner, height * 0.25))
@@ -163,7 +168,7 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
 
 
 def _origin_lines(report: DrawnReport) -> list[str]:
-    """The model, and the text where the heading is not all of it."""
+    """The text, unless the title is the whole text, and the model."""
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
     cut = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[:MAX_TEXT_CHARACTERS]}…"
@@ -172,9 +177,9 @@ def _origin_lines(report: DrawnReport) -> list[str]:
 
 
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str, ...], note: str) -> None:
-    """A head or a few, a foot under them; what is said of them is the alternative text and in the notes.
+    """Adds a slide with a picture and the remarks under it; its caption is the alternative text and in the notes.
 
-    A note is the heading where it fits into one, else it stands under the picture.
+    A note becomes the heading if it fits on one line, else it stands under the picture.
     """
     from pptx.util import Inches
 
@@ -200,18 +205,18 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
 
 
 def _is_heading(note: str, width: float) -> bool:
-    """Whether a note fits into one line of the smallest heading."""
+    """True if a note fits on one line of the smallest heading."""
     return 0 < len(note) <= int(width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
 
 
 def _heading(part: DrawnReport) -> str:
-    """The heads of a slide; of one head with what is known of it."""
+    """The heading of a slide: its heads, or the title of its only panel."""
     [title, *others] = (panel.title for panel in part.panels)
     return part_title(part) if others else title[:1].upper() + title[1:]
 
 
 def _whole_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
-    """The remarks without the longest where not all fit: the title slide and the notes have them all."""
+    """The remarks without the longest ones if not all fit; the title slide and the notes have them all."""
     points = REMARK_POINTS[-1]
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
     most = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
@@ -222,7 +227,7 @@ def _whole_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
-    """The summary as a table, as many rows of it as can be read."""
+    """Adds a slide with the summary as a table, cut to the rows that fit."""
     from pptx.util import Inches
 
     width, height = slide_size(report.look)
@@ -245,7 +250,7 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
 
 
 def _leave_plain(shape: Any) -> None:
-    """Takes the format's own colours from a table: its cells lie on the slide."""
+    """Removes the default colours of a table, so that its cells show the background of the slide."""
     shape.table.first_row = shape.table.horz_banding = False
     shape._element.graphic.graphicData.tbl.tblPr.find(f"{{{DRAWING}}}tableStyleId").text = PLAIN_TABLE
 
@@ -259,7 +264,7 @@ def _fill_cell(cell: Any, text: str, color: "RGBColor") -> None:
 
 
 def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
-    """Has an SVG shown in place of a picture where a program can: by an extension of the format of Office 2016."""
+    """Adds an SVG to a picture, which programs show instead if they know this extension of Office 2016."""
     from pptx.opc.package import Part
     from pptx.opc.packuri import PackURI
     from pptx.oxml import parse_xml
@@ -273,7 +278,7 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 
 
 def _picture(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
-    """The panels alone: what is said of them stands on the slide as text."""
+    """The panels as an image without words, which stand on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = _dpi(part.look)
     smaller = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
@@ -286,7 +291,7 @@ def _picture(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.By
 
 
 def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: SlideBox) -> "Slide":
-    """A slide of the theme's colour with its heading, which is the slide's title to outlines and screen readers."""
+    """Adds a slide in the theme's colour; its heading is the slide's title for outlines and screen readers."""
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
@@ -304,7 +309,7 @@ def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideB
 
 
 def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...], ink: str) -> None:
-    """Puts lines of text into a shape at a place, at the largest size at which they fit."""
+    """Writes lines of text into a shape, places it, and takes the largest font size at which they fit."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
 
@@ -322,13 +327,13 @@ def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, size
 
 @dataclass(frozen=True)
 class Fitted:
-    """Text at the size at which it fits a box.
+    """Text at the font size at which it fits a box.
 
     Attributes:
-        paragraphs: the text, cut where it fits at no size.
-        lines: about as they will be broken; each reader's font decides.
-        points: its size.
-        line: height of a line in inches.
+        paragraphs: the text, cut if it fits at no size.
+        lines: its lines, approximately; the exact line breaks depend on the font of the program that shows it.
+        points: the font size.
+        line: the height of a line in inches.
     """
 
     paragraphs: tuple[str, ...]
@@ -363,7 +368,7 @@ def _color(report: DrawnReport, name: str) -> "RGBColor":
 
 
 def _write_undated(whole: IO[bytes], file: IO[bytes]) -> None:
-    """Copies a deck, whose parts carry the time of writing, without it."""
+    """Copies a deck without the time of writing that its parts carry."""
     with zipfile.ZipFile(whole) as dated, zipfile.ZipFile(file, "w") as undated:
         for name in dated.namelist():
             compression = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED

@@ -1,4 +1,4 @@
-"""The heads of a survey as a figure: points of two numbers, or the cards of a few."""
+"""Draws the heads of a survey as a figure: points by two numbers, or cards of a few heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, MARGIN = 11.0, 0.45  # inches here and below
+WIDTH, MARGIN = 11.0, 0.45  # lengths in this file are in inches
 TITLE, SMALL, TINY = 16.0, 10.0, 8.5  # points
 POINTS_HEIGHT, CHART_HEIGHT, TEXT_LINE = 5.6, 2.1, 0.27
-AREAS = (18.0, 160.0)  # of a point, in square points
-NAMED = 12  # heads whose points have their names: those that lie most apart
-MAX_LINES = 2  # of an example
+AREAS = (18.0, 160.0)  # smallest and largest area of a point, in square points
+NAMED = 12  # number of heads whose points are labelled: those farthest from others
+MAX_LINES = 2  # lines of text per example
 LAYER = "layer"
 
 
 def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "Figure":
-    """The figure.
+    """The figure of a survey.
 
     Args:
-        report: its heads.
-        families: the fonts.
-        missing: a name for each character that no font has.
+        report: the survey's heads.
+        families: the font families, in the order in which they are tried for each character.
+        missing: a readable name for each character that no font has, by code point.
 
     Raises:
-        AttnvizError: where no head has the numbers of the axes.
+        AttnvizError: if no head has numbers on both axes.
     """
     sheet = _Sheet(report, Ruler(tuple(families)), missing)
     return sheet.cards() if report.cards else sheet.points()
 
 
 def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
-    """The fonts that the figure needs, and a name for each character that none of them has."""
+    """The font families that the figure needs, and a readable name for each character that none of them has."""
     shown = {example.text for of_head in report.examples for example in of_head}
     texts = (
         report.title,
@@ -58,7 +58,7 @@ def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
 
 @dataclass(eq=False)
 class _Sheet:
-    """A figure that is filled from its top, all lengths in inches of a page 11 inches wide, then scaled to its size."""
+    """A figure that is filled from top to bottom; lengths are inches of a page 11 inches wide, scaled to its size."""
 
     report: SurveyedHeads
     ruler: Ruler
@@ -71,7 +71,7 @@ class _Sheet:
 
     @cached_property
     def scale(self) -> float:
-        """Of the figure's size to that of the page."""
+        """The size of the figure divided by that of the 11-inch page."""
         size = self.report.look.inches
         return 1.0 if size is None else min(size[0] / WIDTH, size[1] / self.height)
 
@@ -87,11 +87,11 @@ class _Sheet:
         return figure
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """Inches of the figure from its lower left corner, of inches of the page from its upper left one."""
+        """Converts inches from the page's upper left corner to inches from the figure's lower left corner."""
         return x * self.scale, self.drawn.get_figheight() - y * self.scale
 
     def text(self, x: float, y: float, text: str, points: float, color: str = "ink", **style: Any) -> None:
-        """A line of text, its upper left corner at a place."""
+        """Writes a line of text whose upper left corner is at a place."""
         words = text.translate(self.missing)
         across, down = self.place(x, y)
         style = {"va": "top", "color": self.theme.get(color, color)} | style
@@ -99,7 +99,7 @@ class _Sheet:
         self.drawn.text(across, down, words, fontsize=points * self.scale, transform=inches, parse_math=False, **style)
 
     def axes(self, x: float, y: float, width: float, height: float) -> "Axes":
-        """Axes whose upper left corner is at a place."""
+        """Adds axes whose upper left corner is at a place."""
         left, bottom = self.place(x, y + height)
         wide, high = self.drawn.get_figwidth(), self.drawn.get_figheight()
         found = self.drawn.add_axes(
@@ -118,13 +118,13 @@ class _Sheet:
         return 0.2 if self.report.look.bare else 1.0
 
     def foot(self) -> list[str]:
-        """The remarks in lines."""
+        """The lines of the remarks."""
         if self.report.look.bare:
             return []
         return self.ruler.wrap(" ".join(self.report.remarks), SMALL, WIDTH - 2 * MARGIN)
 
     def frame(self, height: float) -> None:
-        """Writes the heading and the remarks around what takes this height."""
+        """Writes the title and the remarks above and below a content of this height."""
         foot = self.foot()
         self.height = self.head_height + height + 0.2 + len(foot) * SMALL * LINE_HEIGHT / POINTS_PER_INCH + 0.2
         if not self.report.look.bare:
@@ -137,7 +137,7 @@ class _Sheet:
             self.text(MARGIN, y, line, SMALL, "faint")
 
     def points(self) -> "Figure":
-        """All heads as points."""
+        """Draws all heads as points."""
         self.frame(POINTS_HEIGHT + 0.55)
         names = self.report.axes
         across, up = (self.numbers(name) for name in names[:2])
@@ -167,7 +167,7 @@ class _Sheet:
         return self.drawn
 
     def described(self, name: str) -> str:
-        """A number's name with what it is."""
+        """The name of a metric with its meaning and unit."""
         metric = next((metric for metric in self.report.frame.measures if metric.name == name), None)
         return (
             name
@@ -176,7 +176,7 @@ class _Sheet:
         )
 
     def name_points(self, axes: "Axes", across: Float64Array, up: Float64Array, known: BoolArray) -> None:
-        """Writes the names of the heads that lie most apart from others."""
+        """Labels the points that lie farthest from their neighbours."""
         places = np.flatnonzero(known)
         spread = np.stack([_stretched(across[places]), _stretched(up[places])], axis=1)
         away = np.hypot(*(spread[:, None] - spread[None]).transpose(2, 0, 1))
@@ -193,7 +193,7 @@ class _Sheet:
             )
 
     def color_bar(self, name: str, size: str | None) -> None:
-        """What colours and sizes stand for."""
+        """Draws the legend of colours and sizes."""
         numbers = self.numbers(name)
         axes = self.axes(WIDTH - MARGIN - 0.75, self.head_height + 0.3, 0.16, 1.8)
         axes.grid(False)
@@ -209,23 +209,23 @@ class _Sheet:
             self.text(WIDTH - MARGIN - 0.85, self.head_height + 2.35, f"size:\n{size}", TINY, "faint")
 
     def numbers(self, name: str) -> Float64Array:
-        """A number of every head."""
+        """The metric, or the layer, of every head, ``(heads,)``."""
         if name == LAYER:
             return np.array([row.layer for row in self.report.frame.rows], dtype=np.float64)
         return self.report.frame.column(name)
 
     def margins(self, name: str) -> Float64Array:
-        """How far the interval of a number reaches."""
+        """The margin of a metric of every head, half of its 95 % interval, ``(heads,)``."""
         if name == LAYER:
             return np.zeros(len(self.report.frame.rows))
         return self.report.frame.column(name, "margins")
 
     def share(self, name: str) -> Float64Array:
-        """How far each head's number is from the least to the most; 0 where it has none."""
+        """The metric of every head scaled from 0 (smallest) to 1 (largest); 0 if a head has none."""
         return np.nan_to_num(_stretched(self.numbers(name)))
 
     def cards(self) -> "Figure":
-        """The cards of the heads, one below the other."""
+        """Draws the cards of the heads, one below the other."""
         lines = [[self.wrapped(example) for example in of_head] for of_head in self.report.examples]
         heights = [
             0.35 + CHART_HEIGHT + 0.75 + sum(len(each) + 0.75 for each in of_head) * TEXT_LINE for of_head in lines
@@ -238,7 +238,7 @@ class _Sheet:
         return self.drawn
 
     def card(self, head: int, y: float, lines: Sequence[list[list[int]]]) -> None:
-        """One head: by offset, by class of token, the deciles of its number, and its texts."""
+        """Draws the card of a head: charts by offset, by class of token and by decile, and its examples."""
         report, row = self.report, self.report.frame.rows[head]
         self.text(MARGIN, y, f"{row.name}  {row.pattern}", 12, weight="bold")
         width = (WIDTH - 2 * MARGIN) / 3
@@ -293,7 +293,7 @@ class _Sheet:
         return axes
 
     def wrapped(self, example: HeadExample) -> list[list[int]]:
-        """The places of an example's tokens, line by line."""
+        """The indices of an example's tokens, line by line."""
         lines, x = list[list[int]]([[]]), 0.0
         for place in range(len(self.report.texts[example.text].labels)):
             width = self.width(example, place)
@@ -305,13 +305,13 @@ class _Sheet:
         return lines[:MAX_LINES]
 
     def width(self, example: HeadExample, place: int) -> float:
-        """Inches of a token, with the space before it."""
+        """The width of a token in inches, with the space before it."""
         text = self.report.texts[example.text]
         space = 0.0 if text.spaces[place] == "-" else 0.05
         return space + 0.06 + self.ruler.width(text.labels[place].translate(self.missing), SMALL)
 
     def shaded(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Writes a text on the colours of what its query looks at; returns where it ends."""
+        """Draws a text shaded by what its query attends to, and returns the y coordinate of its end."""
         from matplotlib.patches import Rectangle
 
         palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.paper])
@@ -341,7 +341,7 @@ class _Sheet:
 
 
 def row_of(example: HeadExample) -> "Float64Array | None":
-    """What the query of an example looks at, or the mean of all its tokens."""
+    """The weights of an example's query, or their mean over all queries, ``(tokens,)``; ``None`` without weights."""
     if example.weights is None:
         return None
     rows = example.weights.astype(np.float64)
@@ -349,6 +349,6 @@ def row_of(example: HeadExample) -> "Float64Array | None":
 
 
 def _stretched(numbers: Float64Array) -> Float64Array:
-    """The numbers from 0 for the least to 1 for the most."""
+    """The numbers scaled to 0 for the smallest and 1 for the largest."""
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     return np.asarray((numbers - low) / (high - low if high > low else 1.0))

@@ -1,4 +1,4 @@
-"""Many heads as one picture: layers down, heads across, each a numbered thumbnail, drawn without matplotlib."""
+"""Draws many heads as one picture of numbered thumbnails, layers down and heads across, without matplotlib."""
 
 import io
 import math
@@ -32,16 +32,16 @@ from attnviz.report.picture.colors import NAN, colormap
 from attnviz.report.picture.panels import Panel
 
 ABSENT_INDEX, HATCH_INDEX, NAN_INDEX = COLOR_LEVELS, COLOR_LEVELS + 1, COLOR_LEVELS + 2
-PNG_COMPRESSION = 1  # of zlib's levels: the higher ones take several times the time for files about as large
-STRIPE_PIXELS = 5  # from one stripe of what is absent to the next
-PAGE_PIXELS = (2667, 2048)  # that thumbnails may fill where no size is asked for
-MAX_THUMBNAIL_PIXELS = 200  # of a thumbnail's longer side, where no size is asked for
-MIN_THUMBNAIL_PIXELS = 4  # of a thumbnail's place
-# Pixels here and below are those of a slide at 200 an inch.
+PNG_COMPRESSION = 1  # zlib's level: higher levels take several times as long and save little
+STRIPE_PIXELS = 5  # distance of the stripes in masked cells
+PAGE_PIXELS = (2667, 2048)  # largest page if no size is given
+MAX_THUMBNAIL_PIXELS = 200  # longer side of a thumbnail if no size is given
+MIN_THUMBNAIL_PIXELS = 4  # smallest place of a thumbnail
+# Pixels below are those of a slide at 200 pixels per inch.
 MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
 TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
-NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # of a thumbnail; the second where smaller letters would not be legible
-MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels where that leaves so much of them
+NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
+MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
 UNNUMBERED = f"Heads are too small to be numbered here; a larger {option('size')} numbers them."
 WITHOUT_VALUES = f"Heads are too small for the numbers that order them; a larger {option('size')} shows these."
 NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
@@ -49,11 +49,11 @@ NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """The picture before its colours.
+    """A picture of thumbnails before its palette is applied.
 
     Attributes:
-        pixels: ``(height, width)``, which colour of the palette each has.
-        marks: the text over it.
+        pixels: ``(height, width)``, the index of each pixel's colour in the palette.
+        marks: the texts to write on it.
     """
 
     pixels: ByteArray
@@ -62,16 +62,16 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Frame:
-    """Where thumbnails stand, in pixels.
+    """The geometry of thumbnails, in pixels.
 
     Attributes:
-        rows: how many thumbnails below each other.
-        columns: how many side by side.
-        cell: height and width of a cell.
-        side: height and width of a thumbnail's place.
-        gap: between thumbnails.
-        number: size of the letters of a head's number; 0 where they would not be legible.
-        unit: how many times larger than on a slide at 200 pixels an inch all else is.
+        rows: the number of thumbnails below each other.
+        columns: the number of thumbnails side by side.
+        cell: the height and width of a cell.
+        side: the height and width of a thumbnail's place.
+        gap: the gap between thumbnails.
+        number: the font size of a head's title; 0 if it would not be legible.
+        unit: the size of everything else relative to a slide at 200 pixels per inch.
     """
 
     rows: int
@@ -84,22 +84,22 @@ class Frame:
 
     @property
     def step(self) -> tuple[int, int]:
-        """From one thumbnail to the next, down and across."""
+        """The distance from one thumbnail to the next, down and across."""
         return self.side[0] + round(self.number * 1.35) + self.gap, self.side[1] + self.gap
 
 
 @dataclass(frozen=True, eq=False)
 class SheetPlan:
-    """What stands on a sheet, and where, in pixels.
+    """The plan of a sheet of thumbnails, in pixels.
 
     Attributes:
         groups: the thumbnails of each row.
-        frame: how large they are.
-        said: the remarks at its foot.
-        corner: left and upper edge of the thumbnails.
-        right: what is kept free beside them.
-        room: height and width that they may take.
-        page: width and height of the sheet.
+        frame: the geometry of the thumbnails.
+        said: the remarks at the foot of the sheet.
+        corner: the left and upper edges of the thumbnails.
+        right: the free space at their right.
+        room: the height and width of the area that they may fill.
+        page: the width and height of the sheet.
     """
 
     groups: list[list[Panel]]
@@ -112,7 +112,7 @@ class SheetPlan:
 
     @property
     def margin(self) -> int:
-        """What is kept free at every edge."""
+        """The free space at every edge."""
         return round(MARGIN_PIXELS * self.frame.unit)
 
 
@@ -135,7 +135,7 @@ def draw_thumbnails(picture: Picture) -> bytes:
 
 
 def palette(picture: Picture) -> ByteArray:
-    """The colours that the pixels of a sheet name, ``(256, 3)``."""
+    """The palette of a sheet, ``(256, 3)``."""
     theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
     chosen = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)
@@ -148,10 +148,10 @@ def palette(picture: Picture) -> ByteArray:
 
 
 def arrange_sheet(picture: Picture) -> Sheet:
-    """The thumbnails in their places, their numbers, the title, the remarks and the colour bar.
+    """The sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
 
     Raises:
-        AttnvizError: if they do not fit a page of the size asked for.
+        AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
     plan = _fitted(picture)
     if picture.filled and not plan.frame.number and any(panel.title != panel.name for panel in picture.panels):
@@ -163,18 +163,18 @@ def arrange_sheet(picture: Picture) -> Sheet:
 
 
 def _without_values(picture: Picture) -> Picture:
-    """The picture with heads' names alone over thumbnails that are too small for more, which a remark says."""
+    """The picture with only the heads' names over its thumbnails, and a remark that these are too small for more."""
     panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
     return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.worded(WITHOUT_VALUES)))
 
 
 def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
-    """Width and height of the page in pixels, or the most."""
+    """The width and height of the page in pixels; the largest allowed if the content chooses them."""
     return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
 
 
 def _fitted(picture: Picture) -> SheetPlan:
-    """The thumbnails as large as the room between the title and the remarks allows, from its upper left corner."""
+    """The plan with thumbnails as large as the area between title and remarks allows, from its upper left corner."""
     page = page_size(picture.look)
     width, height = _pixels(page, picture.look.dpi)
     unit = (
@@ -206,18 +206,18 @@ def _fitted(picture: Picture) -> SheetPlan:
 
 
 def _numbers_say_layer(panels: list[Panel]) -> bool:
-    """Whether the name of a row is no more than the layer that its heads' numbers, such as 3.11, begin with."""
+    """True if the name of a row is just the layer with which its heads' titles, such as 3.11, begin."""
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
 def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True) -> SheetPlan:
-    """The plan with a line over the thumbnails for the numbers of their columns, or a remark that there are none.
+    """The plan with a line for head numbers over the columns, or with a remark that heads have no numbers.
 
     Args:
-        plan: without numbers over the thumbnails.
-        advice: the remark that says how they would be numbered.
-        fixed: True if the page's size is asked for.
-        columns: True if the heads below each other may share a number.
+        plan: a plan whose thumbnails are too small for titles.
+        advice: the remark that says how to get numbers.
+        fixed: True if the user gave the page's size.
+        columns: True if one number may stand for all heads of a column.
     """
     unit, width = plan.frame.unit, plan.page[0]
     said = plan.said if columns and _column_numbers(plan.groups) else f"{plan.said} {advice}"
@@ -229,7 +229,7 @@ def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True)
 
 
 def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """The plan in the middle of its page, or on a page of its own size."""
+    """The plan in the middle of its page, or on a page that it fills."""
     left, top = plan.corner
     wide, high = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.fixed:
@@ -241,7 +241,7 @@ def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
 
 
 def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
-    """Every text of the sheet; the thumbnails and the colour bar are put into the pixels."""
+    """Yields the texts of the sheet, and draws the thumbnails and the colour bar into the pixels."""
     frame, (left, top), margin = plan.frame, plan.corner, plan.margin
     yield from _place(pixels, plan.groups, frame, left, top, named=not picture.filled)
     if not frame.number and not picture.filled:
@@ -260,14 +260,14 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
 
 
 def _foot(said: str, width: int, margin: int, unit: float) -> int:
-    """Pixels that the remarks take at the foot of the page, with its margin."""
+    """The height in pixels of the remarks at the foot of the page, with its margin."""
     return margin + round(
         len(wrap_text(said, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))) * SMALL_TEXT_PIXELS * 1.35 * unit
     )
 
 
 def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel]]:
-    """The rows, each cut into bands where that makes thumbnails of a few long rows twice as large or more."""
+    """The rows, cut into bands if that makes thumbnails of long rows at least twice as large."""
     columns = max(map(len, groups))
     places = [
         min(room[0] / (len(groups) * bands), room[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
@@ -279,8 +279,8 @@ def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel
 
 
 def _filled(panels: tuple[Panel, ...], room: tuple[int, int]) -> list[list[Panel]]:
-    """The panels in their order, in as few rows as make thumbnails as large as they can be."""
-    titled = 1 + 1.35 * NUMBER_SHARE  # how much higher than its map a thumbnail with its title is
+    """The panels in rows, in their order, with the fewest rows that make thumbnails as large as possible."""
+    titled = 1 + 1.35 * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
     sides = [
         min(room[0] / rows / titled, room[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
         for rows in range(1, len(panels) + 1)
@@ -290,7 +290,7 @@ def _filled(panels: tuple[Panel, ...], room: tuple[int, int]) -> list[list[Panel
 
 
 def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed: bool) -> Frame:
-    """Thumbnails as large as the room allows, their cells whole pixels where that is possible."""
+    """The geometry with thumbnails as large as the area allows, and with cells of whole pixels if possible."""
     rows, columns = len(groups), max(map(len, groups))
     cells = [panel.values.shape for panels in groups for panel in panels]
     high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
@@ -315,7 +315,7 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
 
 
 def _clear_frame(groups: list[list[Panel]], room: tuple[int, int], frame: Frame) -> Frame:
-    """The frame with places as wide as their titles, or titles as small as their places, so that none touch."""
+    """The geometry with places widened to their titles, or titles shrunk to their places, so that none touch."""
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     free = room[1] // frame.columns - frame.gap
     smallest = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
@@ -331,7 +331,7 @@ def _clear_frame(groups: list[list[Panel]], room: tuple[int, int], frame: Frame)
 
 
 def _headed(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
-    """The heads' numbers over their columns, as many as stand apart, where thumbnails are too small to carry them."""
+    """Yields head numbers over the columns, as many as do not touch, for thumbnails that are too small for titles."""
     numbers = _column_numbers(groups)
     size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
     every = math.ceil(1.2 * max((text_width(number, size) for number in numbers), default=1) / frame.step[1])
@@ -343,7 +343,7 @@ def _headed(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Ite
 
 
 def _column_numbers(groups: list[list[Panel]]) -> list[str]:
-    """The number that all heads of a column have; none where columns hold different ones."""
+    """The head number of each column; empty if heads in a column have different numbers."""
     columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
     numbers = [set(filter(None, column)) for column in columns]
     return [number for [number] in numbers] if all(len(one) == 1 for one in numbers) else []
@@ -352,7 +352,7 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
 def _place(
     pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
 ) -> Iterator[Mark]:
-    """Every thumbnail put into the pixels, and its number over it; the name of each row, if any, at its left."""
+    """Draws every thumbnail into the pixels, and yields its title and, at the left of a row, the name of the row."""
     strip = round(frame.number * 1.35)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + strip
@@ -368,7 +368,7 @@ def _place(
 
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
-    """The palette's colours of a panel's cells, as many pixels as they take."""
+    """The thumbnail of a panel, as indices of colours in the palette."""
     fraction = panel.scale.fraction(panel.levels)
     absent = np.isnan(fraction)
     known = np.where(absent, 0, fraction) if absent.any() else fraction
@@ -386,7 +386,7 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
 
 
 def _stretched(count: int, cell: float) -> NDArray[np.intp]:
-    """Which of ``count`` cells each pixel shows."""
+    """The index of the cell, out of ``count``, that each pixel shows."""
     pixels = max(int(count * cell), 1)
     return (np.arange(pixels) * count // pixels).astype(np.intp)
 
