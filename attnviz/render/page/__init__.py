@@ -1,1 +1,1 @@
-"""Reports as a page that works offline."""
+"""Writes reports as pages that work offline."""

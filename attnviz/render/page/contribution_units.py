@@ -1,4 +1,4 @@
-"""Contributions as a page writes them: in percent of the largest norm that a key of its heads moves, as weights are."""
+"""Scales contributions for a page to percent of the largest norm that a key of its heads moves."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from attnviz.report.picture.report import ExactNumbers
 
 
 def in_units(report: ExactNumbers) -> ExactNumbers:
-    """The report with contributions from 0 to 1, and their unit said; of weights as it is.
+    """The report with contributions scaled to 0..1 and a remark on their unit; a report of weights is unchanged.
 
     Raises:
-        AttnvizError: where the limits of the colours were given, which are those of contributions as they are.
+        AttnvizError: if the user gave colour limits, which are in unscaled contributions.
     """
     heads = report.numbers.heads
     if heads[0].maps.quantity == "weight":

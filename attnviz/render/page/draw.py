@@ -1,4 +1,4 @@
-"""A Report as one page that opens anywhere: its script, its style and its numbers in one file that asks for nothing."""
+"""Writes a report as a page of one file that holds its script, style and numbers and loads nothing else."""
 
 import html
 from itertools import pairwise
@@ -28,15 +28,20 @@ NO_SINGLE_CELLS = (
     "Zoom ends at these blocks: a page computes single cells of a long recording from queries, keys and rules, "
     "and this one has none, or a mask or bias that is given cell by cell."
 )
-MAX_LABELLED_TOKENS = 3  # tokens of a block that are all in its label
+MAX_LABELLED_TOKENS = 3  # the label of a block lists up to this many tokens; of a larger one, the first and the last
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """Writes the page; the same report gives the same bytes.
 
+    Args:
+        report: the report to write.
+        suffix: ``.html``.
+        file: the open file to write to.
+
     Raises:
-        AttnvizError: if the report is of something that a page does not show.
+        AttnvizError: if a page cannot show reports of this type.
     """
     match report:
         case HeadAtlas():
@@ -79,7 +84,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    """Everything but the heads' own numbers, as JSON values."""
+    """Everything on the page except the numbers of the heads' cells, as JSON values."""
     numbers, texts, seen = report.numbers, _Texts(plan), SeenCounts()
     sequential = report.look.cmap or SEQUENTIAL
     described = [_about_head(cells, head, texts, seen) for cells, head in zip(numbers.heads, heads, strict=True)]
@@ -116,7 +121,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
 
 
 def _about_start(report: ExactNumbers, seen: SeenCounts) -> dict[str, Any]:
-    """What is shown first: the view, the token that is chosen in it, and the colours."""
+    """The state that the page opens with: the view, the selected query, and the colours."""
     look = report.look
     return {
         "view": report.view,
@@ -128,14 +133,14 @@ def _about_start(report: ExactNumbers, seen: SeenCounts) -> dict[str, Any]:
 
 
 def _suits_lift(report: ExactNumbers, seen: SeenCounts) -> bool:
-    """Whether one scale of weights shows few rows: where queries see very different numbers of keys."""
+    """True if one scale of weights hides most rows, because queries see very different numbers of keys."""
     if len(report.numbers.heads[0].sides) > 1 or not isinstance(report.look.color_limits, str):
         return False
     return seen.ratio > MAX_ROW_RATIO
 
 
 class _Texts:
-    """The texts of a page's axes, each described once however many heads share it."""
+    """The texts of a page's axes; heads with equal tokens share one."""
 
     def __init__(self, plan: PagePlan) -> None:
         self.plan = plan
@@ -143,7 +148,7 @@ class _Texts:
         self.known: dict[tuple[Any, ...], int] = {}
 
     def number(self, tokens: Tokens, span: slice) -> int:
-        """The number of the text that an axis over a span of tokens shows."""
+        """The index of the text that an axis over a span of tokens shows."""
         key = (tokens.text, tokens.labels, span.start, span.stop)
         if key not in self.known:
             self.known[key] = len(self.described)
@@ -152,7 +157,7 @@ class _Texts:
 
 
 def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
-    """The labels of an axis, the number of each cell's first token, and the white space before it in the text."""
+    """The labels of an axis, the index of each cell's first token, and the white space before it in the text."""
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         about = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
@@ -166,7 +171,7 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
 
 
 def _block_label(labels: tuple[str, ...]) -> str:
-    """The tokens of a block where they are few, else its first and its last."""
+    """The tokens of a block if they are few, else its first and last token."""
     return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
 
 
@@ -202,7 +207,7 @@ def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ..
 
 
 def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[str]:
-    """What was pooled, what is masked and what is no number."""
+    """Remarks on pooled, masked and NaN cells."""
     remarks = []
     if plan.block > 1:
         head = numbers.heads[0]
@@ -222,7 +227,7 @@ def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[
 
 
 def _summary(summary: Summary) -> str:
-    """The report's table, folded."""
+    """The HTML of the report's table, folded."""
     cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
     head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _named(cells))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
@@ -233,5 +238,5 @@ def _summary(summary: Summary) -> str:
 
 
 def _named(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
-    """Each row with the element of its cells: the first is the header."""
+    """Each row with the HTML element of its cells; the first row is the header."""
     return [("td" if number else "th", row) for number, row in enumerate(rows)]

@@ -1,4 +1,4 @@
-"""Numbers as a page carries them: weights as codes or as they are, deflated, and written in characters."""
+"""Encodes numbers for a page: weights as codes or as float32, deflated, and written in base 85."""
 
 import zlib
 from collections.abc import Iterable
@@ -19,18 +19,18 @@ DIGITS = np.frombuffer(
 
 @dataclass(frozen=True)
 class Precision:
-    """How a page keeps a weight.
+    """The precision with which a page stores a weight.
 
     An integer ``code`` of at most ``largest`` stands for the weight ``high · (code / largest)²``, where ``high`` is
-    the head's largest one (or a little more, so that codes stay short): small weights are kept finer than large
-    ones, with an error of at most ``√(weight · high) / largest``. The two codes above stand for a masked cell and
-    for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. As float32, weights and
-    scores are both kept as they are.
+    the head's largest weight (or a little more, so that codes stay short): small weights are stored more finely than
+    large ones, with an error of at most ``√(weight · high) / largest``. The next two codes stand for a masked cell and
+    for NaN. Scores follow from a weight and its row's log-sum-exp: ``ln(weight) + lse``. With float32, weights and
+    scores are both stored unchanged.
 
     Attributes:
-        dtype: of what is kept for a weight: float32, uint16 or uint8.
-        max_cells: the most cells of a page for which it is chosen.
-        bytes_per_cell: bytes that a cell takes in the page at most, with its score, deflated and in base64.
+        dtype: the type of a stored weight: float32, uint16 or uint8.
+        max_cells: the largest number of cells on a page with this precision.
+        bytes_per_cell: the most bytes of a cell in the page, with its score, deflated and encoded.
     """
 
     dtype: str
@@ -39,12 +39,12 @@ class Precision:
 
     @property
     def exact(self) -> bool:
-        """Whether the numbers are kept as they are."""
+        """True if numbers are stored unchanged."""
         return self.dtype == "float32"
 
     @property
     def largest(self) -> int:
-        """The code of the weight 1; 0 where there are no codes."""
+        """The code of the largest weight; 0 if there are no codes."""
         return 0 if self.exact else int(np.iinfo(self.dtype).max) - 2
 
     @property
@@ -61,7 +61,7 @@ class Precision:
 
 
 def rounded_up(number: float) -> float:
-    """The number in two digits, never less than it is."""
+    """The number rounded up to two significant digits."""
     step = 10.0 ** (np.floor(np.log10(number)) - 1)
     return float(np.ceil(number / step) * step)
 
@@ -70,15 +70,21 @@ PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 
 
 
 def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision, high: float = 1.0) -> NDArray[Any]:
-    """The weights as the page keeps them, ``(queries, keys)``; the largest code stands for ``high``.
+    """The weights as the page stores them, ``(queries, keys)``.
+
+    Args:
+        weights: ``(queries, keys)``.
+        visible: ``(queries, keys)``, False for masked cells.
+        precision: the type of the codes.
+        high: the weight that the largest code stands for.
 
     Raises:
-        AttnvizError: if codes cannot stand for a weight because it is not within 0 to 1.
+        AttnvizError: if there are codes and a weight is not within 0 to 1.
     """
     if precision.exact:
         return np.asarray(np.where(visible, weights, ABSENT_WEIGHT))
     roots = np.where(visible, weights, np.float32(0))
-    least, most = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN where any is
+    least, most = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN if any root is
     nothing = np.isnan(roots) if np.isnan(most) else None
     if nothing is not None:
         roots[nothing] = 0
@@ -95,19 +101,19 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
 
 
 def without_nan(values: FloatArray) -> FloatArray:
-    """The values with -1 for NaN; themselves where none is."""
+    """The values with -1 for NaN; the same array if it has none."""
     return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
 
 
 def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """The arrays' bytes, little-endian; run lengths and Huffman codes are all that noise of few values gains from."""
+    """The bytes of the arrays, little-endian, deflated; only run lengths and Huffman codes help with noise of few values."""
     deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
     parts = [deflate.compress(one.astype(one.dtype.newbyteorder("<"), copy=False).tobytes()) for one in arrays]
     return b"".join((*parts, deflate.flush()))
 
 
 def base85(content: bytes) -> bytes:
-    """The bytes in characters, five for four, as ``base64.b85encode`` writes them but for the comma."""
+    """The bytes in characters, five per four bytes, as ``base64.b85encode`` writes them except for the comma."""
     missing = -len(content) % 4
     words = np.frombuffer(content + bytes(missing), dtype=">u4").astype(np.uint32)
     places = np.empty((len(words), 5), dtype=np.uint8)

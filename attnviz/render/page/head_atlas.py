@@ -1,6 +1,6 @@
-"""The atlas as one page: a coloured table of layers by heads for each metric, and the table of all heads.
+"""Writes the atlas as one page: a coloured table of layers by heads for each metric, and the table of all heads.
 
-The page needs no script and asks for nothing: its cells are text, coloured by classes of its one style sheet.
+The page has no script and loads nothing: its cells are text, coloured by the classes of its style sheet.
 """
 
 import base64
@@ -15,7 +15,7 @@ from attnviz.report.picture.colors import colormap, ink_on
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadAtlas
 
-SHADE_CLASSES = 64  # classes of colours
+SHADE_CLASSES = 64  # number of CSS classes for colours
 POLICY = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
 STYLE = """:root { color-scheme: light dark; --paper: #fff; --ink: #1d2027; --dim: #5c6370; --line: #d9dce3 }
 @media (prefers-color-scheme: dark) { :root { --paper: #14161b; --ink: #e7e9ee; --dim: #9aa1ad; --line: #343944 } }
@@ -57,7 +57,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
 
 
 def _shades(name: str) -> str:
-    """A class for each of the colours, with the ink that is legible on it."""
+    """CSS classes for the colours of a colormap, each with a legible ink."""
     paper = colormap(name)[[round(shade * 255 / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
     pairs = enumerate(zip(paper.tolist(), ink_on(paper).tolist(), strict=True))
     return "".join(f".c{shade} {{ background: {_hex(back)}; color: {_hex(ink)} }}\n" for shade, (back, ink) in pairs)
@@ -68,7 +68,7 @@ def _hex(rgb: list[int]) -> str:
 
 
 def _figure(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow]) -> str:
-    """One metric: a row a layer, a column a head, the number and the head's pattern to be pointed at."""
+    """The HTML table of one metric: a row per layer, a column per head; tooltips show the pattern."""
     ends = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     said = f"{metric.meaning}; {metric.unit}, coloured from {ends}"
     header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
@@ -88,7 +88,7 @@ def _figure(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow])
 
 
 def _scroller(name: str) -> str:
-    """The start of what scrolls by itself, also by keyboard."""
+    """The opening tag of an element that scrolls on its own, also by keyboard."""
     return f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(name)}">'
 
 
@@ -102,7 +102,7 @@ def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | No
 
 
 def _all_heads(table: HeadFrame) -> str:
-    """Every number of every head, in the order asked for."""
+    """The HTML table of every metric of every head, in the order of the table."""
     names = [metric.name for metric in table.present]
     header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
     body = []

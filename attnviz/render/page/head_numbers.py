@@ -1,4 +1,4 @@
-"""What a page says of its heads besides their weights: metrics, patterns, and how many keys each query may see."""
+"""Describes the heads of a page besides their weights: metrics, patterns, and counts of visible keys."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.encoding import base85
 from attnviz.report.picture.numbers import Numbers
 
-LARGEST_CODE = 65_534  # of a metric; the code above it stands for no number
+LARGEST_CODE = 65_534  # the code of a metric's largest value; the next code stands for NaN
 
 
 def about_metrics(measured: HeadFrame | None) -> dict[str, Any] | None:
-    """Metrics in 16 bits each, from the least (0 at most) to the largest of each, and patterns by places in a list."""
+    """Metrics as 16-bit codes from the smallest value (at most 0) to the largest, and patterns as indices of a list."""
     if measured is None:
         return None
     values, of_heads = measured.values, [row.patterns for row in measured.rows]
@@ -38,17 +38,32 @@ def about_metrics(measured: HeadFrame | None) -> dict[str, Any] | None:
 
 
 class SeenCounts:
-    """How many keys the queries of each head may see: each run of counts once, however many heads share it."""
+    """The numbers of keys that the queries of each head can see; heads with equal counts share one entry.
+
+    Attributes:
+        described: the distinct entries, as JSON values.
+        counts: the counts of each entry, ``(queries,)``.
+        known: the index of each entry by the bytes of its counts.
+        of_maps: the index of the entry by maps, head and range of queries.
+        ratio: the largest ratio between the counts of two queries of a head that see several keys.
+    """
 
     def __init__(self) -> None:
         self.described: list[dict[str, Any]] = []
         self.counts: list[Float64Array] = []
         self.known: dict[bytes, int] = {}
         self.of_maps: dict[tuple[int, int, int, int], int] = {}
-        self.ratio = 1.0  # of the most keys that a query sees to the fewest, of those that see several
+        self.ratio = 1.0
 
     def number(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
-        """The place of the counts of some queries of a head, of blocks the mean."""
+        """The index of the entry for some queries of a head.
+
+        Args:
+            maps: the maps of the head.
+            head: the number of the head in its layer.
+            queries: the range of queries.
+            edges: the first query of each block, and the end; a block's count is its mean.
+        """
         name = id(maps), head, queries.start, queries.stop
         if name not in self.of_maps:
             counts = mean_visible_keys(maps, head, edges)
@@ -65,7 +80,7 @@ class SeenCounts:
 
 
 def _about_counts(counts: Float64Array) -> dict[str, Any]:
-    """A first number and a step where these do, as for no mask and for a causal one; else all."""
+    """The counts as JSON values: a first count and a step if they are linear, as for no mask or a causal one."""
     step = float(counts[1] - counts[0]) if len(counts) > 1 else 0.0
     if np.allclose(counts, counts[0] + step * np.arange(len(counts))):
         return {"first": float(counts[0]), "step": step}
@@ -73,7 +88,7 @@ def _about_counts(counts: Float64Array) -> dict[str, Any]:
 
 
 def measured_remarks(numbers: Numbers, measured: HeadFrame | None) -> list[str]:
-    """What must be known of the metrics."""
+    """A remark if metrics are measured on a part of the queries."""
     if measured is None or measured.every == 1:
         return []
     return [f"Metrics of these {len(numbers.heads)} heads are measured over one in {measured.every} blocks of queries."]

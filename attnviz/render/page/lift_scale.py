@@ -1,4 +1,4 @@
-"""Where the colours of lift end for all heads together, so that a page begins without reading every maximum."""
+"""Computes the end of the lift scale for all heads, so that a page can start without reading every maximum."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,19 +10,19 @@ from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.packing import FirstLook, PackedHead
 from attnviz.streaming.overview import block_edges
 
-QUANTILE = 0.99  # of the largest weights of blocks, which the colours reach
+QUANTILE = 0.99  # share of the largest weights of blocks that the colours cover
 MIN_REACH = 1.05
 
 
 def lift_highs(
     heads: Sequence[PackedHead], described: Sequence[dict[str, Any]], counts: list[Float64Array]
 ) -> list[float]:
-    """The largest lift that colours tell apart, of each side of all heads.
+    """The lift at which the colours end, for each recording.
 
     Args:
-        heads: packed.
-        described: what the page says of each.
-        counts: how many keys each query may see, ``(queries,)``, by the places that ``described`` names.
+        heads: the packed heads.
+        described: the page's description of each head.
+        counts: numbers of visible keys, ``(queries,)`` each; ``described`` has the index of each head's.
     """
     return [
         _high(
@@ -40,7 +40,7 @@ def _high(levels: Iterable[Float64Array]) -> float:
 
 
 def _levels(look: FirstLook, shape: tuple[int, int], counts: Float64Array) -> Float64Array:
-    """The largest weight of each block as a multiple of uniform attention, of queries that see several keys."""
+    """The lift of the largest weight of each block, for queries that see several keys."""
     rows, columns = shape
     edges, largest = block_edges(len(counts), rows), PRECISIONS[-1].largest
     seen = np.add.reduceat(counts, edges[:-1]) / np.diff(edges)

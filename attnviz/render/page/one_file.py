@@ -1,4 +1,4 @@
-"""What every page of one file is made of: its policy, its style, and data that the browser keeps and does not run."""
+"""Builds the parts of every one-file page: its security policy, its style, and data that the browser does not run."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-STYLES = {"page": (), "survey": ("survey.css",)}  # of frames, besides the style of all
+STYLES = {"page": (), "survey": ("survey.css",)}  # style sheets of each frame, besides the common one
 
 
 def opening(
@@ -28,12 +28,15 @@ def opening(
     data: Mapping[str, Any],
     more: str = "",
 ) -> bytes:
-    """The page up to the numbers of its heads, so that it can be drawn while those are still being read.
+    """The page up to the numbers of its heads, so that it can be drawn while the browser still reads those.
 
     Args:
-        name: of the page's frame and of its script.
-        kind: what the page is of, after its title.
-        more: what else stands in the frame.
+        report: gives the title, the caption and the look.
+        name: the name of the page's frame and script, ``page`` or ``survey``.
+        kind: the words after the title that say what the page shows.
+        remarks: the sentences below the caption.
+        data: the JSON values that the script starts with.
+        more: further HTML for the frame.
     """
     style, script = style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
     fields = {
@@ -53,12 +56,12 @@ def opening(
 
 
 def policy_of(script: str, style: str) -> str:
-    """The policy that allows this script and this style, and nothing from elsewhere."""
+    """The content security policy that allows only this script and this style."""
     return POLICY.format(script=_digest(script), style=_digest(style))
 
 
 def style_of(look: Look, *more: str) -> str:
-    """The page's style, and that of more files: as the reader's system is, or as the look says."""
+    """The common style sheet and those named, in the look's theme or, without one, in the system's."""
     style = "\n".join(map(read_asset, ("page.css", *more)))
     if look.theme is None:
         return style
@@ -67,17 +70,23 @@ def style_of(look: Look, *more: str) -> str:
 
 
 def write_data(file: IO[bytes], name: str, content: bytes) -> None:
-    """Writes an element that the browser keeps as it is and does not run."""
+    """Writes an element of data that the browser does not run.
+
+    Args:
+        file: the open file to write to.
+        name: the id of the element.
+        content: the text of the element.
+    """
     file.write(b'<script type="text/plain" id="%s">%s</script>\n' % (name.encode(), content))
 
 
 def text85(content: bytes) -> str:
-    """The bytes in characters."""
+    """The bytes encoded in base 85, as text."""
     return base85(content).decode("ascii")
 
 
 def script_json(value: Mapping[str, Any]) -> str:
-    """JSON in which nothing can end a script element or start a comment."""
+    """The value as JSON in which no text can end a script element or start a comment."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
 
 

@@ -1,4 +1,4 @@
-"""What the keys of a page's heads move, by which its reader turns weights into contributions and back."""
+"""Packs the norms that keys move, with which a page can switch between weights and contributions."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +15,11 @@ from attnviz.report.picture.numbers import HeadCells
 
 @dataclass(frozen=True, eq=False)
 class PackedContributions:
-    """What a page of weights needs to show contributions as well.
+    """The data with which a page of weights can also show contributions.
 
     Attributes:
-        content: characters of a norm in float32 for each key, head after head, then of the thumbnails' codes.
-        about: how they are read, as JSON values.
+        content: one encoded float32 norm per key, head after head, then the codes of the thumbnails.
+        about: the unit and scales of the content, as JSON values.
     """
 
     content: bytes
@@ -29,7 +29,13 @@ class PackedContributions:
 def pack_contributions(
     heads: tuple[HeadCells, ...], packed: list[PackedHead], plan: PagePlan
 ) -> PackedContributions | None:
-    """The norms of what keys move, in the unit of the page of contributions; ``None`` where they are not all known."""
+    """The norms that keys move, in units of the largest; ``None`` if some are unknown or cells are pooled.
+
+    Args:
+        heads: the heads of the page.
+        packed: the same heads, packed.
+        plan: the plan of the page.
+    """
     if plan.block > 1 or any(len(head.sides) > 1 or _lacks_norms(head.maps) for head in heads):
         return None
     each = {id(head.maps): head.maps for head in heads}
@@ -54,14 +60,14 @@ def _lacks_norms(maps: LayerMaps) -> bool:
 
 
 def _norms(head: HeadCells) -> FloatArray:
-    """Of each key, ``(keys,)``."""
+    """The norm that each key moves, ``(keys,)``."""
     moved = head.maps.moved
     assert moved is not None
     return np.asarray(moved[head.maps.positions((head.head,))[0], head.keys])
 
 
 def _look(head: HeadCells, packed: PackedHead) -> FirstLook:
-    """What is seen of a head's contributions at once, in as many cells as of its weights."""
+    """The first look at a head's contributions, with as many cells as that at its weights."""
     maps, [side] = head.maps, packed.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape

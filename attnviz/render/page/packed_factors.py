@@ -1,4 +1,4 @@
-"""The queries and keys of long maps as a page carries them: float16, from which the reader's browser computes cells."""
+"""Packs queries and keys of long maps for a page as float16, from which the browser computes cells."""
 
 import math
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
 
-FLOAT16_ROUNDING = 2.0**-10 + 2.0**-22  # how far a product of two numbers in float16 may be from their own, of its size
-MAX_FLOAT16_EXPONENT = 15  # the largest number of a head is kept below 2 to this, well within float16
-OVERVIEW_SHARE = 0.015  # bytes of an overview to those of the factors
+FLOAT16_ROUNDING = 2.0**-10 + 2.0**-22  # relative error bound of a product of two numbers that were rounded to float16
+MAX_FLOAT16_EXPONENT = 15  # the numbers of a head are scaled below 2 to this power, well within float16
+OVERVIEW_SHARE = 0.015  # bytes of an overview, relative to those of the factors
 MAX_OVERVIEW_SIDE = 512  # pixels
-PAGE_BYTES_PER_BYTE = 1.1  # of float16 factors, about: deflated, then five characters for four bytes
+PAGE_BYTES_PER_BYTE = 1.1  # approximate, for float16 factors: deflated, then five characters for four bytes
 FACTORS_SENTENCE = (
     "Weights and scores are computed in the browser from queries and keys in float16, and are shown with their error."
 )
@@ -29,13 +29,13 @@ FACTORS_SENTENCE = (
 
 @dataclass(frozen=True, eq=False)
 class PackedFactors:
-    """What cells of one head of one recording are computed from.
+    """The data from which a page computes the cells of one head of one recording.
 
     Attributes:
-        content: characters of the queries, then of the log-sum-exps and what else belongs to the head alone, in pieces.
-        keys: which of the page's keys it reads.
-        about: how the content is read and what rules the cells follow, as JSON values.
-        overview: mean and maximum ``(height, width)`` over the whole, for a first look.
+        content: encoded pieces of the queries, then of the log-sum-exps and other arrays of this head alone.
+        keys: the index of its keys among the page's.
+        about: the layout of the content and the rules of bias and mask, as JSON values.
+        overview: the mean and maximum of all cells pooled to ``(height, width)``, for the first look.
     """
 
     content: bytes
@@ -45,7 +45,7 @@ class PackedFactors:
 
 
 class KeyPool:
-    """The keys of a page, each packed once however many heads read it."""
+    """The keys of a page; query heads that share keys share one entry."""
 
     def __init__(self) -> None:
         self.places: dict[tuple[int, int, int, int], int] = {}
@@ -54,7 +54,13 @@ class KeyPool:
         self.exact: list[bool] = []
 
     def place(self, factors: Factors, place: int, head: HeadCells) -> int:
-        """The number of the keys that a head reads, which is held at a place of the factors."""
+        """The index of a head's keys in the pool.
+
+        Args:
+            factors: the factors of the layer.
+            place: the index of the head in the factors.
+            head: the head, with its range of keys.
+        """
         key_head = factors.key_heads[place]
         name = (id(factors), key_head, head.keys.start, head.keys.stop)
         if name not in self.places:
@@ -67,7 +73,7 @@ class KeyPool:
 
 
 def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
-    """About how many bytes of a page the heads' factors take; ``None`` where not all cells follow from factors."""
+    """The approximate bytes of the heads' factors in a page; ``None`` if some cells do not follow from factors."""
     total, seen = 0.0, set()
     for head in heads:
         for maps in head.sides.values():
@@ -83,7 +89,7 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
 
 
 def page_factors(maps: LayerMaps) -> Factors | None:
-    """What any cell can be computed from in a page; ``None`` where a mask or a bias is known cell by cell alone."""
+    """The factors from which a page computes cells; ``None`` without them, or if mask or bias are given per cell."""
     factors = maps.cell_factors()
     if factors is None or factors.mask.explicit is not None or factors.bias.explicit is not None:
         return None
@@ -91,7 +97,14 @@ def page_factors(maps: LayerMaps) -> Factors | None:
 
 
 def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedFactors:
-    """One head of one recording."""
+    """The packed factors of one head of one recording.
+
+    Args:
+        maps: the maps of the head.
+        factors: the factors of the maps.
+        head: the head, with its ranges of queries and keys.
+        keys: the pool that the head's keys are added to.
+    """
     [place] = maps.positions((head.head,))
     half, exponent, exact = halved(np.asarray(factors.queries[place, head.queries]))
     number = keys.place(factors, place, head)
@@ -118,7 +131,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
 
 
 def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
-    """The numbers over a power of two that brings them into float16's range; its exponent; whether none was rounded."""
+    """The numbers divided by a power of two to fit float16, the exponent of that power, and True if all are exact."""
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
     exponent = math.frexp(largest)[1] - MAX_FLOAT16_EXPONENT if largest else 0
     scaled = np.ldexp(numbers, -exponent)
@@ -127,14 +140,14 @@ def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
 
 
 def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
-    """Pixels of the overview that travels with a head, down and across: a small part of its factors' bytes."""
+    """The height and width in pixels of a head's overview, whose bytes are a small part of its factors'."""
     queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
     side = min(MAX_OVERVIEW_SIDE, max(48, int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))))
     return min(side, queries), min(side, keys)
 
 
 def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
-    """Row and column of the largest weight, and that weight: looked for in the pixel that has it."""
+    """The row, column and value of the largest weight, searched in the pixel of the overview that contains it."""
     largest = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
     if largest.max() < 0:
         return None
@@ -156,7 +169,7 @@ def _span_of_pixel(span: slice, place: int, count: int) -> slice:
 
 
 def _relative(bias: Bias, place: int, head: HeadCells) -> FloatArray | None:
-    """The bias of each distance key − query within the page, from the last query's first key on."""
+    """The bias of each distance key − query within the page, starting at the last query with the first key."""
     if bias.relative is None:
         return None
     first = bias.origin + head.keys.start - (head.queries.stop - 1)
@@ -164,6 +177,6 @@ def _relative(bias: Bias, place: int, head: HeadCells) -> FloatArray | None:
 
 
 def _about_mask(mask: Mask, head: HeadCells) -> dict[str, Any]:
-    """The rule, for rows and columns counted from the page's first."""
+    """The rules of the mask, with the positions of the page's first query and key."""
     rules = {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
     return rules | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start}

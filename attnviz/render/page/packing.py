@@ -1,4 +1,4 @@
-"""The numbers of chosen heads as a page carries them: quantized, compressed, and within a budget of bytes."""
+"""Packs the numbers of chosen heads for a page: quantized, compressed, and within a budget of bytes."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +23,9 @@ from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
 
-THUMBNAIL_SIDE = 48  # cells a side
-MAX_BAND_CELLS = 4_000_000  # cells that are compared at once
-CHECKED_CELLS = 4  # cells of a row on which its log-sum-exp is checked
+THUMBNAIL_SIDE = 48  # largest number of rows or columns
+MAX_BAND_CELLS = 4_000_000  # cells compared at once
+CHECKED_CELLS = 4  # cells per row on which the row's log-sum-exp is checked
 SCORES_SENTENCE = "Scores follow from them and each row’s log-sum-exp, and are shown with their error."
 # The least ``high`` times keys: with codes up to 253 and rows that sum to one, the mean square of a row's codes is then
 # at most 253² / 80, and no distribution of codes with that mean square has quite 6 bits.
@@ -35,12 +35,12 @@ LOG_SUM_EXP_TOLERANCE = 0.05  # how far a score may be from ln(weight) + log-sum
 
 @dataclass(frozen=True)
 class PagePlan:
-    """What of the numbers fits a page.
+    """The form in which numbers fit on a page.
 
     Attributes:
-        precision: how a weight is kept.
-        block: tokens a cell stands for, each way; 1 where every token has its own.
-        factored: whether queries and keys travel instead of weights.
+        precision: the precision of a stored weight.
+        block: the number of queries, and of keys, per cell; 1 if nothing is pooled.
+        factored: True if the page has queries and keys instead of weights.
     """
 
     precision: Precision
@@ -49,7 +49,7 @@ class PagePlan:
 
     @property
     def sentence(self) -> str:
-        """What is kept of weights and scores."""
+        """The precision of weights and scores, in words."""
         if self.factored:
             return FACTORS_SENTENCE
         if self.block > 1:
@@ -60,15 +60,15 @@ class PagePlan:
 
 @dataclass(frozen=True, eq=False)
 class PageCells:
-    """The numbers of one head of one recording that the page carries, before they are packed.
+    """The numbers of one head of one recording for a page, before they are packed.
 
     Attributes:
-        weights: ``(queries, keys)``; the means where pooled.
-        second: what goes with them: scores ``(queries, keys)`` where exact, else log-sum-exps ``(queries,)``; the
-            maxima ``(queries, keys)`` where pooled.
-        largest: the weights, or the maxima where pooled, ``(queries, keys)``.
+        weights: ``(queries, keys)``; means if pooled.
+        second: the array stored with them: scores ``(queries, keys)`` if exact, else log-sum-exps ``(queries,)``; if
+            pooled, maxima ``(queries, keys)``.
+        largest: ``(queries, keys)``, the weights; maxima if pooled.
         visible: ``(queries, keys)``.
-        seen: ``(queries,)``, how many keys each may see, of blocks the mean.
+        seen: ``(queries,)``, the number of keys that each query can see; means of blocks if pooled.
     """
 
     weights: FloatArray
@@ -80,13 +80,13 @@ class PageCells:
 
 @dataclass(frozen=True, eq=False)
 class FirstLook:
-    """What is seen of a head before its numbers are read.
+    """The data that a page shows of a head before it reads the head's numbers.
 
     Attributes:
-        thumbnail: the means and the maxima ``(height, width)``, as uint8 codes.
-        thumbnail_highs: what the largest code of the means and of the maxima stands for.
-        peak: row and column of the largest weight, and that weight; ``None`` where no cell has one.
-        top: the largest weight of queries that see several keys; of all where none does.
+        thumbnail: the means, then the maxima, ``(height, width)`` each, as uint8 codes.
+        thumbnail_highs: the weights that the largest codes of means and of maxima stand for.
+        peak: the row, column and value of the largest weight; ``None`` if no cell has a weight.
+        top: the largest weight of queries that see several keys; of all queries if none does.
     """
 
     thumbnail: bytes
@@ -100,11 +100,11 @@ class PackedSide:
     """One head of one recording, packed.
 
     Attributes:
-        content: characters of weights and what goes with them, or of factors, in pieces.
-        look: what is seen of it at once.
-        high: what the largest code stands for.
-        marks: whether a cell is absent, and whether one is NaN.
-        factors: how the content is read where it is factors.
+        content: encoded pieces of weights and the array stored with them, or of factors.
+        look: the data for the first look.
+        high: the weight that the largest code stands for.
+        marks: two flags: some cell is masked, and some cell is NaN.
+        factors: the packed factors if the content is factors, else ``None``.
     """
 
     content: bytes
@@ -119,8 +119,8 @@ class PackedHead:
     """One head, packed.
 
     Attributes:
-        sides: one for each recording: one, or two that are compared.
-        reach: the largest absolute change from the first to the second; 0 where there is one.
+        sides: the head in each recording: one, or two that are compared.
+        reach: the largest absolute change of a weight between the two; 0 for one recording.
     """
 
     sides: tuple[PackedSide, ...]
@@ -128,9 +128,9 @@ class PackedHead:
 
 
 def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
-    """The finest plan with which the heads fit ``budget`` bytes.
+    """The finest plan with which the heads fit in ``budget`` bytes.
 
-    A cell takes a byte of the budget: six bits when deflated (see MIN_HIGH_TIMES_KEYS), a quarter more in characters.
+    A cell counts as one byte: six bits when deflated (see MIN_HIGH_TIMES_KEYS), and a quarter more when encoded.
     """
     heads = tuple(heads)
     cells, factors = _all_cells(heads, 1), factored_bytes(heads)
@@ -145,7 +145,7 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
 
 
 def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
-    """Each head, packed, in order; and the keys that heads share."""
+    """The packed heads in order, and the packed keys that they read."""
     keys = KeyPool()
     if plan.factored:
         return [pack_factored(head, keys) for head in heads], keys.packed
@@ -154,7 +154,7 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
 
 
 def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
-    """One head as its factors, packed."""
+    """One head packed as its factors."""
     known = ((maps, page_factors(maps)) for maps in head.sides.values())
     sides = tuple(_factored_side(maps, factors, head, keys) for maps, factors in known if factors is not None)
     return PackedHead(sides, _factored_reach(head) if len(sides) > 1 else 0.0)
@@ -174,7 +174,13 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: Key
 
 
 def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
-    """What is seen of a head whose cells are computed, from what it was pooled to."""
+    """The first look at a head whose cells the page computes.
+
+    Args:
+        maps: the maps of the head.
+        head: the head, with its ranges of queries and keys.
+        overview: the head's cells, pooled.
+    """
     high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)
     return FirstLook(
         thumbnail=_codes_of(overview, highs := _highs_of(overview, high)),
@@ -185,7 +191,7 @@ def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> Fi
 
 
 def _factored_reach(head: HeadCells) -> float:
-    """The largest absolute change, looked for in bands of queries."""
+    """The largest absolute change of a weight, searched in bands of queries to bound memory."""
     spans = bands(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
@@ -194,14 +200,14 @@ def _factored_reach(head: HeadCells) -> float:
 
 
 def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
-    """One head, packed."""
+    """One head packed as weights."""
     read = read_exact if plan.block == 1 else read_pooled
     sides = [read(maps, head, plan) for maps in head.sides.values()]
     return PackedHead(tuple(pack_side(side, plan) for side in sides), _reach(sides) if len(sides) > 1 else 0.0)
 
 
 def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """A cell for every query and key."""
+    """The cells of a head at every query and key."""
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
     if plan.precision.exact:
@@ -212,7 +218,7 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """A cell for every block."""
+    """The cells of a head pooled over blocks of tokens."""
     height, width = _shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
     seen = _seen(maps, head, height)
@@ -220,7 +226,7 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 
 
 def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
-    """One head of one recording, packed."""
+    """The packed cells of one head of one recording."""
     pooled = plan.block > 1
     largest = np.where(cells.visible, cells.largest, np.float32(0))
     least = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
@@ -236,7 +242,13 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
 
 
 def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
-    """What is seen of a head whose cells are kept: ``shown`` are these, below zero where one is masked."""
+    """The first look at a head whose cells the page stores.
+
+    Args:
+        cells: the cells of the head.
+        shown: ``(queries, keys)``, the weights, with -1 for masked cells.
+        high: the weight that the largest code stands for.
+    """
     thumbnail = _thumbnail(cells)
     return FirstLook(
         thumbnail=_codes_of(thumbnail, highs := _highs_of(thumbnail, high)),
@@ -247,13 +259,13 @@ def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
 
 
 def _seen(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
-    """How many keys the queries of each of so many blocks may see on average, ``(rows,)``."""
+    """The mean number of keys that the queries of each of ``rows`` blocks can see, ``(rows,)``."""
     first, stop = head.queries.start, head.queries.stop
     return mean_visible_keys(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
 def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
-    """The largest weight of queries that see several keys; of all where none does."""
+    """The largest weight of queries that see several keys; of all queries if none does."""
     several = seen > 1
     rows = slice(None) if not several.any() else slice(int(several.argmax()), None)
     shown = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
@@ -262,13 +274,19 @@ def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
 
 
 def axis_edges(span: slice, block: int) -> IntArray:
-    """The token at which each cell of an axis begins, and the end: ``(cells + 1,)``."""
+    """The first token of each cell of an axis, and the end of the last, ``(cells + 1,)``."""
     count = span.stop - span.start
     return np.asarray(span.start + block_edges(count, -(-count // block)))
 
 
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
-    """What ln(weight) lacks to the score, ``(queries,)``; NaN for a row where no one number does for all its cells."""
+    """The difference score − ln(weight) of each row, ``(queries,)``; NaN if it differs between cells of the row.
+
+    Args:
+        scores: ``(queries, keys)``.
+        weights: ``(queries, keys)``.
+        visible: ``(queries, keys)``, False for masked cells.
+    """
     rows = np.arange(len(weights))
     columns = np.unique(np.linspace(0, weights.shape[1] - 1, CHECKED_CELLS).astype(int))
     best = without_nan(np.where(visible, weights, np.float32(0))).argmax(axis=-1)
@@ -281,7 +299,7 @@ def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> 
 
 
 def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
-    """The cells of the thumbnail of a map of so many."""
+    """The height and width of the thumbnail of a map, in cells."""
     return min(height, THUMBNAIL_SIDE), min(width, THUMBNAIL_SIDE)
 
 
@@ -294,13 +312,13 @@ def _thumbnail(cells: PageCells) -> Overview:
 
 
 def _highs_of(overview: Overview, high: float) -> tuple[float, float]:
-    """What the largest codes of means and maxima stand for: means of many weights are far smaller."""
+    """The weights that the largest codes of means and maxima stand for; pooled means are far smaller than maxima."""
     largest = float(without_nan(overview.mean[0]).max(initial=0))
     return (largest if largest > 0 else high), high
 
 
 def _codes_of(overview: Overview, highs: tuple[float, float]) -> bytes:
-    """Its means, then its maxima, as codes."""
+    """The means, then the maxima of an overview, as codes."""
     pictures = zip((overview.mean[0], overview.maximum[0]), highs, strict=True)
     return b"".join(encode_weights(one, overview.visible, PRECISIONS[-1], high).tobytes() for one, high in pictures)
 
@@ -323,14 +341,14 @@ def _all_cells(heads: Iterable[HeadCells], block: int) -> int:
 
 
 def _is_known(head: HeadCells, block: int) -> bool:
-    """Whether the maps tell blocks of so many tokens apart."""
+    """True if the maps resolve blocks of ``block`` tokens."""
     rows, columns = _shape(head, block)
     finest = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
     return all(rows <= most and columns <= widest for most, widest in finest)
 
 
 def _shape(head: HeadCells, block: int) -> tuple[int, int]:
-    """Blocks of so many tokens, down and across."""
+    """The number of blocks of ``block`` tokens, down and across."""
     rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
     return rows, columns
 

@@ -1,4 +1,4 @@
-"""The page's script modules joined to one script: each after those that it imports, without import and export."""
+"""Joins the page's script modules into one script, each after those that it imports, without import and export."""
 
 import re
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from importlib.resources import files
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 STATEMENT = re.compile(r"^(export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) )", re.MULTILINE)
-# What is written for the type checker and for readers here: blocks of their own lines, and casts.
+# JSDoc for the type checker and for readers of the source: comment blocks and casts.
 DOCUMENTATION = re.compile(r"^ */\*\*(?s:.*?)\*/\n+|/\*\* @type .*?\*/ ?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class ScriptModule:
-    """One of the page's scripts, as its file holds it.
+    """One script module of the page.
 
     Attributes:
-        name: of its file.
-        text: as it is in the file.
+        name: the name of its file.
+        text: the content of its file.
     """
 
     name: str
@@ -28,33 +28,37 @@ class ScriptModule:
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """The names that it imports, by the file that they come from."""
+        """The names that it imports, by the file that exports them."""
         return {file: {*re.findall(r"\w+", names)} for names, file in IMPORT.findall(self.text)}
 
     @cached_property
     def statements(self) -> dict[str, bool]:
-        """The names that it states, and whether each is exported."""
+        """The names that it declares; True if a name is exported."""
         return {name: bool(export) for export, name in STATEMENT.findall(self.text)}
 
     @cached_property
     def code(self) -> str:
-        """What is left in the joined script."""
+        """The code without documentation, imports and exports."""
         return EXPORT.sub("", IMPORT.sub("", DOCUMENTATION.sub("", self.text))).lstrip()
 
 
 @cache
 def read_asset(name: str) -> str:
-    """The text of a file of the page."""
+    """The text of a file in the page's ``assets``."""
     return (files("attnviz.render.page") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
-    """One strict script of a module and all that it imports, which ``read`` gives the text of.
+    """One script in strict mode, made of a module and all that it imports.
+
+    Args:
+        entry: the file name of the module.
+        read: returns the text of a module by its file name.
 
     Raises:
         graphlib.CycleError: if modules import each other in a circle.
-        ValueError: if a name is imported that is not exported or not used, or if two modules state the same name.
+        ValueError: if an imported name is not exported or not used, or if two modules declare the same name.
     """
     modules = _collected(entry, read, {})
     order = tuple(TopologicalSorter({name: modules[name].imports for name in modules}).static_order())
@@ -63,7 +67,7 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
 
 
 def _collected(name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]) -> dict[str, ScriptModule]:
-    """The modules, with one more and all that it imports."""
+    """Adds a module and all that it imports to ``modules``, and returns them."""
     if name not in modules:
         modules[name] = ScriptModule(name, read(name))
         for imported in modules[name].imports:
@@ -72,7 +76,7 @@ def _collected(name: str, read: Callable[[str], str], modules: dict[str, ScriptM
 
 
 def _check(modules: dict[str, ScriptModule]) -> None:
-    """All modules share one scope: each name is stated once, and each import is what a module exports."""
+    """Raises ValueError if two modules declare one name (they share a scope), or an import has no export."""
     owners: dict[str, str] = {}
     for name, module in modules.items():
         if found := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):
@@ -83,4 +87,4 @@ def _check(modules: dict[str, ScriptModule]) -> None:
                 raise ValueError(f"{name} imports {', '.join(sorted(wrong))}, not exported by {file} or not used")
         for statement in module.statements:
             if (owner := owners.setdefault(statement, name)) != name:
-                raise ValueError(f"{owner} and {name} both state {statement}")
+                raise ValueError(f"{owner} and {name} both declare {statement}")
