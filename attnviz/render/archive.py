@@ -2,7 +2,7 @@
 
 import zipfile
 
-ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that an archive can hold
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can store
 UNIX = 3
 
 

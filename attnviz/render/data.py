@@ -42,9 +42,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
             report.numbers.refuse_without_cells()
             {".csv": _write_csv, ".json": _write_json, ".npz": _write_npz}[suffix](report, file)
         case _:
-            raise AttnvizError(
-                f"there are no numbers of cells to write to {suffix}; attnviz show and compare have them"
-            )
+            raise AttnvizError(f"this report has no numbers of cells for {suffix}; use attnviz show or compare")
 
 
 def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
@@ -70,7 +68,7 @@ def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
         before = (maps.layer, head.head, maps.kind, maps.item, query, *query_tokens)
         cells = [_texts(block.fields[name][row], absent="") for name in head.names]
         after = map(repeat, head.change.values())
-        yield from zip(*map(repeat, before), keys, *key_tokens, *cells, *after, strict=False)  # repeat has no end
+        yield from zip(*map(repeat, before), keys, *key_tokens, *cells, *after, strict=False)  # repeat never ends
 
 
 def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.base.options import declared_options
 from attnviz.report.picture.look import STYLES, Look
 from attnviz.report.picture.options import Medium
@@ -183,10 +183,10 @@ def medium_of(suffix: str, look: Look) -> Medium:
     style = look.drawn_style
     if style not in chosen.styles:
         pictures = " ".join(row.suffix for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL)
-        raise AttnvizError(f"{option('style', style)} draws a picture; -o {style}.svg works ({pictures})")
+        raise AttnvizError(f"{option('style', style)} draws a picture; use -o {style}.svg ({pictures})")
     if look.mark is not None and not chosen.marks:
         raise AttnvizError(
-            f"{option('mark')} labels axes, and {suffix} has none of ours; -o map.png or the terminal works"
+            f"{option('mark')} labels axes, which {suffix} does not have; use -o map.png or the terminal"
         )
     return chosen.medium(look)
 
@@ -209,5 +209,5 @@ def format_of(suffix: str) -> Format:
         AttnvizError: if no format has this suffix.
     """
     if suffix not in FORMATS:
-        raise AttnvizError(f"unknown suffix {suffix!r}; {nearest(suffix, FORMATS)}{known_names(FORMATS)} works")
+        raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, FORMATS)}")
     return FORMATS[suffix]

@@ -124,7 +124,7 @@ WRONG = {
     "heads Life -o atlas.png": "a text of two tokens or more works",
     "heads 'Life is short' -o folder": "-o folder/atlas.png works",
     "explain Life -o folder": "-o folder/notes.html works",
-    "heads Life -o x.npz": ".txt, .png, .svg, .pdf, .html, .pptx, .csv or .json works",
+    "heads Life -o x.npz": ".txt, .png, .svg, .pdf, .html, .pptx, .csv or .json",
     "explain Life -o x.png": ".txt, .html or .md works",
     "show Life -o run2.safetensors": "attnviz record TEXT -o run2.safetensors works",
     "show Life -o x.pgn": "did you mean .png?",
@@ -183,7 +183,7 @@ ADVISED = {
     "heads 'a b c' --filter kind:x": ("kind:self or kind:cross works", "heads 'a b c' --filter kind:self"),
     "heads 'a b c' --filter 'previous>0.9'": ("leave it out", "heads 'a b c'"),
     "heads 'a b' --sort previous --top 0": ("1 or more works", "heads 'a b' --sort previous --top 1"),
-    "show Life --mark lines -o x.csv": ("or the terminal works", "show Life --mark lines"),
+    "show Life --mark lines -o x.csv": ("use -o map.png or the terminal", "show Life --mark lines"),
     "show --sample long --style arcs -o x.svg": (
         "use --queries 0:40 --keys 0:40",
         "show --sample long --style arcs -o x.svg --queries 0:40 --keys 0:40",
@@ -222,7 +222,7 @@ ADVISED = {
         "show Life --of contributions --color-scale log",
     ),
     "show Life --of contributions --limits 0:1 -o x.html": (
-        "--limits shared works",
+        "use --limits shared",
         "show Life --of contributions --limits shared -o x.html",
     ),
     "show Life --notes notes.txt -o x.html": ("line 1 is no note", "show Life -o x.html"),
@@ -238,10 +238,10 @@ ADVISED = {
     "show --file binary.txt": ("is binary; give a UTF-8 text", "show --file notes.txt"),
     "show --batch empty.txt": ("one text a line works", "show --batch two.txt"),
     "show Life --mark Chapter": ("lines, paragraphs or", "show Life --mark lines"),
-    "show Life --size column -o x.pptx": ("slides are as high as others; 16:9 works", "show Life --size 16:9 -o x.svg"),
+    "show Life --size column -o x.pptx": ("slides need a height; use 16:9", "show Life --size 16:9 -o x.svg"),
     "show Life --size 1in -o x.svg": ("choose 2in to 60in", "show Life --size 2in -o x.svg"),
     "show 'a b c d e f g h' --size 2in --bare --annotate --table both -o x.svg": (
-        "too small for numbers; fewer tokens or heads",
+        "too small for numbers; use fewer tokens or heads",
         "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
     ),
     "survey notes.txt --model trained": (

@@ -163,7 +163,7 @@ def test_json_has_null_where_a_metric_has_no_meaning() -> None:
 
 def test_npz_of_heads_is_refused() -> None:
     report = heads_report((known_recording(),), ReportOptions(medium=LISTED))
-    with pytest.raises(AttnvizError, match=r"not written as \.npz; \.csv or \.json works"):
+    with pytest.raises(AttnvizError, match=r"cannot be written as \.npz; use \.csv or \.json"):
         draw(report, ".npz")
 
 

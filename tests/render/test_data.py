@@ -205,7 +205,7 @@ def test_comparison_gives_a_and_b_their_difference_and_each_heads_change(
 
 def test_report_without_cells_is_refused() -> None:
     drawn = Heatmaps(title="t", panels=(), caption="c", remarks=())
-    with pytest.raises(AttnvizError, match=r"no numbers of cells to write to \.csv"):
+    with pytest.raises(AttnvizError, match=r"no numbers of cells for \.csv"):
         draw(drawn, ".csv")
 
 

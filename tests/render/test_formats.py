@@ -16,14 +16,14 @@ def test_a_file_and_a_row_add_a_format(recording: Recording, monkeypatch: pytest
     assert written == "# Hello\n## head 1.2"
     with pytest.raises(AttnvizError, match="style='arcs' draws a picture"):
         attnviz.draw(recording, ".md", style="arcs")
-    with pytest.raises(AttnvizError, match=r"mark labels axes, and \.md has none"):
+    with pytest.raises(AttnvizError, match=r"mark labels axes, which \.md does not have"):
         attnviz.draw(recording, ".md", mark="lines")
 
 
 def test_refusal_of_a_style_names_the_formats_that_draw_it() -> None:
-    with pytest.raises(AttnvizError, match=r"-o arcs.svg works \(.png .svg .pdf .html .pptx\)"):
+    with pytest.raises(AttnvizError, match=r"use -o arcs.svg \(.png .svg .pdf .html .pptx\)"):
         medium_of(TERMINAL, Look(style="arcs"))
-    with pytest.raises(AttnvizError, match=r"unknown suffix '\.gif'; \.txt, \.png, \.svg, \.pdf, "):
+    with pytest.raises(AttnvizError, match=r"unknown suffix '\.gif'; choose \.txt, \.png, \.svg, \.pdf, "):
         medium_of(".gif", Look())
 
 

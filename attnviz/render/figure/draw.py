@@ -141,7 +141,7 @@ def _drawn(report: Report) -> DrawnReport:
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
     if not report.panels:  # an atlas of one token: no metric is defined
-        raise AttnvizError("no head has a pattern to draw here; a longer text works, or the list in the terminal")
+        raise AttnvizError("no head has a metric to draw; use a longer text, or the list in the terminal")
     return report
 
 

@@ -37,8 +37,8 @@ MIN_AXIS_NAME_WIDTH = 0.75  # an axis may be shorter: its name then runs into th
 MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
 MAX_REMARKS_SHARE = 0.25  # of the page's height
 MAX_BARS = 3  # with more scales, titles of panels name the limits instead
-LARGER = f"fewer tokens or heads, or a larger {option('size')}, works"
-NO_NUMBERS = f"The cells are too small for numbers; fewer tokens or heads, or a larger {option('size')}, shows them."
+LARGER = f"use fewer tokens or heads, or a larger {option('size')}"
+NO_NUMBERS = f"The cells are too small for numbers; {LARGER}."
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
     layout = _fitting(picture, ruler)
     if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale):
         if picture.look.bare:
-            raise AttnvizError(f"{option('bare')} leaves out that the cells are too small for numbers; {LARGER}")
+            raise AttnvizError(f"with {option('bare')} nothing can say that cells are too small for numbers; {LARGER}")
         return _fitting(
             replace(picture, numbers=False, remarks=(*picture.remarks, picture.look.worded(NO_NUMBERS))), ruler
         )

@@ -90,7 +90,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     parts = [chapter.report for chapter in report.story] or _parts(report)
     if len(parts) > MAX_SLIDES:
         chooses, shares = option("heads", "3.2,4.5"), option("per_slide", 16)
-        raise AttnvizError(f"{len(parts)} slides are too many; {chooses} chooses and {shares} shares them")
+        raise AttnvizError(f"{len(parts)} slides are too many; choose heads as {chooses}, or share slides by {shares}")
     deck = _new_deck(report)
     _add_title_slide(deck, report)
     for number, part in enumerate(parts):
@@ -120,12 +120,10 @@ def slide_size(look: Look) -> tuple[float, float]:
         AttnvizError: if a side is longer than the file format allows, or the look gives only a width.
     """
     if look.column_inches is not None:
-        raise AttnvizError(f"{option('size', look.size)} is a width, and slides are as high as others; 16:9 works")
+        raise AttnvizError(f"{option('size', look.size)} is only a width, and slides need a height; use 16:9")
     size = look.inches or SLIDES["16:9"]
     if max(size) > MAX_SLIDE_INCHES:
-        raise AttnvizError(
-            f"a slide of {size[0]:g} x {size[1]:g} inches is too large; at most {MAX_SLIDE_INCHES} works"
-        )
+        raise AttnvizError(f"a slide of {size[0]:g} x {size[1]:g} inches is too large; use at most {MAX_SLIDE_INCHES}")
     return size
 
 

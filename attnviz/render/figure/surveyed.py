@@ -143,7 +143,7 @@ class _Sheet:
         across, up = (self.numbers(name) for name in names[:2])
         known = ~(np.isnan(across) | np.isnan(up))
         if not known.any():
-            raise AttnvizError(f"no head has both {names[0]} and {names[1]}; other numbers work")
+            raise AttnvizError(f"no head has both {names[0]} and {names[1]}; choose other numbers")
         size = self.share(names[2]) if len(names) > 2 else np.full(len(across), 0.2)
         by = names[3] if len(names) > 3 else LAYER
         axes = self.axes(MARGIN + 0.6, self.head_height, WIDTH - 2 * MARGIN - 1.6, POINTS_HEIGHT)
@@ -176,7 +176,14 @@ class _Sheet:
         )
 
     def name_points(self, axes: "Axes", across: Float64Array, up: Float64Array, known: BoolArray) -> None:
-        """Labels the points that lie farthest from their neighbours."""
+        """Labels the points that lie farthest from their neighbours.
+
+        Args:
+            axes: the axes with the points.
+            across: ``(heads,)``, the numbers on the x axis.
+            up: ``(heads,)``, the numbers on the y axis.
+            known: ``(heads,)``, True for heads with both numbers.
+        """
         places = np.flatnonzero(known)
         spread = np.stack([_stretched(across[places]), _stretched(up[places])], axis=1)
         away = np.hypot(*(spread[:, None] - spread[None]).transpose(2, 0, 1))
@@ -238,7 +245,13 @@ class _Sheet:
         return self.drawn
 
     def card(self, head: int, y: float, lines: Sequence[list[list[int]]]) -> None:
-        """Draws the card of a head: charts by offset, by class of token and by decile, and its examples."""
+        """Draws the card of a head: charts by offset, by class of token and by decile, and its examples.
+
+        Args:
+            head: the index of the head in the frame.
+            y: the upper edge of the card.
+            lines: for each example, the indices of its tokens line by line.
+        """
         report, row = self.report, self.report.frame.rows[head]
         self.text(MARGIN, y, f"{row.name}  {row.pattern}", 12, weight="bold")
         width = (WIDTH - 2 * MARGIN) / 3
@@ -274,7 +287,7 @@ class _Sheet:
 
     def by_decile(self, head: int, x: float, y: float, width: float) -> None:
         name = self.report.shown_by[head]
-        axes = self.chart(x, y, width, f"{name}: tenths of the texts below")
+        axes = self.chart(x, y, width, f"{name}: deciles over the texts")
         frame = self.report.frame
         axes.plot(
             range(0, 101, 10),
@@ -311,7 +324,16 @@ class _Sheet:
         return space + 0.06 + self.ruler.width(text.labels[place].translate(self.missing), SMALL)
 
     def shaded(self, example: HeadExample, lines: Sequence[Sequence[int]], y: float) -> float:
-        """Draws a text shaded by what its query attends to, and returns the y coordinate of its end."""
+        """Draws a text shaded by what its query attends to.
+
+        Args:
+            example: the example.
+            lines: the indices of its tokens, line by line.
+            y: the upper edge of the text.
+
+        Returns:
+            The lower edge of the text.
+        """
         from matplotlib.patches import Rectangle
 
         palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.paper])

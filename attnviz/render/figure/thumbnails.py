@@ -42,8 +42,8 @@ MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
 TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
-UNNUMBERED = f"Heads are too small to be numbered here; a larger {option('size')} numbers them."
-WITHOUT_VALUES = f"Heads are too small for the numbers that order them; a larger {option('size')} shows these."
+UNNUMBERED = f"Heads are too small for their numbers; use a larger {option('size')} to see them."
+WITHOUT_VALUES = f"Heads are too small for the values that sort them; use a larger {option('size')} to see these."
 NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
 
@@ -298,7 +298,7 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     place = min(room[0] / rows, room[1] / columns) - gap
     if fixed and place < MIN_THUMBNAIL_PIXELS:
         fewer = f"{option('layers')} and {option('heads')}"
-        raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; a larger one works, or {fewer}")
+        raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; use a larger one, or {fewer}")
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     number = int(min(place * NUMBER_SHARE, place / longest, NUMBER_PIXELS[1] * max(unit, 0.7)))
     number = number if number >= NUMBER_PIXELS[0] else 0

@@ -19,13 +19,13 @@ def in_units(report: ExactNumbers) -> ExactNumbers:
         return report
     if not isinstance(report.look.color_limits, str):
         raise AttnvizError(
-            f"a page has contributions in percent of the largest norm, and no {option('limits', report.look.limits)} "
-            f"of them; {option('limits', 'shared')} works"
+            f"a page shows contributions in percent of the largest norm, so {option('limits', report.look.limits)} "
+            f"does not apply; use {option('limits', 'shared')}"
         )
     unit = max(bound_of(side) for head in heads for side in head.sides.values()) or 1.0
     scaled = tuple(_scaled(head, unit) for head in heads)
-    said = f"On this page contributions are in percent of {unit:.4g}, which none of them is above."
-    return replace(report, numbers=replace(report.numbers, heads=scaled), remarks=(said, *report.remarks))
+    unit_remark = f"On this page contributions are in percent of {unit:.4g}, which none of them exceeds."
+    return replace(report, numbers=replace(report.numbers, heads=scaled), remarks=(unit_remark, *report.remarks))
 
 
 def _scaled(head: HeadCells, unit: float) -> HeadCells:

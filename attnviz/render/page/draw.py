@@ -25,8 +25,8 @@ from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 
 NO_SINGLE_CELLS = (
-    "Zoom ends at these blocks: a page computes single cells of a long recording from queries, keys and rules, "
-    "and this one has none, or a mask or bias that is given cell by cell."
+    "Zoom stops at these blocks: for single cells of a long recording a page needs queries and keys, and rules for "
+    "mask and bias; this one has none, or a mask or bias that is given cell by cell."
 )
 MAX_LABELLED_TOKENS = 3  # the label of a block lists up to this many tokens; of a larger one, the first and the last
 SIDES = {"": "", "_a": "A", "_b": "B"}
@@ -55,7 +55,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         case ExactNumbers():
             _write_heads(report, file)
         case _:
-            raise AttnvizError(f"there are no heads to show in a {suffix} page; attnviz show and compare have them")
+            raise AttnvizError(f"this report has no heads for a {suffix} page; use attnviz show or compare")
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
@@ -214,22 +214,22 @@ def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[
         counts = " x ".join(str(span.stop - span.start) for span in (head.queries, head.keys))
         remarks.append(
             f"Pooled: {counts} tokens in blocks of {plan.block} x {plan.block}, each the mean and the maximum of its "
-            f"weights; fewer {option('heads')}, {option('queries', '10:40')} {option('keys', ':20')}, or a larger "
-            f"{option('max_size')} shows each token."
+            f"weights; to see each token, use fewer {option('heads')}, {option('queries', '10:40')} "
+            f"{option('keys', ':20')}, or a larger {option('max_size')}."
         )
         if any(page_factors(maps) is None for maps in head.sides.values()):
             remarks.append(NO_SINGLE_CELLS)
     if absent:
-        remarks.append("Absent cells are masked: not allowed to look, which is not a weight of zero.")
+        remarks.append("Blank cells are masked: the query cannot see that key.")
     if nan:
-        remarks.append("Some weights are not numbers (NaN); they are drawn in a colour of their own.")
+        remarks.append("Some weights are NaN (not a number); they have a colour of their own.")
     return remarks
 
 
 def _summary(summary: Summary) -> str:
     """The HTML of the report's table, folded."""
     cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
-    head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _named(cells))
+    head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _with_elements(cells))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (
         '<details class="summary"><summary>Each head in numbers</summary>'
@@ -237,6 +237,6 @@ def _summary(summary: Summary) -> str:
     )
 
 
-def _named(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
+def _with_elements(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
     """Each row with the HTML element of its cells; the first row is the header."""
     return [("td" if number else "th", row) for number, row in enumerate(rows)]

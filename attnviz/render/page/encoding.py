@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
 
-ABSENT_WEIGHT = np.float32(-2)  # stands for a masked cell among float32 weights, which are never negative
+ABSENT_WEIGHT = np.float32(-2)  # marks a masked cell among float32 weights, which are never negative
 DIGITS = np.frombuffer(
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", dtype=np.uint8
-)  # of Python's base64.b85encode, with a comma for "<", so that no tag and no comment can begin
+)  # the digits of Python's base64.b85encode, with a comma for "<", so that no tag and no comment can begin
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Precision:
     def sentence(self) -> str:
         """The precision in one sentence."""
         if self.exact:
-            return "Weights are kept exactly, as float32."
+            return "Weights are stored exactly, as float32."
         bits = np.dtype(self.dtype).itemsize * 8
         error, small = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
         return (
-            f"Weights are kept in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
+            f"Weights are stored in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
             f"{small:g} below 1%."
         )
 
@@ -90,7 +90,7 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
         roots[nothing] = 0
         least, most = float(roots.min()), float(roots.max())
     if least < 0 or most > 1 + 1e-3:
-        raise AttnvizError("weights outside 0 to 1 do not fit a page of this many cells; fewer heads or tokens work")
+        raise AttnvizError("weights outside 0 to 1 do not fit a page of this many cells; use fewer heads or tokens")
     np.sqrt(np.minimum(roots, np.float32(high), out=roots), out=roots)
     roots *= np.float32(precision.largest / np.sqrt(high))
     codes = np.rint(roots, out=roots).astype(precision.dtype)
@@ -106,7 +106,10 @@ def without_nan(values: FloatArray) -> FloatArray:
 
 
 def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """The bytes of the arrays, little-endian, deflated; only run lengths and Huffman codes help with noise of few values."""
+    """The bytes of the arrays, little-endian, deflated.
+
+    Run lengths and Huffman codes are all that noise of few values gains from, so matches are not searched.
+    """
     deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
     parts = [deflate.compress(one.astype(one.dtype.newbyteorder("<"), copy=False).tobytes()) for one in arrays]
     return b"".join((*parts, deflate.flush()))

@@ -91,4 +91,4 @@ def measured_remarks(numbers: Numbers, measured: HeadFrame | None) -> list[str]:
     """A remark if metrics are measured on a part of the queries."""
     if measured is None or measured.every == 1:
         return []
-    return [f"Metrics of these {len(numbers.heads)} heads are measured over one in {measured.every} blocks of queries."]
+    return [f"Metrics of these {len(numbers.heads)} heads are measured on one in {measured.every} blocks of queries."]

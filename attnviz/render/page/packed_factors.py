@@ -22,9 +22,7 @@ MAX_FLOAT16_EXPONENT = 15  # the numbers of a head are scaled below 2 to this po
 OVERVIEW_SHARE = 0.015  # bytes of an overview, relative to those of the factors
 MAX_OVERVIEW_SIDE = 512  # pixels
 PAGE_BYTES_PER_BYTE = 1.1  # approximate, for float16 factors: deflated, then five characters for four bytes
-FACTORS_SENTENCE = (
-    "Weights and scores are computed in the browser from queries and keys in float16, and are shown with their error."
-)
+FACTORS_SENTENCE = "The browser computes weights and scores from queries and keys in float16, and shows their error."
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +145,13 @@ def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
 
 
 def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
-    """The row, column and value of the largest weight, searched in the pixel of the overview that contains it."""
+    """The row, column and value of the largest weight; ``None`` if no cell has one.
+
+    Args:
+        maps: the maps of the head.
+        head: the head, with its ranges of queries and keys.
+        overview: the head's cells, pooled; only the pixel with the largest maximum is searched.
+    """
     largest = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
     if largest.max() < 0:
         return None

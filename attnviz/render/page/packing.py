@@ -26,11 +26,11 @@ from attnviz.streaming.overview import Overview, bands, block_edges, pool_weight
 THUMBNAIL_SIDE = 48  # largest number of rows or columns
 MAX_BAND_CELLS = 4_000_000  # cells compared at once
 CHECKED_CELLS = 4  # cells per row on which the row's log-sum-exp is checked
-SCORES_SENTENCE = "Scores follow from them and each row’s log-sum-exp, and are shown with their error."
-# The least ``high`` times keys: with codes up to 253 and rows that sum to one, the mean square of a row's codes is then
-# at most 253² / 80, and no distribution of codes with that mean square has quite 6 bits.
+SCORES_SENTENCE = "Scores follow from them and each row’s log-sum-exp; the page shows their error."
+# The lower limit of ``high`` · keys. Codes reach 253 and rows sum to 1, so the mean square of a row's codes is then at
+# most 253² / 80, and every distribution of codes with that mean square has less than 6 bits of entropy.
 MIN_HIGH_TIMES_KEYS = 80
-LOG_SUM_EXP_TOLERANCE = 0.05  # how far a score may be from ln(weight) + log-sum-exp: weights may come from bfloat16
+LOG_SUM_EXP_TOLERANCE = 0.05  # of score − (ln(weight) + log-sum-exp); this large because weights may be bfloat16
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,13 @@ def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
 
 
 def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """The cells of a head at every query and key."""
+    """The cells of a head at every query and key.
+
+    Args:
+        maps: the maps of the head.
+        head: the head, with its ranges of queries and keys.
+        plan: the precision of the page.
+    """
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
     if plan.precision.exact:
@@ -218,7 +224,13 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """The cells of a head pooled over blocks of tokens."""
+    """The cells of a head pooled over blocks of tokens.
+
+    Args:
+        maps: the maps of the head.
+        head: the head, with its ranges of queries and keys.
+        plan: the size of the blocks.
+    """
     height, width = _shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
     seen = _seen(maps, head, height)

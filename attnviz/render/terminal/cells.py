@@ -114,7 +114,13 @@ def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
 
 
 def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
-    """The legend of a scale: its colours, numbers at the place of their colours, and the name of the quantity."""
+    """The legend of a scale: its colours, numbers at the place of their colours, and the name of the quantity.
+
+    Args:
+        quantity: the quantity that the colours show.
+        scale: the scale of the colours.
+        look: the width of the terminal, its colours and characters.
+    """
     even = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
     ticks = quantity.ticks(scale, 1 if even else LEGEND_TICKS)
     texts = [in_ascii(text) if look.ascii else text for _, text in ticks]

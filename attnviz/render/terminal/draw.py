@@ -60,7 +60,7 @@ def report_lines(report: Report) -> list[Line]:
                 title = fit(written(section.title), look.width).rstrip()
                 lines += [[Span(title, style="bold")], *_summary_lines(section.summary, look)]
         case SurveyedHeads():
-            raise AttnvizError("points of heads are a picture; -o heads.png or .html works")
+            raise AttnvizError("points of heads need a picture; use -o heads.png or .html")
         case _:
             lines += [*_panel_lines(report), *_summary_lines(report.summary, look)]
     lines += [[Span(line)] for line in wrap(written(report.caption), look.width)]

@@ -37,7 +37,13 @@ Line = list[Span]
 
 
 def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
-    """Writes lines as UTF-8 with escapes for the colours that the look allows, or as plain ASCII."""
+    """Writes lines as UTF-8 with escapes for the colours that the look allows, or as plain ASCII.
+
+    Args:
+        lines: the lines to write.
+        look: the number of colours; ``ascii`` asks for plain ASCII.
+        file: the open file to write to.
+    """
     if look.ascii:
         texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:

@@ -117,7 +117,7 @@ def test_a_query_is_a_number_or_a_token_and_the_last_one_if_not_given() -> None:
         ({"style": "text", "query": "dog"}, "no query 'dog' among the tokens; choose a token or a number from 0 to 4"),
         ({"style": "text", "query": "5"}, "no query 5 among 5 tokens; choose 0 to 4"),
         ({"style": "arcs", "table": "scores"}, "table needs style='heatmap'"),
-        ({"style": "arcs", "suffix": ".txt"}, "-o arcs.svg works"),
+        ({"style": "arcs", "suffix": ".txt"}, "use -o arcs.svg"),
         ({"cmap": "virids"}, "unknown colormap 'virids'"),
         ({"limits": "1:0"}, "limits '1:0' are the wrong way round; write 0:1"),
         ({"limits": "0:0"}, "low and high are equal; write 0:0.5"),

@@ -209,7 +209,7 @@ def test_hostile_title_is_text(recording: Recording, title: str, expected: str) 
     [
         ({"per_slide": 0}, "per_slide 0 is out of range; give 1 to 64"),
         ({"size": "60x40"}, "a slide of 60 x 40 inches is too large"),
-        ({"size": "column"}, "size='column' is a width, and slides are as high as others; 16:9 works"),
+        ({"size": "column"}, "size='column' is only a width, and slides need a height; use 16:9"),
     ],
 )
 def test_deck_that_cannot_be_is_refused(recording: Recording, options: dict[str, Any], message: str) -> None:

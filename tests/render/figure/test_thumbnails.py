@@ -29,7 +29,7 @@ from attnviz.text.tokens import Tokens
 from tests.conftest import cells
 from tests.patience import PATIENCE
 
-UNNUMBERED = "Heads are too small to be numbered here; a larger size numbers them."
+UNNUMBERED = "Heads are too small for their numbers; use a larger size to see them."
 
 
 def recorded(layers: int, heads: int, queries: int, keys: int, causal: bool = False) -> Recording:
@@ -233,7 +233,7 @@ def test_layers_stay_whole_where_cutting_them_gains_little() -> None:
 
 def test_more_heads_than_a_page_has_room_for_are_refused() -> None:
     report = report_of(recorded(12, 60, 2, 3), size="4x3", dpi=72)
-    with pytest.raises(AttnvizError, match="720 heads do not fit that size; a larger one works, or layers"):
+    with pytest.raises(AttnvizError, match="720 heads do not fit that size; use a larger one, or layers"):
         sheet_of(report)
 
 
@@ -261,8 +261,8 @@ def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() ->
     report = report_of(recorded(6, 12, 20, 30), sort="-previous", size="column")
     marks = {mark.text for mark in sheet_of(report).marks}
     assert {panel.name for panel in report.panels} <= marks
-    assert "the smallest first." in " ".join(report.remarks)
-    assert "Heads are too small for the numbers that order them" in " ".join(
+    assert "Sorted by previous, smallest first;" in " ".join(report.remarks)
+    assert "Heads are too small for the values that sort them" in " ".join(
         mark.text for mark in sheet_of(report).marks if mark.faint
     )
 

@@ -171,7 +171,7 @@ def test_small_page_keeps_every_number_exactly(causal_recording: Recording) -> N
         np.testing.assert_array_equal(scores[maps.visible], maps.scores[head][maps.visible])
         assert (weights[~maps.visible] == -2).all()
     assert made.data["absent"]
-    assert any("Absent cells are masked" in remark for remark in made.data["remarks"])
+    assert any("Blank cells are masked" in remark for remark in made.data["remarks"])
 
 
 @pytest.mark.parametrize(("tokens", "precision"), [(360, UINT16), (1300, UINT8)], ids=["16 bits", "8 bits"])
@@ -386,7 +386,7 @@ def test_refuses_quantizing_what_is_no_weight() -> None:
 
 def test_refuses_a_report_without_cells(recording: Recording) -> None:
     report = build_report(recording, ReportOptions())
-    with pytest.raises(AttnvizError, match=r"no heads to show in a \.html page"):
+    with pytest.raises(AttnvizError, match=r"no heads for a \.html page"):
         draw(report, ".html")
 
 

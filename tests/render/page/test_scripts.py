@@ -29,7 +29,7 @@ def test_module_stands_after_what_it_imports_without_import_export_and_documenta
 
 def test_refuses_one_name_for_two_things() -> None:
     a = 'import { b } from "./b.js";\nfunction help() {}\nb();\n'
-    with pytest.raises(ValueError, match=r"a\.js and b\.js both state help"):
+    with pytest.raises(ValueError, match=r"a\.js and b\.js both declare help"):
         joined(a=a, b="const help = 1;\nexport function b() {}\n")
 
 

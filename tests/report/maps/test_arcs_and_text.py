@@ -138,7 +138,7 @@ def test_a_query_is_found_by_token_or_number() -> None:
 @pytest.mark.parametrize("suffix", [".txt", ".csv"])
 def test_arcs_need_a_picture(suffix: str) -> None:
     with pytest.raises(
-        AttnvizError, match=r"style='arcs' draws a picture; -o arcs.svg works \(.png .svg .pdf .html .pptx\)"
+        AttnvizError, match=r"style='arcs' draws a picture; use -o arcs.svg \(.png .svg .pdf .html .pptx\)"
     ):
         fit(ReportOptions(look=Look(style="arcs")), suffix)
 
