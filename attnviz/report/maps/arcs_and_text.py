@@ -58,7 +58,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     """
     _refuse_undrawable(heads, options)
     panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
-    scaled = _from_uniform(share_scales(panels, _evenly(options.look)), options.look)
+    scaled = _starting_at_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
     return Arcs(
         title=report_title(recording, options.look),
         panels=scaled,
@@ -98,7 +98,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     query, also = found[first.maps]
     return ShadedText(
         title=report_title(recording, look),
-        panels=share_scales(panels, _evenly(look), _text_colormap(look)),
+        panels=share_scales(panels, _with_linear_colors(look), _text_colormap(look)),
         caption=_text_caption(recording, heads, _queries_named(found), panels),
         remarks=(
             *([also] if also else []),
@@ -132,7 +132,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
     return panel
 
 
-def _from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
+def _starting_at_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
     """The panels with scales that begin at uniform attention if weights well above it exist; only those get lines."""
     seen = [panel.seen.max() for panel in panels if panel.seen is not None and panel.quantity.is_weight]
     if look.limits != "shared" or len(seen) < len(panels):
@@ -206,7 +206,7 @@ def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions
     return panel
 
 
-def _evenly(look: Look) -> Look:
+def _with_linear_colors(look: Look) -> Look:
     """The look with linear colours by default, which tell the strongest lines and words apart."""
     return replace(look, color_scale=look.color_scale or "linear")
 
@@ -250,28 +250,26 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     return ("Masked tokens have no shade: the query cannot see them.",) if masked else ()
 
 
-def find_query(tokens: Tokens, wanted: str | None, called: str = "query") -> tuple[int, str]:
+def find_query(tokens: Tokens, name: str | None, called: str = "query") -> tuple[int, str]:
     """The position of the query named by a number or a token, and a remark if other tokens match too.
 
     Args:
         tokens: the tokens to search.
-        wanted: a number or the label of a token; ``None`` takes the last token that is not padding.
+        name: a number or the label of a token; ``None`` takes the last token that is not padding.
         called: the word for it in messages, ``query`` or ``key``.
 
     Raises:
         AttnvizError: if no token has this number or label.
     """
     count = len(tokens)
-    if wanted is None:
+    if name is None:
         return next((place for place in range(count - 1, 0, -1) if not is_padding(tokens, place)), 0), ""
-    if re.fullmatch(r"\d{1,12}", wanted, re.ASCII) and wanted not in tokens.labels:
-        if int(wanted) >= count:
-            raise AttnvizError(f"no {called} {wanted} among {count} tokens; choose 0 to {count - 1}")
-        return int(wanted), ""
-    places = [place for place, label in enumerate(tokens.labels) if wanted in (label, label.strip("␣ "))]
+    if re.fullmatch(r"\d{1,12}", name, re.ASCII) and name not in tokens.labels:
+        if int(name) >= count:
+            raise AttnvizError(f"no {called} {name} among {count} tokens; choose 0 to {count - 1}")
+        return int(name), ""
+    places = [place for place, label in enumerate(tokens.labels) if name in (label, label.strip("␣ "))]
     if not places:
-        raise AttnvizError(f"no {called} {wanted!r} among the tokens; choose a token or a number from 0 to {count - 1}")
+        raise AttnvizError(f"no {called} {name!r} among the tokens; choose a token or a number from 0 to {count - 1}")
     others = ", ".join(map(str, places[1:6]))
-    return places[
-        0
-    ], f"“{wanted}” is also at {others}; use {option('query', places[1])} for that one." if others else ""
+    return places[0], f"“{name}” is also at {others}; use {option('query', places[1])} for that one." if others else ""

@@ -38,7 +38,7 @@ def screenful(
     recording: Recording,
     heads: list[ChosenHead],
     options: ReportOptions,
-    known: HeadsKnown,
+    summaries: HeadsKnown,
     whole: Callable[[], Heatmaps | Thumbnails],
 ) -> Heatmaps | Thumbnails:
     """All heads if they fit on the screen, else a summary of them and as many of the clearest as fit.
@@ -47,7 +47,7 @@ def screenful(
         recording: the recording to show.
         heads: its chosen heads.
         options: options whose medium tells if a report fits.
-        known: the summary of what the heads do.
+        summaries: the summary of what the heads do.
         whole: returns the report of all heads.
     """
     fits = options.medium.fits or (lambda report: True)
@@ -57,11 +57,11 @@ def screenful(
         if fits(report):
             return report
     by_key = {head.key: head for head in heads}
-    clearest = [by_key[head.key] for head in known.clearest if head.key in by_key]
-    of_repeats = any(name in OF_REPEATS for name in known.names)
+    clearest = [by_key[head.key] for head in summaries.clearest if head.key in by_key]
+    of_repeats = any(name in OF_REPEATS for name in summaries.names)
     sizes = _sizes(_length(clearest[0]), options.medium.max_cells, of_repeats)
-    drawn = (_report(recording, clearest, options, known, size) for size in sizes)
-    return first_that_fits((each for report in drawn for each in _ever_shorter(report, recording)), fits)
+    drawn = (_report(recording, clearest, options, summaries, size) for size in sizes)
+    return first_that_fits((each for report in drawn for each in _with_fewer_remarks(report, recording)), fits)
 
 
 def first_heads(
@@ -82,8 +82,8 @@ def first_heads(
     every = f"Use {option('all', True)} to draw all {len(heads)} heads."
     whole = draw(heads)
     fewer = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
-    said = (replace(report, remarks=(every, *report.remarks)) for report in fewer)
-    shorter = (each for report in chain([whole], said) for each in _ever_shorter(report, recording))
+    with_remark = (replace(report, remarks=(every, *report.remarks)) for report in fewer)
+    shorter = (each for report in chain([whole], with_remark) for each in _with_fewer_remarks(report, recording))
     found = first_that_fits(shorter, fits)
     return found if fits(found) else whole
 
@@ -131,19 +131,19 @@ def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
 
 
 def _report(
-    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, known: HeadsKnown, size: Extent
+    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadsKnown, size: Extent
 ) -> Heatmaps:
     """The report of the clearest heads at one extent: whole, in part, or pooled."""
     heads = [_part(head, size) for head in clearest[: size.heads]]
     if size.part != "last queries":
         options = with_cells(options, size.rows)
-    panels = titled_panels(recording, heads, [PERCENT], options, known.notes)
+    panels = titled_panels(recording, heads, [PERCENT], options, summaries.notes)
     colored = share_scales(panels, options.look)
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=colored,
         numbers=size.numbers,
-        caption=_caption(recording, heads, clearest, known),
+        caption=_caption(recording, heads, clearest, summaries),
         remarks=(
             f"Use {option('all', True)} for all, {option('heads', heads[0].name)} for one; attnviz heads lists what "
             "each does.",
@@ -167,15 +167,15 @@ def _part(head: ChosenHead, size: Extent) -> ChosenHead:
     return head
 
 
-def _ever_shorter(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
+def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
     """Yields the report with fewer and fewer remarks: all, without the passed check, without those on the drawing."""
     yield report
     checked = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
-    for spared in (checked, (*checked, MASKED, LIFTED)):
-        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in spared))
+    for omitted in (checked, (*checked, MASKED, LIFTED)):
+        yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted))
 
 
-def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], known: HeadsKnown) -> str:
+def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], summaries: HeadsKnown) -> str:
     """The caption: a summary of all heads, and which of them are shown."""
     shown, whole = heads[0], clearest[0]
     which = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
@@ -186,7 +186,7 @@ def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[Chose
         if shown.queries != whole.queries:
             queries = f"the last {_count(shown.queries)} of {counted(_count(whole.queries), 'queries')}"
         over = f"{which}: {queries} (rows) over {keys} (columns)"
-    return f"{len(clearest)} heads of {model_name(recording)}: {known.summary}; {over}."
+    return f"{len(clearest)} heads of {model_name(recording)}: {summaries.summary}; {over}."
 
 
 def _count(span: slice) -> int:

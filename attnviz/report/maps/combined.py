@@ -143,8 +143,8 @@ def _refuse_scores(options: ReportOptions) -> None:
 
 def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
     """The combination of all chosen heads, as a head."""
-    left = filtered_heads(choose(recording, options.selection), options.filter)
-    heads = [head for head, _ in ranked_heads(left, options.sort, options.top)]
+    passing = filtered_heads(choose(recording, options.selection), options.filter)
+    heads = [head for head, _ in ranked_heads(passing, options.sort, options.top)]
     maps = reduce_heads(cell_heads(heads), method, residual)
     return replace(heads[0], maps=maps, head=0)
 

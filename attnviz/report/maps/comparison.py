@@ -116,10 +116,10 @@ def comparison_report(
         return _heatmaps(comparison)
     from attnviz.report.maps.clearest import first_that_fits
 
-    return first_that_fits(_ever_shorter(comparison), options.medium.fits)
+    return first_that_fits(_with_fewer_details(comparison), options.medium.fits)
 
 
-def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
+def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     """Yields the report of all heads, then of the one that changes most with fewer and fewer rows, numbers, remarks."""
     whole = _heatmaps(comparison)
     yield whole
@@ -132,8 +132,8 @@ def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
         for numbers, spared in product(
             (True, False), ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
         ):
-            said = tuple(remark for remark in remarks if remark not in spared)
-            yield replace(one, numbers=numbers, summary=summary, remarks=said)
+            sentences = tuple(remark for remark in remarks if remark not in omitted)
+            yield replace(one, numbers=numbers, summary=summary, remarks=sentences)
 
 
 def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
@@ -239,7 +239,7 @@ def _differences(comparison: _Comparison, options: ReportOptions) -> Iterator[Pa
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:
     a, b, options = comparison.a, comparison.b, comparison.options
-    said = (
+    sentences = (
         *(
             [f"A is before, B is after {comparison.change}."]
             if options.medium.one_page and comparison.sides[0] == "before"
@@ -253,7 +253,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
         *recording_remarks(a),
         *recording_remarks(b),
     )
-    return tuple(dict.fromkeys(said))
+    return tuple(dict.fromkeys(sentences))
 
 
 def _summary(comparison: _Comparison) -> Summary:

@@ -57,9 +57,9 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     chosen = [_without_padding(head, options.selection) for head in filtered(recording, options)]
     if not options.medium.draws_maps:
         return _exact_numbers(recording, chosen, options)
-    known = what_heads_do(original or recording, options)
+    summaries = what_heads_do(original or recording, options)
     order = ranked(chosen, options)
-    heads, notes = [head for head, _ in order], _notes(order, options, known)
+    heads, notes = [head for head, _ in order], _notes(order, options, summaries)
     if options.look.drawn_style in ("arcs", "text"):
         from attnviz.report.maps.arcs_and_text import arcs_report, text_report
 
@@ -68,20 +68,24 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
     whole = (
-        partial(_thumbnails, recording, order, options, known)
+        partial(_thumbnails, recording, order, options, summaries)
         if _are_too_many(heads, options)
         else partial(_heatmaps, recording, heads, options, notes)
     )
     if options.medium.fits is None or options.all or are_chosen(options):
         return whole()
-    if known is None:
-        return _fewer_heads(recording, heads, options, notes) if _are_untold(recording, heads, options) else whole()
+    if summaries is None:
+        return (
+            _fewer_heads(recording, heads, options, notes)
+            if _are_equally_random(recording, heads, options)
+            else whole()
+        )
     from attnviz.report.maps.clearest import screenful
 
-    return screenful(recording, heads, options, known, whole)
+    return screenful(recording, heads, options, summaries, whole)
 
 
-def _are_untold(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
+def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
     """True if the weights are random and the user gave no order, so that no head tells more than another."""
     ordered = (options.sort, options.top, options.filter) != (None, None, None)
     return recording.untrained and not ordered and not _are_too_many(heads, options)
@@ -93,10 +97,10 @@ def _fewer_heads(recording: Recording, heads: list[ChosenHead], options: ReportO
     return first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
 
 
-def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None) -> Notes:
+def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadsKnown | None) -> Notes:
     """The note in each head's title: the number that orders the heads, or the head's pattern."""
     if options.sort is None:
-        return {} if known is None else known.notes
+        return {} if summaries is None else summaries.notes
     metric = options.sort.removeprefix("-")
     return {head.key: f"{metric} {value:.2f}" for head, value in order}
 
@@ -192,7 +196,7 @@ def are_chosen(options: ReportOptions) -> bool:
 
 
 def _thumbnails(
-    recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, known: HeadsKnown | None
+    recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadsKnown | None
 ) -> Thumbnails:
     """Every head as a thumbnail: one row per layer, or sorted, with the metric in each title."""
     heads = [head for head, _ in order]
@@ -206,7 +210,7 @@ def _thumbnails(
         for panel in head_panels(head, [PERCENT], small, title, group=group)
     ]
     largest = max(range(len(panels)), key=lambda place: panels[place].peak)
-    example = heads[largest].name if known is None else known.clearest[0].name
+    example = heads[largest].name if summaries is None else summaries.clearest[0].name
     colored = share_scales(panels, options.look, most=MAX_THUMBNAIL_RATIO)
     return Thumbnails(
         title=report_title(recording, options.look),
@@ -214,7 +218,7 @@ def _thumbnails(
         caption=heads_caption(recording, heads, panels),
         remarks=(
             *order_remarks(options.sort),
-            *(() if known is None else (known.sentence,)),
+            *(() if summaries is None else (summaries.sentence,)),
             *(() if options.medium.one_page else (_opening_remark(heads, example),)),
             *panel_remarks(panels),
             *scale_remarks(options.look, colored),
@@ -267,7 +271,8 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
 
     look = options.look
     heads = [head for head, _ in ranked(chosen, options)]
-    sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)  # of others a page has no metrics
+    # A page sorts heads by their metrics, which it has only if all heads have cells.
+    sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
     if sorts:
         heads = recorded_order(heads, chosen)
     return with_page_numbers(

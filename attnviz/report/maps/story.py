@@ -27,7 +27,7 @@ MAX_LENS_HEADS = 12  # rows of a picture of one token in all heads; more could n
 REDUCTIONS = {"mean": "mean", "max": "max", "rollout": "rollout"}  # ways to combine heads, by their names in addresses
 STYLES = {"arcs": "arcs", "text": "text"}
 
-Words = dict[str, str]
+Address = dict[str, str]
 
 
 def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
@@ -41,33 +41,35 @@ def chapters(recording: Recording, options: ReportOptions, original: Recording) 
     Raises:
         AttnvizError: if the file cannot be read, or a note is pinned to a place that does not exist.
     """
-    told = []
+    pictures = []
     for note in read_notes(options.look.notes):
-        words = dict(parse_qsl(note["place"].removeprefix("#")))
+        address = dict(parse_qsl(note["place"].removeprefix("#")))
         try:
-            report = _picture(words, recording, options, original)
+            report = _picture(address, recording, options, original)
         except AttnvizError as error:
             raise AttnvizError(f"{option('notes')}: {note['place']}: {error}") from None
-        told.append(Chapter(note["text"], report))
-    return tuple(told)
+        pictures.append(Chapter(note["text"], report))
+    return tuple(pictures)
 
 
-def _picture(words: Words, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
+def _picture(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
     """The picture that the page shows at an address."""
-    options = _looked(words, options)
-    named = re.sub(r"~\d+", "", words.get("heads", words.get("head", "")))
+    options = _with_look_of(address, options)
+    named = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))
     if not named:
         return (
-            _lens(words, recording, options) if words.keys() & {"query", "key"} else _maps(recording, options, original)
+            _lens(address, recording, options)
+            if address.keys() & {"query", "key"}
+            else _maps(recording, options, original)
         )
     selection = replace(options.selection, pairs=Selection.parse(heads=named).pairs, heads=None)
     options = replace(options, selection=selection)
-    if words.get("together") in REDUCTIONS:
-        return _drawn(combined_report(recording, options, REDUCTIONS[words["together"]], options.residual))
-    marked = _marked(words, filtered(recording, options)[0])
-    style = STYLES.get(words.get("view", ""))
-    if style == "arcs" or (style == "text" and "query" in words):
-        query = words["query"] if style == "text" else None
+    if address.get("together") in REDUCTIONS:
+        return _drawn(combined_report(recording, options, REDUCTIONS[address["together"]], options.residual))
+    marked = _marked(address, filtered(recording, options)[0])
+    style = STYLES.get(address.get("view", ""))
+    if style == "arcs" or (style == "text" and "query" in address):
+        query = address["query"] if style == "text" else None
         styled = replace(options, look=replace(options.look, style=style, query=query))
         try:
             return _maps(recording, styled, original)
@@ -77,13 +79,13 @@ def _picture(words: Words, recording: Recording, options: ReportOptions, origina
     return replace(report, panels=tuple(replace(panel, marked=marked) for panel in report.panels))
 
 
-def _looked(words: Words, options: ReportOptions) -> ReportOptions:
+def _with_look_of(address: Address, options: ReportOptions) -> ReportOptions:
     """The options with the colour scale and limits of an address."""
-    scale = words.get("scale")
+    scale = address.get("scale")
     look = replace(options.look, notes=None, style="heatmap")
     if scale in COLOR_SCALES:
         look = replace(look, color_scale=scale)
-    if words.get("limits") == "head":
+    if address.get("limits") == "head":
         look = replace(look, limits="head")
     return replace(options, look=look)
 
@@ -98,31 +100,31 @@ def _drawn(report: Report) -> DrawnReport:
     raise AttnvizError("this place has numbers but no picture; use a head, as #head=3.4")
 
 
-def _marked(words: Words, head: ChosenHead) -> tuple[int | None, int | None]:
+def _marked(address: Address, head: ChosenHead) -> tuple[int | None, int | None]:
     """The query and the key that an address names by number or by token; ``None`` for each it does not name."""
-    query = find_query(head.maps.query_tokens, words["query"])[0] if "query" in words else None
-    key = find_query(head.maps.key_tokens, words["key"], "key")[0] if "key" in words else None
+    query = find_query(head.maps.query_tokens, address["query"])[0] if "query" in address else None
+    key = find_query(head.maps.key_tokens, address["key"], "key")[0] if "key" in address else None
     return query, key
 
 
-def _lens(words: Words, recording: Recording, options: ReportOptions) -> Heatmaps:
+def _lens(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
     """One token's row in every head; of many heads, only those with the largest weights, in their order."""
     heads = filtered(recording, options)
-    query, key = _marked(words, heads[0])
-    of_query = query is not None and (key is None or words.get("direction") != "from")
+    query, key = _marked(address, heads[0])
+    of_query = query is not None and (key is None or address.get("direction") != "from")
     rows = [row for head in heads if (row := _row(head, query if of_query else key, of_query, options)) is not None]
     other = key if of_query else query
     shown = _largest_first(rows, other) if len(rows) > MAX_LENS_HEADS else rows
     place = query if of_query else key
     assert place is not None
     label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[place]
-    said = f"What “{label}” attends to" if of_query else f"What attends to “{label}”"
+    subject = f"What “{label}” attends to" if of_query else f"What attends to “{label}”"
     many = f"the {len(shown)} of {len(rows)} heads with the largest weights" if len(shown) < len(rows) else "all heads"
-    panel = replace(_stacked(shown, f"{said} in {many}"), marked=(None, other))
+    panel = replace(_stacked(shown, f"{subject} in {many}"), marked=(None, other))
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=tuple(share_scales([panel], options.look)),
-        caption=f"{said}, one row per head.",
+        caption=f"{subject}, one row per head.",
         remarks=recording_remarks(recording),
         look=options.look,
         about={"recording": origin(recording)},

@@ -18,7 +18,7 @@ from attnviz.text.landmarks import landmarks
 from attnviz.text.named_groups import Mark
 from attnviz.text.tokens import Tokens
 
-MAX_DECIMALS = 6  # of a number in a cell
+MAX_DECIMALS = 6  # in cells
 MAX_WRITTEN_OUT = 10_000_000  # larger numbers are written with an exponent in cells
 TIMES = "×"
 NOTE = " · "  # separates a head's name from its metric or pattern in a title
@@ -113,11 +113,11 @@ EFFECT = Quantity("change without a head", "+.3f", centred=True)
 LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 
 
-def quantity_of(maps: LayerMaps, wanted: Quantity) -> Quantity:
-    """The quantity of these maps: ``wanted``, or its counterpart for contributions if the maps hold those."""
-    if maps.quantity == "weight" or wanted is SCORE:
-        return wanted
-    return CONTRIBUTION_CHANGE if wanted is CHANGE else CONTRIBUTION
+def quantity_of(maps: LayerMaps, of_weights: Quantity) -> Quantity:
+    """The quantity of these maps: ``of_weights``, or its counterpart for contributions if the maps hold those."""
+    if maps.quantity == "weight" or of_weights is SCORE:
+        return of_weights
+    return CONTRIBUTION_CHANGE if of_weights is CHANGE else CONTRIBUTION
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ def share_scales(
     if _shows_lift(panels, look, most):
         panels = [replace(panel, lift=panel.seen is not None and panel.quantity.is_weight) for panel in panels]
     if look.color_limits == "head":
-        return tuple(_on_its_own(panel, look, usual) for panel in panels)
+        return tuple(_with_own_scale(panel, look, usual) for panel in panels)
     scales = {
         level: shared_scale(level, [panel for panel in panels if panel.level == level], look, usual)
         for level in dict.fromkeys(panel.level for panel in panels)
@@ -74,7 +74,7 @@ def shared_scale(
         return _scale_of_changes(panels, steps)
     if not isinstance(look.color_limits, str):
         low, high = look.color_limits
-        return ColorScale(low, high, cmap, steps, clipped=_exceed(panels, high))
+        return ColorScale(low, high, cmap, steps, clipped=_are_clipped(panels, high))
     if quantity is SCORE:
         return _scale_of_scores(panels, cmap)
     if quantity == LIFT:
@@ -132,14 +132,14 @@ def _size(panel: Panel) -> float:
 
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
     high = _high(panels)
-    return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_exceed(panels, high))
+    return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_are_clipped(panels, high))
 
 
 def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
     """A logarithmic scale around 1 (no preference) that covers all but the largest thousandth of the values."""
-    shown = _telling(panels)
+    shown = _informative_levels(panels)
     high = max(float(np.quantile(shown, LIFT_QUANTILE)) if shown.size else 0.0, MIN_LIFT_REACH)
-    return ColorScale(1 / high, high, cmap, "log", clipped=_exceed(panels, high))
+    return ColorScale(1 / high, high, cmap, "log", clipped=_are_clipped(panels, high))
 
 
 def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
@@ -160,25 +160,25 @@ def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
     high = _high(panels) or 1.0
     above = shown[shown > 0]
     low = max(float(above.min()) if above.size else 0.0, high * LOG_RANGE)
-    return ColorScale(min(low, high / 2), high, cmap, "log", clipped=_exceed(panels, high))
+    return ColorScale(min(low, high / 2), high, cmap, "log", clipped=_are_clipped(panels, high))
 
 
-def _exceed(panels: Sequence[Panel], high: float) -> bool:
+def _are_clipped(panels: Sequence[Panel], high: float) -> bool:
     """True if a value lies above the end of the scale by enough to matter."""
     return any(_largest(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
 
 
 def _high(panels: Sequence[Panel]) -> float:
     """The largest number that sets a colour, without weights that are 1 by definition; at least 0."""
-    return max(0.0, *(_largest(panel.levels, panel.telling) for panel in _with_choices(panels)))
+    return max(0.0, *(_largest(panel.levels, panel.telling) for panel in _panels_with_choices(panels)))
 
 
-def _telling(panels: Sequence[Panel]) -> FloatArray:
+def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
     """The finite numbers that set colours, without weights that are 1 by definition."""
-    return np.concatenate([_finite(panel.levels, panel.telling) for panel in _with_choices(panels)])
+    return np.concatenate([_finite(panel.levels, panel.telling) for panel in _panels_with_choices(panels)])
 
 
-def _with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
+def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
     """The panels in which some query sees several keys; all panels if there is none."""
     return [panel for panel in panels if panel.seen is None or (panel.seen > 1).any()] or panels
 
@@ -196,12 +196,12 @@ def _largest(numbers: FloatArray, cells: BoolArray) -> float:
 
 def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
     """The finite numbers in these cells, flattened; a view if all cells are chosen and finite."""
-    taken = numbers.ravel() if cells.all() else numbers[cells]
-    finite = np.isfinite(taken)
-    return np.asarray(taken if finite.all() else taken[finite])
+    selected = numbers.ravel() if cells.all() else numbers[cells]
+    finite = np.isfinite(selected)
+    return np.asarray(selected if finite.all() else selected[finite])
 
 
-def _on_its_own(panel: Panel, look: Look, usual: str) -> Panel:
+def _with_own_scale(panel: Panel, look: Look, usual: str) -> Panel:
     """The panel with a scale for its values alone, whose limits its title names."""
     scale = shared_scale(panel.level, [panel], look, usual)
     (_, low), *_, (_, high) = panel.level.ticks(scale)
@@ -216,8 +216,8 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
         *((own,) if look.color_limits == "head" else ()),
         *((log,) if look.color_scale == "log" else ()),
         *_lift_remarks(panels),
-        *_beyond_remarks(look, panels),
-        *_below_remarks(look, panels),
+        *_clipping_remarks(look, panels),
+        *_faint_remarks(look, panels),
         *_pool_remarks(look, panels),
     )
 
@@ -232,7 +232,7 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     return (LIFTED,) if any(panel.lift for panel in panels) else ()
 
 
-def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
+def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """A remark on clipped values: rows whose weight is 1 by definition, or values above the limits."""
     clipped = [panel for panel in panels if panel.scale.clipped]
     if not clipped:
@@ -246,7 +246,7 @@ def _beyond_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     return (f"{_share_text(share)} of cells are above the colour scale, up to {level.text(most)}.",)
 
 
-def _below_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
+def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """A remark on the share of weights that are too pale to tell from zero, if that is most of them."""
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
     if not weights:
