@@ -82,7 +82,7 @@ class Strokes:
 
 
 @dataclass(frozen=True, eq=False)
-class Styled:
+class TokenLayout:
     """The layout of a page of arcs or texts, in inches.
 
     Attributes:
@@ -120,17 +120,17 @@ class Content:
 Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 
-def arrange_arcs(picture: Picture, ruler: Ruler) -> Styled:
+def arrange_arcs(picture: Picture, ruler: Ruler) -> TokenLayout:
     """The layout of arcs: for each head two columns of tokens, as large as the page allows."""
-    return _arranged(picture, _arcs, [], ruler)
+    return _layout_of(picture, _arcs, [], ruler)
 
 
-def arrange_text(picture: Picture, ruler: Ruler) -> Styled:
+def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
     """The layout of texts: one per head, with tokens as large as the page allows, and the colour bar."""
-    return _arranged(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+    return _layout_of(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
-def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> Styled:
+def _layout_of(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
     page = page_size(picture.look)
     wide, high, scale, margin = page.width, page.height, page.scale, page.margin
     beside = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
@@ -138,12 +138,12 @@ def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> St
     foot = foot_block(picture, wide - 2 * margin, scale, ruler, 0.25 * high if page.fixed else high)
     spare = high - 2 * margin - head.height - foot.height if page.fixed else math.inf
     below = FLAT_BAR[1] * scale if bars else 0.0
-    points, content = _fitting(picture, fill, (wide - 2 * margin, spare - below), scale, ruler)
+    points, content = _largest_content(picture, fill, (wide - 2 * margin, spare - below), scale, ruler)
     if bars and content.height < LOW_TEXT * scale:
         beside = 0.0
         content = replace(content, height=content.height + below, width=max(content.width, 1.6 * FLAT_BAR[0] * scale))
     elif bars:
-        points, content = _fitting(picture, fill, (wide - 2 * margin - beside, spare), scale, ruler)
+        points, content = _largest_content(picture, fill, (wide - 2 * margin - beside, spare), scale, ruler)
     if page.grows:
         wide = max(content.width + beside, 5.0) + 2 * margin
     if not page.fixed:
@@ -155,14 +155,14 @@ def _arranged(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> St
     left = margin + max(wide - 2 * margin - content.width - beside, 0) / 2
     spare = high - 2 * margin - head.height - foot.height - content.height
     top = high - margin - head.height - (max(spare, 0) / 2 if page.fixed else 0)
-    placed = _placed(content, (wide, high), (left, top), margin, (head, foot), bars, points, scale)
+    placed = _layout_from(content, (wide, high), (left, top), margin, (head, foot), bars, points, scale)
     if not bars or beside:
         return placed
     flat = Box(left + 0.15 * scale, top - content.height + below - 0.3 * scale, FLAT_BAR[0] * scale, BAR_WIDTH * scale)
     return replace(placed, bars=(replace(bars[0], box=flat, name=(" ".join(bars[0].name),)),))
 
 
-def _placed(
+def _layout_from(
     content: Content,
     page: tuple[float, float],
     corner: tuple[float, float],
@@ -171,7 +171,7 @@ def _placed(
     bars: list[Bar],
     points: float,
     scale: float,
-) -> Styled:
+) -> TokenLayout:
     left, top = corner
     head, foot = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
@@ -179,33 +179,33 @@ def _placed(
     height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - foot.height - margin - names - 0.3 * scale, 0.5))
     upper = min(max(top, top - content.height / 2 + (height + names) / 2), highest)
     place = Box(left + content.width + HEAD_GAP * scale, upper - names - height, BAR_WIDTH * scale, height)
-    return Styled(
+    return TokenLayout(
         width=page[0],
         height=page[1],
         points=points,
         scale=scale,
-        words=tuple(_moved(word, left, top) for word in content.words),
+        words=tuple(_shifted(word, left, top) for word in content.words),
         strokes=tuple(Strokes(strokes.ends + corner, strokes.strengths) for strokes in content.strokes),
         lines=(*head.at(margin, page[1] - margin), *lines, *foot.at(margin, margin + foot.height)),
         bars=tuple(replace(bar, box=place) for bar in bars[:1]),
     )
 
 
-def _moved(word: Word, x: float, y: float) -> Word:
+def _shifted(word: Word, x: float, y: float) -> Word:
     box = word.box and replace(word.box, x=word.box.x + x, y=word.box.y + y)
     return replace(word, x=word.x + x, y=word.y + y, box=box)
 
 
-def _fitting(
-    picture: Picture, fill: Fill, room: tuple[float, float], scale: float, ruler: Ruler
+def _largest_content(
+    picture: Picture, fill: Fill, area: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
     """The largest font size at which the content fits the area, and that content."""
-    wanted = picture.look.font_size
+    asked_size = picture.look.font_size
     largest = math.inf if page_size(picture.look).fixed else MAX_DEFAULT_TOKEN_POINTS
-    sizes = (wanted,) if wanted else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
+    sizes = (asked_size,) if asked_size else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
     for points in sizes:
-        content = fill(picture, points, room[0], scale, ruler)
-        if content.width <= room[0] + 1e-6 and content.height <= room[1]:
+        content = fill(picture, points, area[0], scale, ruler)
+        if content.width <= area[0] + 1e-6 and content.height <= area[1]:
             break
     return points, content
 
@@ -252,8 +252,8 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
     wide = one * across + HEAD_GAP * scale * (across - 1)
     first = picture.panels[0]
     if all((panel.scale, panel.level) == (first.scale, first.level) for panel in picture.panels):
-        said, drawn = _legend(first, (wide, -height - row / 2), points * 0.8, row, ruler)
-        words, strokes, height = [*words, *said], [*strokes, drawn], height + 1.5 * row
+        legend, drawn = _legend(first, (wide, -height - row / 2), points * 0.8, row, ruler)
+        words, strokes, height = [*words, *legend], [*strokes, drawn], height + 1.5 * row
     return Content(wide, height, tuple(words), tuple(strokes), tuple(lines))
 
 

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
-from attnviz.render.figure.arcs_and_text import Styled, Word, arrange_arcs, arrange_text
+from attnviz.render.figure.arcs_and_text import TokenLayout, Word, arrange_arcs, arrange_text
 from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
 from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
 from attnviz.render.figure.labels import Labels
@@ -155,9 +155,9 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
             case Thumbnails():
                 return _draw_sheet(picture)
             case Arcs():
-                return _draw_styled(arrange_arcs(picture, ruler), picture.look)
+                return _draw_tokens(arrange_arcs(picture, ruler), picture.look)
             case ShadedText():
-                return _draw_styled(arrange_text(picture, ruler), picture.look)
+                return _draw_tokens(arrange_text(picture, ruler), picture.look)
             case _:
                 return _draw_maps(arrange(picture, ruler), picture.look, vector)
 
@@ -208,7 +208,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
     return drawn
 
 
-def _draw_styled(layout: Styled, look: Look) -> "Figure":
+def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
     """A figure of arcs or text: tokens with lines between them or colours behind them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
@@ -249,7 +249,7 @@ def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None
     _text(drawn, word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
 
 
-def _add_axes(drawn: "Figure", box: Box, layout: "Layout | Styled", theme: Theme) -> "Axes":
+def _add_axes(drawn: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
     """Adds axes without a frame at a place on the page; masked cells show their hatched background."""
     place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = drawn.add_axes(place, facecolor=theme["absent"], frameon=True)
@@ -331,7 +331,7 @@ def _label_axis(axes: "Axes", which: Literal["x", "y"], labels: Labels | None, l
     target.set_ticks(labels.places, labels.texts, **style)
 
 
-def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | Styled", theme: Theme) -> None:
+def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
     axes, flat = _add_axes(drawn, bar.box, layout, theme), bar.box.width > bar.box.height
     colors = colormap(bar.scale.colormap)
     shown = colors[None] if flat else colors[::-1, None]
@@ -362,9 +362,9 @@ def _text(drawn: "Figure", x: float, y: float, text: str, points: float, color: 
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
-    said = " ".join((picture.caption, *picture.remarks))
+    description = " ".join((picture.caption, *picture.remarks))
     if suffix == ".png":
-        return {"Title": picture.title, "Description": said, "Software": None}
+        return {"Title": picture.title, "Description": description, "Software": None}
     if suffix == ".svg":
-        return {"Title": picture.title, "Description": said, "Date": None, "Creator": "attnviz"}
-    return {"Title": picture.title, "Subject": said, "CreationDate": None, "Creator": "attnviz"}
+        return {"Title": picture.title, "Description": description, "Date": None, "Creator": "attnviz"}
+    return {"Title": picture.title, "Subject": description, "CreationDate": None, "Creator": "attnviz"}

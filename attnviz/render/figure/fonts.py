@@ -55,22 +55,22 @@ class Fonts:
 
 def choose_fonts(texts: Iterable[str]) -> Fonts:
     """The fewest families, the default one first, that have all characters of the texts."""
-    wanted = {character for text in texts for character in text if ord(character) >= FIRST_UNCOMMON}
-    wanted = {
+    uncovered = {character for text in texts for character in text if ord(character) >= FIRST_UNCOMMON}
+    uncovered = {
         one
-        for one in wanted
+        for one in uncovered
         if unicodedata.category(one) not in INVISIBLE_CATEGORIES and ord(one) not in VARIATION_SELECTORS
     }
     families = [DEFAULT_FAMILY]
-    if wanted:
+    if uncovered:
         for family, file in _families().items():
-            found = wanted & _characters(file)
+            found = uncovered & _characters(file)
             if found:
                 families += [family] if family != DEFAULT_FAMILY else []
-                wanted -= found
-            if not wanted:
+                uncovered -= found
+            if not uncovered:
                 break
-    return Fonts(tuple(families), frozenset(wanted))
+    return Fonts(tuple(families), frozenset(uncovered))
 
 
 def readable(picture: Picture, fonts: Fonts) -> Picture:
@@ -119,10 +119,10 @@ def _renamed(panel: Panel, names: dict[int, str]) -> Panel:
 
 def _advice(missing: frozenset[str]) -> str:
     ordered = sorted(missing)
-    said = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
-    more = f" and {len(said) - MAX_NAMED_CHARACTERS} more" if len(said) > MAX_NAMED_CHARACTERS else ""
+    names = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
+    more = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
     packages = dict.fromkeys(_package(character) for character in ordered)
-    named = ", ".join(said[:MAX_NAMED_CHARACTERS])
+    named = ", ".join(names[:MAX_NAMED_CHARACTERS])
     return f"No installed font has outlines of {named}{more}; install {' or '.join(packages)}."
 
 

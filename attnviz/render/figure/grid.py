@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnviz.render.figure.labels import Labelling, fits, room, skipped
+from attnviz.render.figure.labels import Labelling, fits, label_depth, prefers_positions
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
@@ -89,7 +89,7 @@ def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
         ruler: measures the labels.
     """
     count, group = len(picture.panels), picture.across or 1
-    candidates = [_labelled(picture, area, across, ruler) for across in range(group, count + group, group)]
+    candidates = [_grid_across(picture, area, across, ruler) for across in range(group, count + group, group)]
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
@@ -116,27 +116,27 @@ def shows_columns(panels: tuple[Panel, ...], number: int, across: int) -> bool:
     return below >= len(panels) or panels[below].columns.labels != panels[number].columns.labels
 
 
-def axis_room(labels: float, scale: float) -> float:
+def axis_depth(labels: float, scale: float) -> float:
     """The inches beside a panel that its labels (``labels`` inches) and the name of the axis take together."""
     return labels + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
 
 
-def _labelled(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
+def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
     """The grid with the largest labels that all fit; if none do, with as many labels as fit."""
     for labelling in _labellings(picture, area):
-        grid = _sized(picture, area, across, labelling, ruler)
+        grid = _grid_with(picture, area, across, labelling, ruler)
         if _all_fit(picture, grid, ruler):
             return grid
-    return _sized(picture, area, across, _thinned(picture, grid, area, ruler), ruler)
+    return _grid_with(picture, area, across, _with_positions(picture, grid, area, ruler), ruler)
 
 
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     """The styles of labels to try, in order; landmarks, and labels in a journal, are never larger than titles."""
-    wanted = picture.look.font_size
+    font_size = picture.look.font_size
     small = picture.look.mark is not None or page_size(picture.look).column
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
-    if wanted is not None:
-        yield from (Labelling(wanted, turned, limit) for turned in (False, True))
+    if font_size is not None:
+        yield from (Labelling(font_size, turned, limit) for turned in (False, True))
         return
     for turned in (False, True):
         for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if small else 0 :]:
@@ -149,13 +149,13 @@ def _all_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
     return all(fits(axis, grid.labelling, size, ruler) for axis, size in axes.values())
 
 
-def _thinned(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
+def _with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
     """The grid's labelling with positions instead of tokens on the axes where few tokens could be labelled."""
     counted = {
         axis.name
         for panel in picture.panels
         for axis, size in _sides(panel, grid)
-        if skipped(axis, grid.labelling, size, ruler)
+        if prefers_positions(axis, grid.labelling, size, ruler)
     }
     grow = len(counted) == 2 and picture.look.font_size is None
     larger = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if grow else grid.labelling.points
@@ -166,7 +166,7 @@ def _sides(panel: Panel, grid: PanelGrid) -> list[tuple[Axis, float]]:
     return [(panel.rows, grid.cell[1]), (panel.columns, grid.cell[0])]
 
 
-def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
+def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
     """The grid with ``across`` panels side by side, and cells as large as the area allows."""
     panels, scale = picture.panels, area.scale
     across = min(across, len(panels))
@@ -177,9 +177,9 @@ def _sized(picture: Picture, area: Area, across: int, labelling: Labelling, rule
         columns[column] = max(columns[column], len(panel.columns.labels))
         rows[row] = max(rows[row], len(panel.rows.labels))
         if shows_rows(panels, number, across):
-            lefts[column] = max(lefts[column], axis_room(room(panel.rows, labelling, ruler), scale))
+            lefts[column] = max(lefts[column], axis_depth(label_depth(panel.rows, labelling, ruler), scale))
         if shows_columns(panels, number, across):
-            bottoms[row] = max(bottoms[row], axis_room(room(panel.columns, labelling, ruler), scale))
+            bottoms[row] = max(bottoms[row], axis_depth(label_depth(panel.columns, labelling, ruler), scale))
     group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(across)]
     grid = PanelGrid(

@@ -57,7 +57,7 @@ class Labels:
     name: str
 
 
-def room(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
+def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """The depth in inches of the labels beside a panel, perpendicular to the axis.
 
     Args:
@@ -81,10 +81,10 @@ def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """
     if axis.marks or labelling.counts(axis):
         return True
-    return pace(axis, labelling, ruler) <= cell
+    return label_distance(axis, labelling, ruler) <= cell
 
 
-def pace(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
+def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     """The smallest distance in inches between two labels that do not touch.
 
     Args:
@@ -107,18 +107,18 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
         ruler: measures the text.
     """
     if axis.marks:
-        return _marks(axis, labelling, pace(axis, labelling, ruler) / cell, ruler)
+        return _marks(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
     turned = axis.name == "keys" and labelling.turned and not labelling.counts(axis)
-    every = max(1, math.ceil(pace(axis, labelling, ruler) / cell - 1e-6))
+    every = max(1, math.ceil(label_distance(axis, labelling, ruler) / cell - 1e-6))
     if labelling.counts(axis):
-        return _positions(axis, pace(axis, labelling, ruler) / cell)
+        return _positions(axis, label_distance(axis, labelling, ruler) / cell)
     places = range(0, len(axis.labels), every)
     texts = tuple(ruler.cut(axis.labels[place], labelling.points, labelling.limit) for place in places)
     name = axis.name if every == 1 else f"{axis.name}, every {ORDINALS.get(every, f'{every}th')}"
     return Labels(tuple(map(float, places)), texts, turned, name)
 
 
-def skipped(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
+def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """True if so few tokens could be labelled that positions tell more.
 
     Args:
@@ -127,7 +127,7 @@ def skipped(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool
         cell: the size of a cell along the axis in inches.
         ruler: measures the text.
     """
-    return not axis.marks and pace(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
+    return not axis.marks and label_distance(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
 
 
 def _marks(axis: Axis, labelling: Labelling, apart: float, ruler: Ruler) -> Labels:

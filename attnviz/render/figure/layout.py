@@ -11,7 +11,7 @@ from attnviz.render.figure.grid import (
     PANEL_TITLE_POINTS,
     Area,
     PanelGrid,
-    axis_room,
+    axis_depth,
     fit_grid,
     longest_number,
     shows_columns,
@@ -116,21 +116,21 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
     Raises:
         AttnvizError: if numbers are too small to read in a bare figure, which has no remark to say so.
     """
-    layout = _fitting(picture, ruler)
+    layout = _legible_layout(picture, ruler)
     if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale):
         if picture.look.bare:
             raise AttnvizError(f"with {option('bare')} nothing can say that cells are too small for numbers; {LARGER}")
-        return _fitting(
+        return _legible_layout(
             replace(picture, numbers=False, remarks=(*picture.remarks, picture.look.worded(NO_NUMBERS))), ruler
         )
     return layout
 
 
-def _fitting(picture: Picture, ruler: Ruler) -> Layout:
+def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
     """The layout on the smallest page whose numbers, or maps, are large enough."""
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
-        layout = _arranged(picture, factor, ruler)
+        layout = _layout_of(picture, factor, ruler)
         if layout.numbers >= WANTED_NUMBER_POINTS if picture.numbers else _smallest(layout) >= MIN_MAP_SIDE:
             break
     return layout
@@ -141,7 +141,7 @@ def _smallest(layout: Layout) -> float:
     return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
-def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
+def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     page = page_size(picture.look, factor)
     wide, high, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
@@ -169,7 +169,7 @@ def _arranged(picture: Picture, factor: float, ruler: Ruler) -> Layout:
         height=high,
         scale=scale,
         places=places,
-        bars=_stacked(bars, places, left + grid.width + BAR_GAP * scale, margin + foot.height, scale),
+        bars=_placed_bars(bars, places, left + grid.width + BAR_GAP * scale, margin + foot.height, scale),
         lines=(*head.at(margin, high - margin), *foot.at(margin, margin + foot.height)),
         labels=grid.labelling.points,
         titles=titles,
@@ -198,15 +198,15 @@ def _places(
         box = Box(round(x * pixel) / pixel, round((y - height) * pixel) / pixel, width, height)
         shown_rows = shows_rows(picture.panels, number, grid.across)
         shown_columns = shows_columns(picture.panels, number, grid.across)
-        rows = _named(panel.rows, grid, high, height, scale, ruler) if shown_rows else None
-        columns = _named(panel.columns, grid, wide, width, scale, ruler) if shown_columns else None
+        rows = _labels_of(panel.rows, grid, high, height, scale, ruler) if shown_rows else None
+        columns = _labels_of(panel.columns, grid, wide, width, scale, ruler) if shown_columns else None
         yield Place(
             panel=panel,
             box=box,
             title=_panel_title(panel.title, titles, width, ruler),
             rows=rows,
             columns=columns,
-            reach=(grid.lefts[column] - axis_room(0, scale), grid.bottoms[row] - axis_room(0, scale)),
+            reach=(grid.lefts[column] - axis_depth(0, scale), grid.bottoms[row] - axis_depth(0, scale)),
         )
 
 
@@ -221,7 +221,7 @@ def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
     return next(fitting, ruler.cut(texts[1], points, width))
 
 
-def _named(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
+def _labels_of(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
     """The labels of an axis; if its name is longer than the axis, the note in the name is left out."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
     points = AXIS_NAME_POINTS * scale
@@ -260,25 +260,25 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     return bars
 
 
-def _stacked(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
+def _placed_bars(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
     """The bars placed below each other, from the upper edge of the panels downwards."""
     if not bars:
         return ()
     top = max(place.box.y + place.box.height for place in places)
     bottom = min(place.box.y for place in places)
-    room = max((top - bottom) / len(bars), min(MIN_BAR_HEIGHT * scale, (top - lowest) / len(bars)))
+    space = max((top - bottom) / len(bars), min(MIN_BAR_HEIGHT * scale, (top - lowest) / len(bars)))
     placed = []
     for number, bar in enumerate(bars):
         names = (len(bar.name) * AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING) * scale
         gap = 0 if number == len(bars) - 1 else 0.15 * scale
-        height = max(min(room - names - gap, MAX_BAR_HEIGHT * scale), 0.3 * scale)
-        upper = top - number * room - names
-        ticks = _apart(bar, AXIS_NAME_POINTS * scale / POINTS_PER_INCH / height)
+        height = max(min(space - names - gap, MAX_BAR_HEIGHT * scale), 0.3 * scale)
+        upper = top - number * space - names
+        ticks = _separate_ticks(bar, AXIS_NAME_POINTS * scale / POINTS_PER_INCH / height)
         placed.append(replace(bar, box=Box(x, upper - height, BAR_WIDTH * scale, height), ticks=ticks))
     return tuple(placed)
 
 
-def _apart(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
+def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
     """The bar's ticks, as many as do not touch; ``letter`` is the height of a letter as a share of the bar's."""
     most = max(int(MIN_TICK_SHARE / letter), 1)
     return bar.quantity.ticks(bar.scale, min(most, 6))

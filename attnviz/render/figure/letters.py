@@ -76,18 +76,18 @@ def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.F
 
 
 @cache
-def wrap_text(text: str, room: float, size: int) -> tuple[str, ...]:
+def wrap_text(text: str, limit: float, size: int) -> tuple[str, ...]:
     """The text in lines broken at spaces.
 
     Args:
         text: the text.
-        room: the largest width of a line in pixels; a longer word stands alone on its line.
+        limit: the largest width of a line in pixels; a longer word stands alone on its line.
         size: the font size in pixels.
     """
     lines: list[str] = []
     for word in text.split():
         joined = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(joined, size) <= room:
+        if lines and text_width(joined, size) <= limit:
             lines[-1] = joined
         else:
             lines.append(word)

@@ -37,61 +37,61 @@ class Ruler:
         """The width of the widest text in inches; 0 if there is none."""
         return max((self.width(text, points) for text in texts), default=0.0)
 
-    def cut(self, text: str, points: float, room: float, bold: bool = False) -> str:
+    def cut(self, text: str, points: float, limit: float, bold: bool = False) -> str:
         """The text, cut with an ellipsis if it is too wide.
 
         Args:
             text: one line of text.
             points: the font size.
-            room: the largest width in inches.
+            limit: the largest width in inches.
             bold: True for bold letters.
         """
-        if self.width(text, points, bold) <= room:
+        if self.width(text, points, bold) <= limit:
             return text
         low, high = 0, len(text)
         while low < high:
             middle = (low + high + 1) // 2
-            fits = self.width(text[:middle].rstrip() + ELLIPSIS, points, bold) <= room
+            fits = self.width(text[:middle].rstrip() + ELLIPSIS, points, bold) <= limit
             low, high = (middle, high) if fits else (low, middle - 1)
         return text[:low].rstrip() + ELLIPSIS
 
-    def wrap(self, text: str, points: float, room: float, bold: bool = False) -> list[str]:
+    def wrap(self, text: str, points: float, limit: float, bold: bool = False) -> list[str]:
         """The text in lines, broken at spaces if possible.
 
         Args:
             text: the text.
             points: the font size.
-            room: the largest width of a line in inches.
+            limit: the largest width of a line in inches.
             bold: True for bold letters.
         """
         lines = [""]
         for word in text.split():
             joined = f"{lines[-1]} {word}" if lines[-1] else word
-            if self.width(joined, points, bold) <= room:
+            if self.width(joined, points, bold) <= limit:
                 lines[-1] = joined
                 continue
             lines += [""] if lines[-1] else []
             for character in word:
-                if lines[-1] and self.width(lines[-1] + character, points, bold) > room:
+                if lines[-1] and self.width(lines[-1] + character, points, bold) > limit:
                     lines.append("")
                 lines[-1] += character
         return [line for line in lines if line]
 
-    def clamp(self, text: str, points: float, room: float, most: int, bold: bool = False) -> list[str]:
+    def clamp(self, text: str, points: float, limit: float, most: int, bold: bool = False) -> list[str]:
         """The text in lines, cut with an ellipsis after the last that fits.
 
         Args:
             text: the text.
             points: the font size.
-            room: the largest width of a line in inches.
+            limit: the largest width of a line in inches.
             most: the largest number of lines.
             bold: True for bold letters.
         """
-        lines = self.wrap(text, points, room, bold)
+        lines = self.wrap(text, points, limit, bold)
         if len(lines) <= most:
             return lines
         rest = " ".join(lines[most - 1 :])
-        return [*lines[: most - 1], self.cut(rest + ELLIPSIS, points, room, bold)] if most else []
+        return [*lines[: most - 1], self.cut(rest + ELLIPSIS, points, limit, bold)] if most else []
 
     @cached_property
     def _renderer(self) -> Any:

@@ -187,19 +187,21 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     heading = note if short else _heading(part)
     slide = _add_slide(deck, part, heading, SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
     foot = _whole_remarks(((_heading(part) + ".") if short else note, *foot) if note else foot, inner)
-    remarks = _fitted(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
-    room = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
-    size = (width, height - TITLE_BAND - room + BLEED)
+    remarks = _fitted_text(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
+    foot_height = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
+    size = (width, height - TITLE_BAND - foot_height + BLEED)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture(part, size, ".png"), *box)
     _add_vector(slide, picture, _picture(part, size, ".svg").getvalue())
-    said = part_caption(part)
+    caption = part_caption(part)
     picture.name = printable_line(part_title(part))
     described: Any = picture._element.nvPicPr
-    described.cNvPr.set("descr", printable_line(said))
+    described.cNvPr.set("descr", printable_line(caption))
     if remarks.lines:
-        _add_text(slide, part, [" ".join(foot)], SlideBox(MARGIN, height - room, inner, room), REMARK_POINTS)
-    _add_notes(slide, [*([note] if note else []), said, part.caption, *part.remarks])
+        _add_text(
+            slide, part, [" ".join(foot)], SlideBox(MARGIN, height - foot_height, inner, foot_height), REMARK_POINTS
+        )
+    _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
 
 
 def _is_heading(note: str, width: float) -> bool:
@@ -315,7 +317,7 @@ def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, size
     frame = shape.text_frame
     frame.word_wrap, frame.vertical_anchor = True, MSO_ANCHOR.TOP
     frame.margin_left = frame.margin_right = frame.margin_top = frame.margin_bottom = 0
-    fitted = _fitted("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
+    fitted = _fitted_text("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
     frame.text = "\n".join(fitted.paragraphs)
     for paragraph in frame.paragraphs:
         paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(fitted.points / 4)
@@ -324,7 +326,7 @@ def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, size
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedText:
     """Text at the font size at which it fits a box.
 
     Attributes:
@@ -340,17 +342,17 @@ class Fitted:
     line: float
 
 
-def _fitted(text: str, width: float, height: float, sizes: tuple[int, ...]) -> Fitted:
+def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> FittedText:
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
         line = points * LINE_HEIGHT / POINTS_PER_INCH
         columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
         lines = [one for part in paragraphs for one in wrap(part, columns)]
         if len(lines) * line <= height:
-            return Fitted(tuple(paragraphs), tuple(lines), points, line)
+            return FittedText(tuple(paragraphs), tuple(lines), points, line)
     lines = lines[: max(int(height / line), 1)]
     lines[-1] = fit(f"{lines[-1]} …", columns).rstrip()
-    return Fitted(tuple(lines), tuple(lines), points, line)
+    return FittedText(tuple(lines), tuple(lines), points, line)
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:

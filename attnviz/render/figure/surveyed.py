@@ -261,8 +261,8 @@ class _Sheet:
         y += 0.35 + CHART_HEIGHT + 0.65
         name = report.shown_by[head]
         for example, of_example in zip(report.examples[head], lines, strict=True):
-            said = f"{example.said}  {name} {example.value:.3f}  {report.texts[example.text].place}"
-            self.text(MARGIN, y, said, TINY, "faint")
+            heading = f"{example.said}  {name} {example.value:.3f}  {report.texts[example.text].place}"
+            self.text(MARGIN, y, heading, TINY, "faint")
             y = self.shaded(example, of_example, y + 0.62 * TEXT_LINE) + 0.13 * TEXT_LINE
 
     def by_offset(self, head: int, x: float, y: float, width: float) -> None:

@@ -95,19 +95,19 @@ class SheetPlan:
     Attributes:
         groups: the thumbnails of each row.
         frame: the geometry of the thumbnails.
-        said: the remarks at the foot of the sheet.
+        foot_text: the remarks at the foot of the sheet.
         corner: the left and upper edges of the thumbnails.
         right: the free space at their right.
-        room: the height and width of the area that they may fill.
+        area: the height and width that the thumbnails may fill.
         page: the width and height of the sheet.
     """
 
     groups: list[list[Panel]]
     frame: Frame
-    said: str
+    foot_text: str
     corner: tuple[int, int]
     right: int
-    room: tuple[int, int]
+    area: tuple[int, int]
     page: tuple[int, int]
 
     @property
@@ -124,13 +124,13 @@ def draw_thumbnails(picture: Picture) -> bytes:
         write_mark(pixels, mark)
     image = Image.fromarray(pixels)
     image.putpalette(palette(picture).tobytes())
-    said = PngInfo()
-    said.add_itxt("Title", picture.title)
-    said.add_itxt("Description", " ".join((picture.caption, *picture.remarks)))
+    metadata = PngInfo()
+    metadata.add_itxt("Title", picture.title)
+    metadata.add_itxt("Description", " ".join((picture.caption, *picture.remarks)))
     look = picture.look
     with io.BytesIO() as file:
         clear = {"transparency": PAPER} if look.transparent else {}
-        image.save(file, "PNG", pnginfo=said, dpi=(look.dpi, look.dpi), compress_level=PNG_COMPRESSION, **clear)
+        image.save(file, "PNG", pnginfo=metadata, dpi=(look.dpi, look.dpi), compress_level=PNG_COMPRESSION, **clear)
         return file.getvalue()
 
 
@@ -153,10 +153,10 @@ def arrange_sheet(picture: Picture) -> Sheet:
     Raises:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
     """
-    plan = _fitted(picture)
+    plan = _sheet_plan(picture)
     if picture.filled and not plan.frame.number and any(panel.title != panel.name for panel in picture.panels):
         picture = _without_values(picture)
-        plan = _fitted(picture)
+        plan = _sheet_plan(picture)
     plan = _centred(plan, page_size(picture.look))
     pixels = np.full((plan.page[1], plan.page[0]), PAPER, dtype=np.uint8)
     return Sheet(pixels, tuple(_marks(picture, plan, pixels)))
@@ -173,35 +173,35 @@ def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
     return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
 
 
-def _fitted(picture: Picture) -> SheetPlan:
+def _sheet_plan(picture: Picture) -> SheetPlan:
     """The plan with thumbnails as large as the area between title and remarks allows, from its upper left corner."""
     page = page_size(picture.look)
     width, height = _pixels(page, picture.look.dpi)
     unit = (
         min(width / 2000, height / 1500) if page.fixed else page.scale * picture.look.dpi / 200 if page.column else 1.0
     )
-    margin, said = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
+    margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     right = margin + round(LEGEND_PIXELS * unit)
     below = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
     top = margin + round((TITLE_PIXELS * 1.6 + below) * unit) if picture.title or below else margin
-    foot = _foot(said, width, margin, unit)
+    foot = _foot(foot_text, width, margin, unit)
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
 
-    def planned(left: int) -> SheetPlan:
-        room = (height if page.grows else height - top - foot, width - left - right)
-        banded = _filled(picture.panels, room) if picture.filled else _banded(groups, room)
-        frame = _frame(banded, room, unit, fixed=not page.grows)
-        frame = _clear_frame(banded, room, frame) if picture.filled else frame
-        return SheetPlan(banded, frame, said, (left, top), right, room, (width, height))
+    def plan_from(left: int) -> SheetPlan:
+        area = (height if page.grows else height - top - foot, width - left - right)
+        banded = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
+        frame = _frame(banded, area, unit, fixed=not page.grows)
+        frame = _clear_frame(banded, area, frame) if picture.filled else frame
+        return SheetPlan(banded, frame, foot_text, (left, top), right, area, (width, height))
 
     advice = picture.look.worded(UNNUMBERED)
     if picture.filled:
-        plan = planned(margin)
+        plan = plan_from(margin)
         return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows, columns=False)
-    if all(map(_numbers_say_layer, groups)) and (plan := planned(margin)).frame.number:
+    if all(map(_numbers_say_layer, groups)) and (plan := plan_from(margin)).frame.number:
         return plan
     widest = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
-    plan = planned(margin + round(widest + 20 * unit))
+    plan = plan_from(margin + round(widest + 20 * unit))
     return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows)
 
 
@@ -220,12 +220,12 @@ def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True)
         columns: True if one number may stand for all heads of a column.
     """
     unit, width = plan.frame.unit, plan.page[0]
-    said = plan.said if columns and _column_numbers(plan.groups) else f"{plan.said} {advice}"
+    foot_text = plan.foot_text if columns and _column_numbers(plan.groups) else f"{plan.foot_text} {advice}"
     header = round(1.35 * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
-    foot, before = (_foot(text, width, plan.margin, unit) for text in (said, plan.said))
-    room = (plan.room[0] - header - foot + before, plan.room[1])
-    frame = replace(_frame(plan.groups, room, unit, fixed), number=0)
-    return replace(plan, frame=frame, said=said, corner=(plan.corner[0], plan.corner[1] + header), room=room)
+    foot, before = (_foot(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text))
+    area = (plan.area[0] - header - foot + before, plan.area[1])
+    frame = replace(_frame(plan.groups, area, unit, fixed), number=0)
+    return replace(plan, frame=frame, foot_text=foot_text, corner=(plan.corner[0], plan.corner[1] + header), area=area)
 
 
 def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
@@ -233,10 +233,10 @@ def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
     left, top = plan.corner
     wide, high = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.fixed:
-        corner = (left + max(plan.room[1] - wide, 0) // 2, top + max(plan.room[0] - high, 0) // 2)
+        corner = (left + max(plan.area[1] - wide, 0) // 2, top + max(plan.area[0] - high, 0) // 2)
         return replace(plan, corner=corner)
     width = plan.page[0] if page.column else max(left + wide + plan.right, 1100)
-    foot = _foot(plan.said, width, plan.margin, plan.frame.unit)
+    foot = _foot(plan.foot_text, width, plan.margin, plan.frame.unit)
     return replace(plan, page=(width, max(top + high, top + round(400 * plan.frame.unit)) + foot))
 
 
@@ -245,7 +245,7 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
     frame, (left, top), margin = plan.frame, plan.corner, plan.margin
     yield from _place(pixels, plan.groups, frame, left, top, named=not picture.filled)
     if not frame.number and not picture.filled:
-        yield from _headed(plan.groups, frame, left, top)
+        yield from _column_titles(plan.groups, frame, left, top)
     x = left + frame.step[1] * frame.columns + round(20 * frame.unit)
     yield from _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, frame.unit)
     yield from _title(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
@@ -253,24 +253,24 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
     if picture.source:
         [source, *_] = wrap_text(picture.source, plan.page[0] - 2 * margin, size)
         yield Mark(margin, margin + (TITLE_PIXELS + 1.35 * SMALL_TEXT_PIXELS) * frame.unit, source, size, faint=True)
-    remarks = wrap_text(plan.said, plan.page[0] - 2 * margin, size)
+    remarks = wrap_text(plan.foot_text, plan.page[0] - 2 * margin, size)
     for number, line in enumerate(remarks):
         y = plan.page[1] - margin - (len(remarks) - 1 - number) * SMALL_TEXT_PIXELS * 1.35 * frame.unit
         yield Mark(margin, y, line, size, faint=True)
 
 
-def _foot(said: str, width: int, margin: int, unit: float) -> int:
+def _foot(foot_text: str, width: int, margin: int, unit: float) -> int:
     """The height in pixels of the remarks at the foot of the page, with its margin."""
     return margin + round(
-        len(wrap_text(said, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))) * SMALL_TEXT_PIXELS * 1.35 * unit
+        len(wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))) * SMALL_TEXT_PIXELS * 1.35 * unit
     )
 
 
-def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel]]:
+def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
     """The rows, cut into bands if that makes thumbnails of long rows at least twice as large."""
     columns = max(map(len, groups))
     places = [
-        min(room[0] / (len(groups) * bands), room[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
+        min(area[0] / (len(groups) * bands), area[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
         for bands in range(1, columns + 1)
     ]
     bands = 1 + places.index(max(places)) if max(places) >= 2 * places[0] else 1
@@ -278,24 +278,24 @@ def _banded(groups: list[list[Panel]], room: tuple[int, int]) -> list[list[Panel
     return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
 
 
-def _filled(panels: tuple[Panel, ...], room: tuple[int, int]) -> list[list[Panel]]:
+def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[list[Panel]]:
     """The panels in rows, in their order, with the fewest rows that make thumbnails as large as possible."""
     titled = 1 + 1.35 * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
     sides = [
-        min(room[0] / rows / titled, room[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
+        min(area[0] / rows / titled, area[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
         for rows in range(1, len(panels) + 1)
     ]
     across = math.ceil(len(panels) / (1 + sides.index(max(sides))))
     return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
 
-def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed: bool) -> Frame:
+def _frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
     """The geometry with thumbnails as large as the area allows, and with cells of whole pixels if possible."""
     rows, columns = len(groups), max(map(len, groups))
     cells = [panel.values.shape for panels in groups for panel in panels]
     high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
     gap = max(3, round(GAP_PIXELS * unit))
-    place = min(room[0] / rows, room[1] / columns) - gap
+    place = min(area[0] / rows, area[1] / columns) - gap
     if fixed and place < MIN_THUMBNAIL_PIXELS:
         fewer = f"{option('layers')} and {option('heads')}"
         raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; use a larger one, or {fewer}")
@@ -303,8 +303,8 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     number = int(min(place * NUMBER_SHARE, place / longest, NUMBER_PIXELS[1] * max(unit, 0.7)))
     number = number if number >= NUMBER_PIXELS[0] else 0
     free = (
-        max(room[0] / rows - gap - number * 1.35, MIN_THUMBNAIL_PIXELS),
-        max(room[1] / columns - gap, MIN_THUMBNAIL_PIXELS),
+        max(area[0] / rows - gap - number * 1.35, MIN_THUMBNAIL_PIXELS),
+        max(area[1] / columns - gap, MIN_THUMBNAIL_PIXELS),
     )
     if not fixed:
         free = (min(free[0], max(MAX_THUMBNAIL_PIXELS, high)), min(free[1], max(MAX_THUMBNAIL_PIXELS, wide)))
@@ -314,15 +314,15 @@ def _frame(groups: list[list[Panel]], room: tuple[int, int], unit: float, fixed:
     return Frame(rows, columns, tall, (int(high * tall[0]), int(wide * tall[1])), gap, number, unit)
 
 
-def _clear_frame(groups: list[list[Panel]], room: tuple[int, int], frame: Frame) -> Frame:
+def _clear_frame(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
     """The geometry with places widened to their titles, or titles shrunk to their places, so that none touch."""
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
-    free = room[1] // frame.columns - frame.gap
+    free = area[1] // frame.columns - frame.gap
     smallest = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
     number = max(min(frame.number, int(free / longest)), smallest)
     if number * longest > free or number < NUMBER_PIXELS[0]:
         return replace(frame, number=0)
-    high = min(frame.side[0], room[0] // frame.rows - frame.gap - round(number * 1.35))
+    high = min(frame.side[0], area[0] // frame.rows - frame.gap - round(number * 1.35))
     shrunk = high / frame.side[0]
     cell = (frame.cell[0] * shrunk, frame.cell[1] * shrunk)
     return replace(
@@ -330,7 +330,7 @@ def _clear_frame(groups: list[list[Panel]], room: tuple[int, int], frame: Frame)
     )
 
 
-def _headed(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
+def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
     """Yields head numbers over the columns, as many as do not touch, for thumbnails that are too small for titles."""
     numbers = _column_numbers(groups)
     size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
@@ -405,10 +405,10 @@ def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: f
         yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
 
 
-def _title(title: str, margin: int, room: int, unit: float) -> Iterator[Mark]:
+def _title(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
     size = round(TITLE_PIXELS * unit)
-    while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > room:
+    while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > limit:
         size -= 2
-    while title and text_width(title, size, bold=True) > room:
+    while title and text_width(title, size, bold=True) > limit:
         title = title[:-2].rstrip() + "…"
     yield Mark(margin, margin + TITLE_PIXELS * unit, title, size, bold=True)

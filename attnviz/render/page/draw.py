@@ -9,7 +9,7 @@ from attnviz.maps.heads import head_name
 from attnviz.media.text import Text
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
-from attnviz.render.page.head_numbers import SeenCounts, about_metrics, measured_remarks
+from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks
 from attnviz.render.page.lift_scale import lift_highs
 from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.render.page.packed_contributions import pack_contributions
@@ -85,7 +85,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
     """Everything on the page except the numbers of the heads' cells, as JSON values."""
-    numbers, texts, seen = report.numbers, _Texts(plan), SeenCounts()
+    numbers, texts, seen = report.numbers, _Texts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     described = [_about_head(cells, head, texts, seen) for cells, head in zip(numbers.heads, heads, strict=True)]
     sides = [packed for head in heads for packed in head.sides]
@@ -120,7 +120,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     }
 
 
-def _about_start(report: ExactNumbers, seen: SeenCounts) -> dict[str, Any]:
+def _about_start(report: ExactNumbers, seen: VisibleCounts) -> dict[str, Any]:
     """The state that the page opens with: the view, the selected query, and the colours."""
     look = report.look
     return {
@@ -132,7 +132,7 @@ def _about_start(report: ExactNumbers, seen: SeenCounts) -> dict[str, Any]:
     }
 
 
-def _suits_lift(report: ExactNumbers, seen: SeenCounts) -> bool:
+def _suits_lift(report: ExactNumbers, seen: VisibleCounts) -> bool:
     """True if one scale of weights hides most rows, because queries see very different numbers of keys."""
     if len(report.numbers.heads[0].sides) > 1 or not isinstance(report.look.color_limits, str):
         return False
@@ -175,7 +175,7 @@ def _block_label(labels: tuple[str, ...]) -> str:
     return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
 
 
-def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: SeenCounts) -> dict[str, Any]:
+def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: VisibleCounts) -> dict[str, Any]:
     maps = cells.maps
     rows, columns = (len(axis_edges(span, texts.plan.block)) - 1 for span in (cells.queries, cells.keys))
     return {

@@ -37,7 +37,7 @@ def about_metrics(measured: HeadFrame | None) -> dict[str, Any] | None:
     }
 
 
-class SeenCounts:
+class VisibleCounts:
     """The numbers of keys that the queries of each head can see; heads with equal counts share one entry.
 
     Attributes:

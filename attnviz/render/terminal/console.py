@@ -6,12 +6,12 @@ from dataclasses import replace
 from attnviz.report.picture.look import Look
 
 
-def on_terminal(look: Look, said: int = 0) -> Look:
+def on_terminal(look: Look, reserved_lines: int = 0) -> Look:
     """The look with the size and colours of the terminal of standard output, and ASCII if it can write nothing else.
 
     Args:
         look: the options that the user chose.
-        said: lines of the terminal that other output takes.
+        reserved_lines: lines of the terminal that other output takes.
     """
     from rich.console import Console
 
@@ -21,7 +21,7 @@ def on_terminal(look: Look, said: int = 0) -> Look:
     return replace(
         look,
         width=max(console.width, 20),
-        height=max(console.height - said, 1) if sys.stdout.isatty() else None,
+        height=max(console.height - reserved_lines, 1) if sys.stdout.isatty() else None,
         colors=0 if console.no_color or look.ascii else colors,
         ascii=look.ascii or encoding != "utf8",
     )

@@ -88,11 +88,11 @@ def _spare(text: str) -> int:
 
 def cut(line: Line, width: int) -> Line:
     """The line, cut to a width in columns."""
-    kept: Line = []
+    parts: Line = []
     for span in line:
-        room = width - sum(cell_len(one.text) for one in kept)
-        kept.append(replace(span, text=fit(span.text, min(room, cell_len(span.text))) if room > 0 else ""))
-    return kept
+        space = width - sum(cell_len(one.text) for one in parts)
+        parts.append(replace(span, text=fit(span.text, min(space, cell_len(span.text))) if space > 0 else ""))
+    return parts
 
 
 def in_ascii(text: str) -> str:

@@ -130,8 +130,8 @@ def _across(grid: CellGrid, panels: list[Panel], together: int | None, width: in
 
 def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     """The lines of panels side by side, with the query labels only at the left."""
-    room = look.width - grid.labels - 1
-    widths = [min(_panel_width(panel, grid), room) for panel in panels]
+    space = look.width - grid.labels - 1
+    widths = [min(_panel_width(panel, grid), space) for panel in panels]
     blocks = [
         _panel_lines(panel, grid, look, width, labelled=index == 0)
         for index, (panel, width) in enumerate(zip(panels, widths, strict=True))

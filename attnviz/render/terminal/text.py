@@ -53,11 +53,11 @@ def _is_query(panel: Panel, place: int) -> bool:
 def _flowed(tokens: Iterator[Span], width: int) -> Iterator[Line]:
     """Yields the tokens in lines of at most ``width`` columns, separated by spaces."""
     line: Line = []
-    taken = 0
+    used = 0
     for token in tokens:
         wide = cell_len(token.text)
-        if line and taken + 1 + wide > width:
+        if line and used + 1 + wide > width:
             yield line
-            line, taken = [], 0
-        line, taken = ([*line, Span(" "), token], taken + 1 + wide) if line else ([token], wide)
+            line, used = [], 0
+        line, used = ([*line, Span(" "), token], used + 1 + wide) if line else ([token], wide)
     yield line
