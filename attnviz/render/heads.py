@@ -30,7 +30,7 @@ def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> N
         AttnvizError: if the file is neither CSV nor JSON.
     """
     if suffix not in (".csv", ".json"):
-        raise AttnvizError(f"a table of heads is not written as {suffix}; .csv or .json works")
+        raise AttnvizError(f"a table of heads cannot be written as {suffix}; use .csv or .json")
     results = report.results
     if suffix == ".json":
         said = {"caption": report.caption, "title": report.title}
@@ -80,7 +80,7 @@ def names_of(frame: HeadFrame) -> list[str]:
 
 
 def _json(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
-    """Numbers by name, ``null`` where one has no meaning."""
+    """The report as JSON values, with numbers by name; undefined numbers are ``null``."""
     frame = table.select(names_of(table))
     return {
         "format": HEADS_FORMAT,

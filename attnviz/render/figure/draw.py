@@ -139,7 +139,7 @@ def figure(report: Report) -> "Figure":
 
 def _drawn(report: Report) -> DrawnReport:
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
-        raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
+        raise AttnvizError("numbers are no picture; use -o numbers.csv for them, or attnviz show to draw heads")
     if not report.panels:  # an atlas of one token: no metric is defined
         raise AttnvizError("no head has a metric to draw; use a longer text, or the list in the terminal")
     return report

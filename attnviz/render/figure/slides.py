@@ -86,7 +86,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         AttnvizError: if python-pptx is not installed, the report has no maps, or there are more than ``MAX_SLIDES``.
     """
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
-        raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
+        raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")
     parts = [chapter.report for chapter in report.story] or _parts(report)
     if len(parts) > MAX_SLIDES:
         chooses, shares = option("heads", "3.2,4.5"), option("per_slide", 16)

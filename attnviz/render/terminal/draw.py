@@ -70,7 +70,7 @@ def report_lines(report: Report) -> list[Line]:
 
 
 def unseen_options(report: Report) -> tuple[str, ...]:
-    """The options of colours that this picture shows nothing of: a list has none, nor has a terminal without them."""
+    """The colour options without effect here: a list has no colours, nor has a terminal without them."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers):
         return "cmap", "color_scale", "limits"
     return () if report.look.colors else ("cmap",)

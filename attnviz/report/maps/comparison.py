@@ -41,9 +41,11 @@ from attnviz.report.words.captions import (
 )
 
 HeadPair = tuple[ChosenHead, ChosenHead]
-MAX_LISTED = 4  # heads in a table that a screen holds with a map
-MAX_NAMED_CHANGE = 16  # characters of a change that fits over a panel
-ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; {} shows those of one."
+MAX_LISTED = 4  # rows of a table that fits on a screen together with a map
+MAX_NAMED_CHANGE = 16  # characters; a longer name of the change does not fit over a panel
+ONLY_CHANGE = (
+    "Each thumbnail shows the change, B − A: A and B of {} heads do not fit on one page; use {} to see one head's."
+)
 MEASURES = (
     "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
     "lower entropy means a more focused head."
@@ -52,7 +54,7 @@ MEASURES = (
 
 @dataclass(frozen=True, eq=False)
 class _Comparison:
-    """Two recordings, what was changed between them, the chosen heads of both, and how much these changed."""
+    """Two recordings, the name of the change between them, the chosen heads of both, and the changes of these heads."""
 
     a: Recording
     b: Recording
@@ -125,7 +127,7 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     yield whole
     first = np.argsort(-comparison.variations, kind="stable").tolist()
     one = _heatmaps(comparison.take(first[:1]))
-    every = f"Drawn is the head that changes most of {len(first)}; {option('all', True)} draws every one."
+    every = f"Showing the head that changed most, of {len(first)}; use {option('all', True)} for all."
     remarks = whole.remarks if len(first) == 1 else (every, *one.remarks)
     for rows in dict.fromkeys((len(first), MAX_LISTED, 1)):
         summary = _summary(comparison if rows >= len(first) else comparison.take(first[:rows]))
@@ -139,8 +141,8 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
 def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
     """Returns the places of the heads to show, in the order of how much they change if the user asks for it."""
     if options.sort not in (None, "change", "-change"):
-        given, works = option("sort", options.sort), option("sort", "change")
-        raise AttnvizError(f"{given} orders one recording's heads; compare orders them by {works}")
+        sort, by_change = option("sort", options.sort), option("sort", "change")
+        raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
     return named_changes(changes).select(("change",)).places(options.sort, options.top, options.filter)
 
 
@@ -176,7 +178,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
             comparison,
             panels,
             *order_remarks(options.sort),
-            ALONE.format(len(panels), option("heads", comparison.pairs[0][0].name)),
+            ONLY_CHANGE.format(len(panels), option("heads", comparison.pairs[0][0].name)),
         ),
         filled=filled,
         summary=_summary(comparison),
@@ -213,7 +215,7 @@ def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
 
 
 def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
-    """The head in both recordings, and what changed between them."""
+    """The panels of the head in A, in B, and of B − A."""
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
     difference = Panel(
@@ -269,7 +271,7 @@ def _caption(comparison: _Comparison) -> str:
     most = int(comparison.variations.argmax())
     name, variation = changes.rows[most].name, comparison.variations[most]
     effect = (
-        f"head {name} changes most, by a total variation of {variation:.2f} a query on average"
+        f"head {name} changes most, by a total variation of {variation:.2f} per query on average"
         if changes.column("variation_max")[most] > 0
         else f"no {maps.quantity} changes"
     )

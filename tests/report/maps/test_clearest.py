@@ -197,7 +197,7 @@ def test_a_comparison_fits_the_screen_with_the_head_that_changes_most(width: int
     if len(report.panels) == 3:
         changes = compare(before, after)
         assert report.panels[0].title.startswith(changes.rows[changes.ranked("variation_mean")[0]].name)
-        assert report.remarks[0] == f"Drawn is the head that changes most of {heads}; all=True draws every one."
+        assert report.remarks[0] == f"Showing the head that changed most, of {heads}; use all=True for all."
     else:
         assert len(report.panels) == 3 * heads
     whole = drawn(comparison_report(before, after, "--causal", replace(options, all=True)))
