@@ -131,7 +131,7 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     remarks = whole.remarks if len(first) == 1 else (every, *one.remarks)
     for rows in dict.fromkeys((len(first), MAX_LISTED, 1)):
         summary = _summary(comparison if rows >= len(first) else comparison.take(first[:rows]))
-        for numbers, spared in product(
+        for numbers, omitted in product(
             (True, False), ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
         ):
             sentences = tuple(remark for remark in remarks if remark not in omitted)
