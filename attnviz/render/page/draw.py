@@ -161,13 +161,18 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         about = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        match tokens.canvas:
-            case Text():
-                return about
-            case unknown:
-                assert_never(unknown)
+        return about | _about_medium(tokens)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
-    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
+    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | _about_medium(tokens)
+
+
+def _about_medium(tokens: Tokens) -> dict[str, Any]:
+    """What the page must know to draw the medium: nothing of a text, else its name as ``medium``."""
+    match tokens.canvas:
+        case Text():
+            return {}
+        case unknown:
+            assert_never(unknown)
 
 
 def _block_label(labels: tuple[str, ...]) -> str:

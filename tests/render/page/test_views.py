@@ -499,7 +499,7 @@ def test_the_text_shades_a_difference_of_heads_in_two_hues_by_its_sign(show: Ope
     weights = [dense(recording, layer).weights[head, SENTENCE.index("it")] for layer, head in ((0, 1), (1, 2))]
     change = weights[1] - weights[0]
     shade = """(place) => {
-        const {values, scale} = scene.strip.words[0].shading;
+        const {values, scale} = scene.strip.drawn[0].words.shading;
         return hueOf(values[place], scale);
     }"""
     hues = [opened.page.evaluate(shade, place) for place in (int(change.argmax()), int(change.argmin()))]
@@ -513,3 +513,13 @@ def test_lists_beside_several_heads_say_whose_they_are(show: Opener) -> None:
     assert set(opened.page.locator(".of-head").all_inner_texts()) == {"Head 0.1"}
     opened.open_head(1)
     assert opened.page.locator(".of-head").count() == 0
+
+
+def test_a_medium_that_nothing_draws_is_refused(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.until("scene.strip")
+    said = opened.evaluate("""(() => {
+        page.texts[0].medium = "smell";
+        try { drawMedium(document.body, page.texts[0], "", {}); } catch (error) { return error.message; }
+    })()""")
+    assert said == "nothing on this page draws a medium called smell"

@@ -1,6 +1,7 @@
 /** The arcs: queries in a column at the left, keys at the right, a line for each weight worth seeing. */
 
-import { scaleUpTo, theme } from "./colors.js";
+import { theme } from "./colors.js";
+import { scaleUpTo } from "./head_scales.js";
 import { highOfAll, topOf } from "./moved.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { sideNumber, state } from "./state.js";

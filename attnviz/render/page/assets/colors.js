@@ -3,7 +3,6 @@
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
 import { fractionOf, levelOf, liftOf, partsOf } from "./scales.js";
-import { state } from "./state.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Coded, Scale, Seen } from "./types.js" */
@@ -14,12 +13,6 @@ const palettes = Object.fromEntries(Object.entries(page.palettes).map(([name, ta
 /** @type {Record<string, string>} the page's own colours, while they are as its style has them */
 const themeColors = {};
 const THEME_NAMES = ["paper", "card", "ink", "soft", "line", "accent", "accent-paper", "absent", "arc", "less", "more"];
-
-/** The scale up to a value. @param {number | undefined} high @param {number} low @returns {Scale} */
-export function scaleUpTo(high, low = 0, change = state.side === "change") {
-  const palette = change ? page.diverging : page.sequential;
-  return { low: change ? 0 : low, high: high || 1, palette, steps: state.steps, change };
-}
 
 /** @param {string} palette @param {number} shade */
 function shadeOf(palette, shade) {

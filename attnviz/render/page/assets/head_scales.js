@@ -1,6 +1,5 @@
 /** The scales of heads and of thumbnails: shared by all or each its own, of weights, of changes, or of lift. */
 
-import { scaleUpTo } from "./colors.js";
 import { page } from "./data.js";
 import { highOfAll, topOf } from "./moved.js";
 import { pooledCounts, seenBy } from "./seen.js";
@@ -12,6 +11,12 @@ import { quantileOf } from "./values.js";
 
 const LIFT_QUANTILE = 0.99; // of the largest weights of blocks, which the colours of lift reach
 const MIN_LIFT_REACH = 1.05;
+
+/** The scale up to a value. @param {number | undefined} high @param {number} low @returns {Scale} */
+export function scaleUpTo(high, low = 0, change = state.side === "change") {
+  const palette = change ? page.diverging : page.sequential;
+  return { low: change ? 0 : low, high: high || 1, palette, steps: state.steps, change };
+}
 
 /** The scale of a head, shared by all or its own. @param {number} number @returns {Scale} */
 export function scaleOf(number) {

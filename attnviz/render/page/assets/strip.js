@@ -1,16 +1,22 @@
 /** The text on top of the page: always shaded by what is pointed at, and where tokens are chosen. */
 
+import { pin, pointTo } from "./actions.js";
+import { theme } from "./colors.js";
 import { page, textOf } from "./data.js";
 import { make, one } from "./elements.js";
-import { theme } from "./colors.js";
+import { scaleUpTo } from "./head_scales.js";
+import { drawMedium } from "./medium.js";
 import { MovedSurface } from "./svg.js";
 import { weightText } from "./quantities.js";
 import { shadesOf } from "./shading.js";
 import { scene, sideNumber, state } from "./state.js";
 import { largestOf } from "./values.js";
-import { shadingOf, Words } from "./words.js";
 
-/** @import { Mark, Surface, View } from "./types.js" */
+/** @import { Axis, Mark, Surface, View } from "./types.js" */
+/** @import { Marking, Shading, Words } from "./words.js" */
+
+/** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
+/** @typedef {{ words: Words, axis: Paragraph }} DrawnAxis */
 
 /** The texts of a head, one where queries and keys are the same tokens. @implements {View} */
 export class TextView {
@@ -28,31 +34,29 @@ export class TextView {
     this.element = make("div", { className: large ? "text-large" : "text-strip" });
     parent.append(this.element);
     if (large) this.element.append(this.note);
-    this.words = same
-      ? [new Words(this.element, this.texts[0], "both", "The text: point at a token, or click to keep it")]
-      : [this.wordsOf("query"), this.wordsOf("key")];
+    this.drawn = same ? [this.drawAxis("both", "text")] : [this.drawAxis("query", "queries"), this.drawAxis("key", "keys")];
     this.drawOver();
   }
 
-  /** @param {"query" | "key"} axis */
-  wordsOf(axis) {
-    const name = axis === "query" ? "queries" : "keys";
-    this.element.append(make("h3", {}, name));
-    return new Words(this.element, this.texts[axis === "query" ? 0 : 1], axis, `The ${name}: point at a token, or click to keep it`);
+  /** @param {Paragraph} axis @param {string} name @returns {DrawnAxis} */
+  drawAxis(axis, name) {
+    if (axis !== "both") this.element.append(make("h3", {}, name));
+    const text = this.texts[axis === "key" ? 1 : 0];
+    return { axis, words: drawMedium(this.element, text, `The ${name}: point at a token, or click to keep it`, markingOf(axis)) };
   }
 
   /** @param {number} number */
   isOf(number) {
     const texts = [textOf(number, "query", sideNumber()), textOf(number, "key", sideNumber())];
-    return texts.every((text, place) => text === this.texts[place]) && page.heads[number].same === (this.words.length === 1);
+    return texts.every((text, place) => text === this.texts[place]) && page.heads[number].same === (this.drawn.length === 1);
   }
 
   drawOver() {
     const mark = state.mark ?? state.pin;
     const { shown } = scene;
     const shades = shown ? shadesOf(shown, mark) : { query: null, key: null, said: "" };
-    for (const words of this.words) {
-      const values = words.axis === "both" ? (shades.key ?? shades.query) : shades[words.axis];
+    for (const { words, axis } of this.drawn) {
+      const values = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
       words.shade(shadingOf(values, shown?.scale.change ?? state.side === "change"));
     }
     this.note.textContent = this.said(shades.said, largestOf(shades.key ?? shades.query ?? []));
@@ -66,16 +70,16 @@ export class TextView {
 
   /** What a file of it needs: all lines. */
   wholeSize() {
-    const width = this.words.reduce((most, words) => Math.max(most, words.element.clientWidth), 0);
-    return { width, height: this.words.reduce((total, words) => total + words.wholeHeight + (this.words.length > 1 ? 24 : 6), 0) };
+    const width = this.drawn.reduce((most, { words }) => Math.max(most, words.element.clientWidth), 0);
+    return { width, height: this.drawn.reduce((total, { words }) => total + words.wholeHeight + (this.drawn.length > 1 ? 24 : 6), 0) };
   }
 
   /** All lines with their shades, and no word of the page's own. @param {Surface} surface */
   drawOn(surface) {
     let top = 0;
-    for (const words of this.words) {
-      if (this.words.length > 1) surface.text(words.axis === "key" ? "keys" : "queries", 0, top + 8, { size: 12, color: theme().soft });
-      top += this.words.length > 1 ? 20 : 0;
+    for (const { words, axis } of this.drawn) {
+      if (this.drawn.length > 1) surface.text(axis === "key" ? "keys" : "queries", 0, top + 8, { size: 12, color: theme().soft });
+      top += this.drawn.length > 1 ? 20 : 0;
       words.drawOn(new MovedSurface(surface, 0, top));
       top += words.wholeHeight + 4;
     }
@@ -83,13 +87,49 @@ export class TextView {
 
   /** @param {Mark} mark */
   reveal(mark) {
-    for (const words of this.words) words.reveal(mark);
+    for (const { words, axis } of this.drawn) {
+      const place = axis === "both" ? (mark.query ?? mark.key) : mark[axis];
+      if (place !== null) words.reveal(place);
+    }
   }
 
   fit() {
-    for (const words of this.words) words.fit();
+    for (const { words } of this.drawn) words.fit();
     this.drawOver();
   }
+}
+
+/** What a reader does with the tokens of an axis. @param {Paragraph} axis @returns {Marking} */
+function markingOf(axis) {
+  const isOf = (/** @type {Mark | null} */ mark, /** @type {number} */ place) =>
+    mark !== null && (axis === "both" ? mark.query === place || mark.key === place : mark[axis] === place);
+  return {
+    point: (place) => pointTo(place === null ? null : markOf(axis, place)),
+    choose: (place, beside) => pin(beside ? besides(markOf(axis, place)) : markOf(axis, place)),
+    isChosen: (place) => isOf(state.pin, place),
+    isMarked: (place) => isOf(state.mark, place),
+  };
+}
+
+/** @param {Paragraph} axis @param {number} place @returns {Mark} */
+function markOf(axis, place) {
+  const asKey = axis === "key" || (axis === "both" && state.direction === "from");
+  return asKey ? { query: null, key: place } : { query: place, key: null };
+}
+
+/** The chosen token kept, and the one that is pointed at beside it: a pair. @param {Mark} mark @returns {Mark} */
+function besides(mark) {
+  const { pin: kept } = state;
+  const place = mark.query ?? mark.key ?? 0;
+  if (kept?.query !== null && kept?.query !== undefined) return { query: kept.query, key: place };
+  if (kept?.key !== null && kept?.key !== undefined) return { query: place, key: kept.key };
+  return mark;
+}
+
+/** The scale of shades up to the largest of some values. @param {Float32Array | null} values @param {boolean} change whether they are changes, around zero @returns {Shading} */
+function shadingOf(values, change) {
+  const scale = scaleUpTo(values ? largestOf(values) : 1, 0, change);
+  return { values, scale: scale.steps === "lift" ? { ...scale, steps: "sqrt" } : scale };
 }
 
 /** The strip of the open head, or of the first that is listed. @param {number} number */

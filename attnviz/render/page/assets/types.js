@@ -6,6 +6,7 @@
  * @typedef {"linear" | "sqrt" | "log" | "lift"} Steps of the colours
  * @typedef {"maps" | "numbers" | "lens"} ListName how all heads are shown: thumbnails, a table, or one token's rows
  * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
+ * @typedef {"text"} MediumName what tokens have their places in
  * @typedef {"mean" | "max"} Pool
  * @typedef {"shared" | "head"} Limits of the colours
  * @typedef {"" | "column" | "page" | "slide"} FigureSize of a saved figure: of a journal's column or page, or a slide
@@ -104,6 +105,7 @@
  * @property {number} [first] number of the first token
  * @property {number[]} [edges] of blocks: the first token of each, and the end
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
+ * @property {MediumName} [medium] a text where nothing is said
  */
 
 /**

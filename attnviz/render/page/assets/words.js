@@ -1,17 +1,24 @@
 /** A text that is shaded by what a token attends to or what attends to it: only the lines that are seen are drawn. */
 
-import { pin, pointTo } from "./actions.js";
-import { contextOf, scaleUpTo, theme } from "./colors.js";
+import { contextOf, theme } from "./colors.js";
 import { make, whenIdle } from "./elements.js";
 import { lineWith, linesOf } from "./flow.js";
 import { hueOf, inkOn, mixed, partsOf, strengthOf } from "./scales.js";
-import { state } from "./state.js";
 import { textWidth } from "./surface.js";
-import { ABSENT, largestOf } from "./values.js";
+import { ABSENT } from "./values.js";
 
-/** @import { Axis, Mark, Scale, Surface, Text } from "./types.js" */
+/** @import { Scale, Surface, Text } from "./types.js" */
 
-/** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
+/**
+ * What a reader does with the tokens, and which of them are marked.
+ *
+ * @typedef {object} Marking
+ * @property {(place: number | null) => void} point at a token, or at none
+ * @property {(place: number, beside: boolean) => void} choose a token, or one besides that which is chosen
+ * @property {(place: number) => boolean} isChosen
+ * @property {(place: number) => boolean} isMarked
+ */
+
 /** @typedef {{ values: Float32Array | null, scale: Scale }} Shading of tokens; null shades nothing */
 /** @typedef {{ element: HTMLElement, place: number, x: number, width: number, look: string }} DrawnToken */
 /** @typedef {{ element: HTMLElement, tokens: DrawnToken[], measured: boolean }} DrawnLine */
@@ -25,17 +32,19 @@ const MEASURED_SIZE = 16; // pixels of the letters that are measured
 const OPACITY = 0.78; // of the strongest shade
 const CORNER = 4; // pixels of a shade's corner
 const SHADE_MARGIN = 2; // pixels between the shades of two lines
+/** @type {Shading} */
+const UNSHADED = { values: null, scale: { low: 0, high: 1, palette: "", steps: "linear", change: false } };
 
 export class Words {
   /**
    * @param {HTMLElement} parent
-   * @param {Text} text
-   * @param {Paragraph} axis
+   * @param {Pick<Text, "labels" | "spaces">} text
    * @param {string} label
+   * @param {Marking} marking
    */
-  constructor(parent, text, axis, label) {
+  constructor(parent, text, label, marking) {
     this.text = text;
-    this.axis = axis;
+    this.marking = marking;
     // Shades are painted under the tokens: to give each a style would cost more than everything else that pointing does.
     this.shades = make("canvas", { className: "words-shades", ariaHidden: "true" });
     this.space = make("div", { className: "words-space" }, this.shades);
@@ -57,22 +66,17 @@ export class Words {
   }
 
   listen() {
-    const markAt = (/** @type {Event} */ { target }) => {
+    const placeAt = (/** @type {Event} */ { target }) => {
       const token = /** @type {Element} */ (target).closest?.(".token");
-      return token instanceof HTMLElement ? this.markOf(Number(token.dataset.place)) : null;
+      return token instanceof HTMLElement ? Number(token.dataset.place) : null;
     };
-    this.element.addEventListener("pointermove", (event) => event.pointerType !== "touch" && pointTo(markAt(event)));
-    this.element.addEventListener("pointerleave", () => pointTo(null));
+    const { point, choose } = this.marking;
+    this.element.addEventListener("pointermove", (event) => event.pointerType !== "touch" && point(placeAt(event)));
+    this.element.addEventListener("pointerleave", () => point(null));
     this.element.addEventListener("click", (event) => {
-      const mark = markAt(event);
-      if (mark) pin(event.shiftKey ? besides(mark) : mark);
+      const place = placeAt(event);
+      if (place !== null) choose(place, event.shiftKey);
     });
-  }
-
-  /** @param {number} place @returns {Mark} */
-  markOf(place) {
-    const asKey = this.axis === "key" || (this.axis === "both" && state.direction === "from");
-    return asKey ? { query: null, key: place } : { query: place, key: null };
   }
 
   /** Breaks the lines anew for the width that there is. */
@@ -182,17 +186,11 @@ export class Words {
       context.roundRect(token.x, y + SHADE_MARGIN, token.width, this.step - 2 * SHADE_MARGIN, CORNER);
       context.fill();
     }
-    const [chosen, marked] = [this.isOf(state.pin, token.place), this.isOf(state.mark, token.place)];
+    const [chosen, marked] = [this.marking.isChosen(token.place), this.marking.isMarked(token.place)];
     const classes = [value === ABSENT && "absent", Number.isNaN(value) && "nan", chosen && "chosen", marked && "marked"];
     const look = ["token", ...classes.filter(Boolean), turnsInk(hue, opacity) && "turned"].filter(Boolean).join(" ");
     if (token.look === look) return;
     token.look = token.element.className = look;
-  }
-
-  /** Whether a mark names the token. @param {Mark | null} mark @param {number} place */
-  isOf(mark, place) {
-    if (!mark) return false;
-    return this.axis === "both" ? mark.query === place || mark.key === place : mark[this.axis] === place;
   }
 
   /** Of all lines that a file holds. */
@@ -218,20 +216,18 @@ export class Words {
 
   /** @param {Surface} surface @param {number} place @param {number} x @param {number} y @param {number} width @param {number} size */
   drawTokenOn(surface, place, x, y, width, size) {
-    const { values, scale } = this.shading ?? { values: null, scale: scaleUpTo(1) };
+    const { values, scale } = this.shading ?? UNSHADED;
     const value = values ? values[place] : 0;
     const opacity = OPACITY * strengthOf(value, scale);
     const hue = theme()[hueOf(value, scale)];
     if (opacity > 0.004) surface.rect(x, y + 2, width, this.step - 4, hue, opacity);
     const color = turnsInk(hueOf(value, scale), opacity) ? theme().paper : value === ABSENT ? theme().soft : theme().ink;
-    const weight = this.isOf(state.pin, place) ? 700 : 400;
+    const weight = this.marking.isChosen(place) ? 700 : 400;
     surface.text(this.text.labels[place], x + (PADDING * size) / 2, y + this.step / 2, { size, color, weight });
   }
 
-  /** @param {Mark} mark */
-  reveal({ query, key }) {
-    const place = this.axis === "both" ? (query ?? key) : this.axis === "query" ? query : key;
-    if (place === null) return;
+  /** Scrolls to a token. @param {number} place */
+  reveal(place) {
     const top = lineWith(this.starts, place) * this.step;
     const { scrollTop, clientHeight } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;
@@ -240,25 +236,10 @@ export class Words {
   }
 }
 
-/** The chosen token kept, and the one that is pointed at beside it: a pair. @param {Mark} mark @returns {Mark} */
-function besides(mark) {
-  const { pin: kept } = state;
-  const place = mark.query ?? mark.key ?? 0;
-  if (kept?.query !== null && kept?.query !== undefined) return { query: kept.query, key: place };
-  if (kept?.key !== null && kept?.key !== undefined) return { query: place, key: kept.key };
-  return mark;
-}
-
-/** The scale of shades up to the largest of some values. @param {Float32Array | null} values @param {boolean} change whether they are changes, around zero */
-export function shadingOf(values, change) {
-  const scale = scaleUpTo(values ? largestOf(values) : 1, 0, change);
-  return { values, scale: scale.steps === "lift" ? { ...scale, steps: /** @type {const} */ ("sqrt") } : scale };
-}
-
-/** @type {WeakMap<Text, Float32Array>} */
+/** @type {WeakMap<object, Float32Array>} */
 const measured = new WeakMap();
 
-/** The widths of a text's tokens in letters of a size: measured once, since they grow with it. @param {Text} text @param {number} size */
+/** The widths of a text's tokens in letters of a size: measured once, since they grow with it. @param {Pick<Text, "labels">} text @param {number} size */
 function widthsOf(text, size) {
   const known = measured.get(text) ?? widthsOfLabels(text.labels);
   measured.set(text, known);
