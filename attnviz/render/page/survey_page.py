@@ -8,9 +8,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.page.encoding import base85
+from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.one_file import opening, text85, write_data
-from attnviz.report.picture.colors import SEQUENTIAL, colormap
+from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 
 LARGEST = 255  # the code of the weight 1; a code stands for the weight (code / 255)²
@@ -19,8 +21,9 @@ KEPT_BITS = 12  # of a float32's 23 fraction bits: three digits are enough for n
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     """Writes the page; the same report gives the same bytes."""
-    file.write(opening(report, "survey", "heads of a survey", report.remarks, _about(report)))
-    write_data(file, "numbers", _packed(_numbers(report)))
+    frame = report.frame.select([measure.name for measure in report.frame.present])
+    file.write(opening(report, "survey", "heads of a survey", report.remarks, _about(report, frame)))
+    write_data(file, "numbers", _packed(_numbers(report, frame)))
     write_data(file, "texts", base85(zlib.compress(_texts(report), 9)))
     write_data(file, "weights", _packed(_codes(each) for of_head in report.examples for each in of_head))
     file.write(b"</body>\n</html>\n")
@@ -32,18 +35,27 @@ def _about(report: SurveyedHeads) -> dict[str, Any]:
     known = ~np.isnan(frame.values).all(axis=0)
     return {
         "title": report.title,
-        "heads": [row.name for row in frame.rows],
-        "layers": [row.layer for row in frame.rows],
-        "patterns": [row.pattern for row in frame.rows],
-        "metrics": [{"name": each.name, "unit": each.unit, "meaning": each.meaning} for each in frame.measures],
-        "known": known.tolist(),
-        "classes": [names.index(name) for name in report.classes],
-        "offsets": report.offsets,
-        "positions": report.positions,
-        "shownBy": [names.index(name) for name in report.shown_by],
-        "axes": report.axes,
-        "palette": text85(colormap(report.look.cmap or SEQUENTIAL).tobytes()),
-        "examples": [[_about_example(each) for each in of_head] for of_head in report.examples],
+        "caption": report.caption,
+        "view": "matrix",
+        "query": None,
+        "sort": "",
+        "steps": "linear",
+        "limits": "shared",
+        "quantity": "weight",
+        "moved": None,
+        "sides": [""],
+        "texts": [],
+        "heads": [
+            {"layer": row.layer, "head": row.head, "name": row.name, "kind": row.kind, "item": None}
+            for row in frame.rows
+        ],
+        "metrics": about_metrics(frame),
+        "palettes": {name: text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
+        "sequential": sequential,
+        "diverging": DIVERGING,
+        "nanColor": list(NAN),
+        "notes": [],
+        "survey": _about_survey(report, frame),
     }
 
 
@@ -51,7 +63,7 @@ def _about_example(example: HeadExample) -> list[Any]:
     """The reason for the example, its metric, index of its text, query (or -1), and number of rows of weights."""
     query = -1 if example.query is None else example.query
     rows = 0 if example.weights is None else len(example.weights)
-    return [example.said, float(f"{example.value:.5g}"), example.text, query, rows]
+    return [example.said, float(f"{example.value:.5g}"), example.text, query, rows, metric]
 
 
 def _numbers(report: SurveyedHeads) -> Iterable[NDArray[Any]]:

@@ -81,7 +81,7 @@ def surveyed_heads_report(
     ]
     examples, texts, remark = _with_weights(survey, places, chosen)
     return SurveyedHeads(
-        title=options.look.title or title_of(survey),
+        title=options.look.title or (title_of(survey) if picture else _title_of_page(survey)),
         caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
         remarks=(*_remarks(cards, picture), *remark, *survey_remarks(survey)),
         look=options.look,
@@ -221,6 +221,11 @@ def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
         whole=span == (0, len(tokens)),
         command=drawn_again(tokens.text, survey.settings, survey.model),
     )
+
+
+def _title_of_page(survey: Survey) -> str:
+    """The model, the corpus, and its size."""
+    return f"{survey.model} over {', '.join(survey.corpus)}: {title_of(survey)}"
 
 
 def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: bool) -> str:

@@ -17,6 +17,7 @@ from tests.render.page.conftest import Opener
 
 HOSTILE = "</script><script>alert(1)</script> <img src=x onerror=alert(2)> {{style}} --> 'quoted'"
 SURVEY = survey_of(numbers_of(40, 1), 0)
+LISTED = "[...document.querySelectorAll('#chosen tbody th')].map((cell) => cell.textContent)"
 
 
 def report_with(weights: str = "whole") -> SurveyedHeads:
@@ -42,16 +43,12 @@ def report() -> SurveyedHeads:
 def test_a_click_on_a_point_opens_its_card_and_the_address_keeps_it(show: Opener, report: SurveyedHeads) -> None:
     opened = show(report)
     opened.until("document.querySelectorAll('#plot circle').length === 3")
-    box = opened.page.locator("#plot circle").nth(0).bounding_box()
-    for head, name in enumerate(row.name for row in report.frame.rows):
-        place = opened.evaluate(
-            f"[...document.querySelectorAll('#chosen button')].find((b) => b.textContent === '{name}') !== undefined"
-        )
-        assert place, head
+    box = opened.page.locator("#plot circle:not(.here)").nth(0).bounding_box()
+    assert sorted(opened.evaluate(LISTED)) == sorted(row.name for row in report.frame.rows)
     opened.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     name = opened.text(".card-head h2").removeprefix("Head ")
-    assert f"head={name}&" in opened.evaluate("location.hash")
-    assert opened.text("#chosen tr[aria-current] button") == name
+    assert f"head={name}" in opened.evaluate("location.hash")
+    assert opened.text("#chosen tr[aria-current] th") == name
     opened.page.locator(".card-head button").nth(1).click()
     assert opened.text(".card-head h2") != f"Head {name}"
 
@@ -87,19 +84,24 @@ def test_tokens_are_text_and_are_shaded_by_what_the_pointed_one_looks_at(show: O
     opened.until("document.querySelectorAll('.example').length === 20")
     tokens = opened.page.locator(".example").nth(0).locator(".token")
     assert tokens.all_inner_texts() == list(report.texts[0].labels)
-    shaded = "[...document.querySelector('.example').querySelectorAll('.token')].map((t) => t.title)"
-    count = len(report.texts[0].labels)
-    assert opened.evaluate(shaded) == [""] * (count - 1) + ["100.0 %"]  # what the first token looks at
+    labels = report.texts[0].labels
+    said = "document.querySelector('.example .shades').textContent"
+    assert opened.evaluate(said) == f"shaded: what {labels[0]} looks at"
     tokens.nth(1).hover()
-    assert opened.evaluate(shaded).index("100.0 %") == count - 2
+    assert opened.evaluate(said) == f"shaded: what {labels[1]} looks at"
+    tokens.nth(1).click()  # which keeps it, so that others say their weight
+    tokens.nth(len(labels) - 2).hover()
+    assert opened.evaluate(said) == f"shaded: what {labels[1]} looks at; at {labels[-2]} 100%"
+    assert opened.evaluate("document.querySelector('.example .token.chosen').dataset.place") == "1"
     assert HOSTILE.split(maxsplit=1)[0] in opened.text("h1")
 
 
 def test_one_row_of_weights_is_enough(show: Opener) -> None:
     opened = show(report_with("mean"))
     opened.until("document.querySelectorAll('.example').length === 20")
-    assert opened.evaluate("[...document.querySelectorAll('.example .token')].findIndex((t) => t.title)") == 1
-    assert "the mean of all tokens" in opened.text(".example .why")
+    opened.page.locator(".example").nth(0).locator(".token").nth(1).hover()
+    assert opened.text(".example .shades").startswith("shaded: what the mean of all tokens looks at; at ")
+    assert opened.text(".example .shades").endswith(" 100%")
 
 
 def test_the_same_survey_gives_the_same_page_without_anything_from_elsewhere(report: SurveyedHeads) -> None:
@@ -136,25 +138,24 @@ def test_the_list_is_filtered_and_sorted_as_the_heads_page_and_the_address_keeps
 ) -> None:
     opened = show(report)
     opened.until("document.querySelectorAll('#chosen tbody tr').length === 3")
-    listed = "[...document.querySelectorAll('#chosen tbody button')].map((button) => button.textContent)"
     names, means = [row.name for row in report.frame.rows], report.frame.column("entropy")
     opened.page.select_option("#axis-up", "entropy")
     opened.page.click("#chosen th button:text('entropy')")
-    assert opened.evaluate(listed) == [names[head] for head in np.argsort(-means)]
+    assert opened.evaluate(LISTED) == [names[head] for head in np.argsort(-means)]
     opened.page.click("#chosen th button:text('entropy')")
-    assert opened.evaluate(listed) == [names[head] for head in np.argsort(means)]
+    assert opened.evaluate(LISTED) == [names[head] for head in np.argsort(means)]
     assert opened.page.get_attribute("#chosen th[aria-sort]", "aria-sort") == "ascending"
     opened.page.locator("#plot").click(position={"x": 3, "y": 3})
     opened.press("f")
     middle = float(np.median(means))
     opened.page.keyboard.type(f"entropy>{middle - 1e-4:.6f}")
     fewer = [names[head] for head in np.argsort(means) if means[head] > middle - 1e-4]
-    assert opened.evaluate(listed) == fewer
+    assert opened.evaluate(LISTED) == fewer
     assert opened.page.locator("#plot circle.out").count() == 3 - len(fewer)
     assert "sort=-entropy" in opened.evaluate("location.hash")
     opened.page.reload()
     opened.until(f"document.querySelectorAll('#chosen tbody tr').length === {len(fewer)}")
-    assert opened.evaluate(listed) == fewer
+    assert opened.evaluate(LISTED) == fewer
     opened.page.fill("#filter", "entropy>")
     assert "is no test of a head" in opened.text("#wrong")
     opened.press("Escape", "?")
@@ -164,9 +165,7 @@ def test_the_list_is_filtered_and_sorted_as_the_heads_page_and_the_address_keeps
 def test_steps_go_along_the_list_and_links_of_before_are_read(show: Opener, report: SurveyedHeads) -> None:
     opened = show(report)
     opened.until("document.querySelector('.card-head')")
-    listed = opened.evaluate(
-        "[...document.querySelectorAll('#chosen tbody button')].map((button) => button.textContent)"
-    )
+    listed = opened.evaluate(LISTED)
     for name in (*listed[1:], listed[0]):
         opened.press("]")
         assert opened.text(".card-head h2") == f"Head {name}"
@@ -176,3 +175,46 @@ def test_steps_go_along_the_list_and_links_of_before_are_read(show: Opener, repo
     opened.evaluate(f"location.hash = 'brushed={listed[0]},{listed[1]}'")
     opened.until("document.querySelectorAll('#chosen tbody tr').length === 2")
     assert "2 of 3 heads are brushed" in opened.text("#hint")
+
+
+def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelectorAll('#plot circle').length === 3")
+    opened.page.select_option("#axis-colour", "entropy")
+    points = opened.evaluate("[...document.querySelectorAll('#plot circle')].map((mark) => mark.getAttribute('fill'))")
+    opened.press("Escape", "2")
+    opened.until("document.querySelectorAll('#overview .thumb').length === 3")
+    painted = opened.evaluate("""[...document.querySelectorAll('#overview .thumb')].map((thumb) => {
+        const [red, green, blue] = canvasOf(thumb).getContext('2d').getImageData(0, 0, 1, 1).data;
+        return [thumb.dataset.number, `rgb(${red}, ${green}, ${blue})`];
+    })""")
+    heads = [(row.layer, row.head) for row in report.frame.rows]
+    in_layers = [str(heads.index(head)) for head in sorted(heads)]
+    assert [number for number, _ in painted] == in_layers
+    assert sorted(colour for _, colour in painted) == sorted(points)
+    opened.page.locator("#overview .thumb").nth(2).click()
+    assert opened.text(".card-head h2") == f"Head {report.frame.rows[int(in_layers[2])].name}"
+    assert "view=maps" in opened.evaluate("location.hash")
+    opened.press("3")
+    measured = len(report.frame.present)
+    assert opened.page.locator("#chosen thead th").count() == 2 + measured
+    assert not opened.page.is_visible("#overview")
+
+
+def test_notes_are_pinned_and_stepped_through_as_on_the_page_of_heads(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelectorAll('#chosen tbody tr').length === 3")
+    opened.press("]")
+    shown = opened.text(".card-head h2")
+    opened.page.click("#notes-open")
+    opened.page.fill("#notes textarea", HOSTILE)
+    opened.page.click("#notes button:text('Pin a note')")
+    opened.page.click("#notes button:text('Close')")
+    opened.press("]")
+    assert opened.text(".card-head h2") != shown
+    opened.page.click("#notes-open")
+    opened.page.click("#notes button:text('Step through')")
+    opened.until(f"document.querySelector('.card-head h2').textContent === '{shown}'")
+    assert HOSTILE in opened.text("#story")
+    opened.press("Escape")
+    assert not opened.page.is_visible("#story")

@@ -45,6 +45,12 @@ def test_a_page_has_all_heads_with_the_largest_texts_and_one_for_each_decile() -
     assert abs(examples[14].value - np.nanmedian(sample)) < 0.1
 
 
+def test_a_page_is_titled_by_its_model_and_corpus_and_a_picture_by_its_size() -> None:
+    size = f"{SURVEY.texts} texts, {SURVEY.tokens} tokens"
+    assert report(PAGE).title == f"a test over {', '.join(SURVEY.corpus)}: {size}"
+    assert report(FIGURE, axes="previous,sink").title == size
+
+
 def test_a_model_that_is_not_here_leaves_the_texts_without_shades_and_says_so() -> None:
     found = report(PAGE)
     assert all(example.weights is None for of_head in found.examples for example in of_head)

@@ -2,13 +2,14 @@
 
 import { quotedPlace } from "./formatting.js";
 import { linkOf } from "./links.js";
+import { LAYER } from "./ordering.js";
 
 /** @import { Axis, Mark, Places, State, Text, Together } from "./types.js" */
 
 /** The words that values are named by: the page's are the command line's. */
 export const WORDS = {
   view: ["matrix", "arcs", "text", "table"],
-  list: ["maps", "numbers", "lens"],
+  list: ["maps", "numbers", "lens", "points"],
   together: ["side", "difference", "mean", "max", "rollout"],
   size: ["", "column", "page", "slide"],
   steps: ["linear", "sqrt", "log", "lift"],
@@ -17,6 +18,9 @@ export const WORDS = {
   direction: ["to", "from"],
   side: ["", "A", "B", "change"],
 };
+
+/** The values that name numbers of a survey's heads, and the names that an address has for them. */
+const AXES = /** @type {const} */ ([["across", "across"], ["up", "up"], ["sized", "size"], ["colour", "colour"], ["textsBy", "texts"]]);
 
 /**
  * The address of a state.
@@ -27,7 +31,7 @@ export const WORDS = {
  * @param {string} zoom
  */
 export function writtenAddress(state, begun, page, zoom = "") {
-  const parts = [...placeParts(state, begun, page), ...tokenParts(state, page), ...lookParts(state, begun, page)];
+  const parts = [...placeParts(state, begun, page), ...pointParts(state, begun, page), ...tokenParts(state, page), ...lookParts(state, begun, page)];
   if (zoom) parts.push(["zoom", zoom]);
   return linkOf(parts);
 }
@@ -40,6 +44,7 @@ function placeParts(state, begun, page) {
   /** @type {[string, string][]} */
   const head = page.heads.length === 1 ? [] : [["head", name]];
   if (page.heads.length > 1 && headsCalled(page, name).length > 1) head.push(["number", String(state.head)]);
+  if (page.survey) return [...head, ...listParts(state, begun)]; // a head's card stands beside the list
   return state.view === begun.view ? head : [...head, ["view", state.view]];
 }
 
@@ -47,10 +52,20 @@ function placeParts(state, begun, page) {
 function listParts(state, begun) {
   /** @type {[string, string][]} */
   const parts = [];
-  if (state.list === "numbers" || (state.list === "lens" && !state.pin)) parts.push(["view", state.list]);
+  if (state.list !== begun.list && !(state.list === "lens" && state.pin)) parts.push(["view", state.list]);
   if (state.filter) parts.push(["filter", state.filter]);
   if (state.sort !== begun.sort) parts.push(["sort", state.sort]);
   return parts;
+}
+
+/** The numbers by which heads of a survey are points, and the heads that are brushed. @param {Readonly<State>} state @param {Readonly<State>} begun @param {Places} page @returns {[string, string][]} */
+function pointParts(state, begun, page) {
+  const { survey } = page;
+  if (!survey) return [];
+  const axes = AXES.filter(([value]) => state[value] !== begun[value]);
+  /** @type {[string, string][]} */
+  const parts = axes.map(([value, name]) => [name, state[value]]);
+  return state.brushed ? [...parts, ["brushed", [...state.brushed].map((head) => writtenName(page, head)).join(",")]] : parts;
 }
 
 /** @param {Readonly<State>} state @param {Places} page @returns {[string, string][]} */
@@ -87,7 +102,7 @@ function lookParts(state, begun, page) {
  */
 export function readAddress(written, state, begun, page) {
   const address = new URLSearchParams(written.replace(/^#/, ""));
-  const heads = (address.get("heads") ?? "").split(",").map((name) => headCalled(page, name)).filter((number) => number !== null);
+  const heads = headsOf(address.get("heads"), page);
   /** @type {Together} */
   const how = oneOf(WORDS.together, address.get("together")) ?? "side";
   const together = heads.length > 1 ? how : null;
@@ -103,10 +118,27 @@ export function readAddress(written, state, begun, page) {
     sort: address.get("sort") ?? begun.sort,
     mark: null,
     pin,
-    list: oneOf(WORDS.list, address.get("view")) ?? (pin ? "lens" : "maps"),
+    list: oneOf(WORDS.list, address.get("view")) ?? (pin ? "lens" : begun.list),
+    ...pointsOf(address, begun, page),
     ...lookOf(address, begun, page),
   };
   return { changes: /** @type {Partial<State>} */ (changes), zoom: address.get("zoom") };
+}
+
+/** @param {URLSearchParams} address @param {Readonly<State>} begun @param {Places} page */
+function pointsOf(address, begun, page) {
+  const names = page.survey ? [...(page.metrics?.names ?? []), LAYER] : [];
+  const axes = AXES.map(([value, name]) => {
+    const known = value === "sized" || value === "textsBy" ? [...names, ""] : names;
+    return [value, oneOf(known, address.get(name)) ?? begun[value]];
+  });
+  const brushed = page.survey ? headsOf(address.get("brushed"), page) : [];
+  return { ...Object.fromEntries(axes), brushed: brushed.length ? new Set(brushed) : null };
+}
+
+/** @param {string | null} written @param {Places} page */
+function headsOf(written, page) {
+  return (written ?? "").split(",").map((name) => headCalled(page, name)).filter((number) => number !== null);
 }
 
 /** @param {URLSearchParams} address @param {Readonly<State>} begun @param {Places} page */

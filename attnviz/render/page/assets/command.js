@@ -1,7 +1,8 @@
 /** What is shown as a link, and as the `attnviz` line that draws it as a figure. */
 
 import { page, textOf } from "./data.js";
-import { make, one, say } from "./elements.js";
+import { closing, copied } from "./dialogs.js";
+import { make, one } from "./elements.js";
 import { quotedPlace } from "./formatting.js";
 import { showsMoved } from "./moved.js";
 import { listedHeads, sortMetric } from "./listing.js";
@@ -92,33 +93,4 @@ export function openShare() {
     closing(),
   );
   dialog.showModal();
-}
-
-/** The button that closes a dialog. */
-export function closing() {
-  return make("form", { method: "dialog" }, make("button", { className: "plain" }, "Close"));
-}
-
-/** @param {string} name @param {string} text */
-function copied(name, text) {
-  const field = make("textarea", { readOnly: true, value: text, rows: Math.min(5, Math.ceil(text.length / 56)), spellcheck: false });
-  const button = make("button", { type: "button" }, "Copy");
-  button.addEventListener("click", async () => {
-    const done = await copy(field);
-    button.textContent = done ? "Copied" : "Press Ctrl+C";
-    say(done ? `${name} copied` : "press Control C");
-  });
-  const group = make("span", { className: "group" }, button);
-  return make("p", { className: "copied" }, make("label", {}, name, field), group);
-}
-
-/** @param {HTMLTextAreaElement} field */
-async function copy(field) {
-  field.select();
-  try {
-    await navigator.clipboard.writeText(field.value);
-    return true;
-  } catch {
-    return document.execCommand("copy"); // a page from a disk or in a frame may have no clipboard
-  }
 }

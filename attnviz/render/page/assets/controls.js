@@ -3,8 +3,9 @@
 import { openHead } from "./actions.js";
 import { comparing, page } from "./data.js";
 import { buttonOf, fillChoices, make, one } from "./elements.js";
+import { drawFilter } from "./filter_field.js";
 import { hasPalette } from "./legend.js";
-import { currentFilter, listedHeads } from "./listing.js";
+import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
@@ -93,15 +94,12 @@ function showButtons(open) {
   one("filter-label").hidden = one("sort-label").hidden = open || alone;
   one("head-title").textContent = titleOfView();
   drawFilter();
+  drawOrders();
 }
 
-/** Draws the filter and the order, and what is wrong with them. */
-function drawFilter() {
-  const [filter, sort] = [one("filter"), one("sort")];
-  if (filter instanceof HTMLInputElement && document.activeElement !== filter) filter.value = state.filter;
-  const { wrong } = currentFilter();
-  one("wrong").hidden = !wrong;
-  one("wrong").textContent = wrong;
+/** Draws the orders that heads may stand in. */
+function drawOrders() {
+  const sort = one("sort");
   if (!(sort instanceof HTMLSelectElement) || state.head !== null) return;
   const own = state.list === "lens" ? [["", "as recorded"], ["weight", "by weight"]] : [["", "as recorded"]];
   const choices = [...own, ...METRIC_NAMES.map((name) => [name, name])];

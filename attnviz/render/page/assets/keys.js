@@ -16,33 +16,9 @@ const ZOOM_STEP = 1.5;
 /** @type {Record<string, [number, number]>} how far an arrow moves, down and right */
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/** Shows the help. */
-export function openHelp() {
-  helpDialog().showModal();
-}
-
-function helpDialog() {
-  return /** @type {HTMLDialogElement} */ (one("help"));
-}
-
 /** Zooms in or out by a step. @param {1 | -1} direction */
 export function zoomByStep(direction) {
   scene.current?.stage?.zoom(ZOOM_STEP ** direction);
-}
-
-/** @param {KeyboardEvent} event */
-export function onKey(event) {
-  const target = /** @type {HTMLElement} */ (event.target);
-  if (event.ctrlKey || event.metaKey || event.altKey || helpDialog().open) return;
-  if (target.matches("input, select, textarea")) {
-    if (event.key === "Escape") target.blur();
-    if (event.key === "Enter" && target instanceof HTMLInputElement) findToken(target.value);
-    return;
-  }
-  const act = actionOf(event.key, target);
-  if (!act) return;
-  event.preventDefault();
-  act();
 }
 
 /**
@@ -52,8 +28,7 @@ export function onKey(event) {
  * @param {HTMLElement} target
  * @returns {(() => void) | null | undefined}
  */
-function actionOf(key, target) {
-  if (key === "?") return openHelp;
+export function actionOf(key, target) {
   if (comparing && key === "c") return () => choose("side", nextSide());
   if (state.noting && (key === "ArrowLeft" || key === "ArrowRight")) return () => stepNotes(key === "ArrowLeft" ? -1 : 1);
   const { shown } = scene;

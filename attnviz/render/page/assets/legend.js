@@ -1,11 +1,12 @@
 /** The legend: the colours of what is shown now, on the page and in a saved file. */
 
-import { cssOf, paintPalette, theme } from "./colors.js";
+import { cssOf, theme } from "./colors.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { tickText } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
+import { scaleBar } from "./scale_bar.js";
 import { valueAt } from "./scales.js";
 import { scene, state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
@@ -33,10 +34,10 @@ export function drawLegend() {
   const scale = shownScale();
   const texts = [0, 0.25, 0.5, 0.75, 1].map((fraction) => tickText(valueAt(fraction, scale), scale));
   const crowded = texts.join("").length > MAX_TICK_CHARACTERS;
-  const ticks = texts.filter((_, place) => !crowded || place % 2 === 0).map((text) => make("span", {}, text));
+  const ticks = texts.filter((_, place) => !crowded || place % 2 === 0);
   one("legend").replaceChildren(
     make("span", {}, nameOf(scale)),
-    make("span", { className: "scale" }, paintPalette(scale), make("span", { className: "ticks" }, ...ticks)),
+    scaleBar(scale, ticks),
     ...swatches(),
   );
 }

@@ -11,9 +11,14 @@ export function currentFilter() {
   return parseFilter(state.filter, METRIC_NAMES);
 }
 
+/** The order of the heads: that which was asked for, else by the number across where they are points. */
+export function currentOrder() {
+  return state.sort || state.across;
+}
+
 /** The metric that heads are sorted by; "" where they stand in their own order. */
 export function sortMetric() {
-  const name = orderedBy(state.sort);
+  const name = orderedBy(currentOrder());
   return METRIC_NAMES.includes(name) ? name : "";
 }
 
@@ -21,7 +26,8 @@ export function sortMetric() {
 export function listedHeads() {
   const { keeps } = currentFilter();
   const all = [...page.heads.keys()];
-  const left = state.filter ? all.filter((number) => keeps(described(number))) : all;
+  const brushed = all.filter((number) => state.brushed?.has(number) ?? true);
+  const left = state.filter ? brushed.filter((number) => keeps(described(number))) : brushed;
   const metric = sortMetric();
-  return metric ? inOrder(left, state.sort, (number) => numbersOf(number)[metric]) : left;
+  return metric ? inOrder(left, currentOrder(), (number) => numbersOf(number)[metric]) : left;
 }

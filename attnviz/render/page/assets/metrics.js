@@ -2,6 +2,7 @@
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
+import { LAYER } from "./ordering.js";
 
 /** @import { DescribedHead } from "./types.js" */
 
@@ -28,6 +29,11 @@ function readNumbers() {
 /** @param {number} number */
 export function numbersOf(number) {
   return numbers[number];
+}
+
+/** A number of a head by its name: a metric, or its layer. @param {number} number @param {string} name */
+export function numberOf(number, name) {
+  return name === LAYER ? page.heads[number].layer : (numbers[number][name] ?? NaN);
 }
 
 /** What a head does, such as “previous token 0.98”; "" where nothing is known. @param {number} number */
@@ -63,12 +69,18 @@ export function described(number) {
   return { layer, head, kind, pattern: patternOf(number), numbers: numbers[number] };
 }
 
-/** A metric as it is written: shares and bits with two decimals. @param {string} name @param {number} value */
-export function metricText(name, value) {
+/** A number as it is written: shares and bits with two decimals, or with more. @param {string} name @param {number} value @param {number} more */
+export function metricText(name, value, more = 0) {
   if (Number.isNaN(value)) return "–";
-  const unit = metrics?.units[metrics.names.indexOf(name)];
+  if (name === LAYER) return String(value);
+  const unit = unitOf(name);
   if (unit === "change") return `${value > 0 ? "+" : ""}${value.toFixed(4).replace("-", "−")}`;
-  return value.toFixed(unit === "tokens" ? 1 : 2);
+  return value.toFixed((unit === "tokens" ? 1 : 2) + more);
+}
+
+/** @param {string} name */
+export function unitOf(name) {
+  return metrics?.units[metrics.names.indexOf(name)];
 }
 
 /** What a metric is, in a phrase. @param {string} name */
@@ -96,5 +108,5 @@ export function effectOf(number) {
 
 /** Whether a metric is a change, which goes both ways. @param {string} name */
 export function isChange(name) {
-  return metrics?.units[metrics.names.indexOf(name)] === "change";
+  return unitOf(name) === "change";
 }

@@ -1,7 +1,7 @@
 /** Notes pinned to what is shown: written here or given by a file, stepped through by arrow keys, kept in the file. */
 
-import { closing } from "./command.js";
 import { page } from "./data.js";
+import { closing } from "./dialogs.js";
 import { make, one, say } from "./elements.js";
 import { addressOfView, followAddress, set, state, subscribe } from "./state.js";
 

@@ -1,5 +1,8 @@
 /** Heads in the order of a number: the largest first, the smallest after a minus, those without it last. */
 
+/** The number of a head that is no metric: its layer, by which points may stand and be coloured. */
+export const LAYER = "layer";
+
 /** The name of the number that an order is by. @param {string} sort */
 export function orderedBy(sort) {
   return sort.replace(/^-/, "");

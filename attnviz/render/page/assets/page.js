@@ -6,10 +6,12 @@ import { openShare } from "./command.js";
 import { theComputer } from "./computer.js";
 import { page } from "./data.js";
 import { one, whenIdle } from "./elements.js";
-import { findToken, onKey, openHelp, zoomByStep } from "./keys.js";
-import { METRIC_NAMES, patternOf } from "./metrics.js";
+import { listenToFilter } from "./filter_field.js";
+import { sizeThumbnails } from "./head_grid.js";
+import { listenToKeys, openHelp } from "./keyboard.js";
+import { actionOf, findToken, zoomByStep } from "./keys.js";
 import { openNotes, original, startStory } from "./notes.js";
-import { listenToOverview, sizeThumbnails } from "./overview.js";
+import { listenToOverview } from "./overview.js";
 import { listenToPrint } from "./printing.js";
 import { offerSizes, savePng, saveSvg } from "./save.js";
 import { followAddress, scene, set, subscribe } from "./state.js";
@@ -27,7 +29,7 @@ function start() {
   listenToFields();
   offerSizes();
   subscribe(followState);
-  document.addEventListener("keydown", onKey);
+  listenToKeys(actionOf, (field) => findToken(field.value));
   window.addEventListener("hashchange", follow);
   window.addEventListener("popstate", follow);
   window.addEventListener("resize", fitAll);
@@ -76,15 +78,6 @@ function listenToButtons() {
 /** The fields in which a reader types: a token, words that filter heads, and the order of these. */
 function listenToFields() {
   one("find").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && findToken(target.value));
-  one("filter").addEventListener("input", ({ target }) => target instanceof HTMLInputElement && set({ filter: target.value }));
+  listenToFilter();
   one("sort").addEventListener("change", ({ target }) => target instanceof HTMLSelectElement && set({ sort: target.value }));
-  one("filter").addEventListener("focus", offerWords, { once: true });
 }
-
-/** Offers words that a filter may be made of. */
-function offerWords() {
-  const patterns = page.heads.map((_, number) => patternOf(number).replace(/[:\d.,].*$/, "").trim());
-  const words = [...METRIC_NAMES.map((name) => `${name}>0.5`), ...new Set(patterns.filter(Boolean)), "layer:0-3"];
-  one("words").replaceChildren(...words.map((word) => new Option(word)));
-}
-

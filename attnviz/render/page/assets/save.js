@@ -3,8 +3,9 @@
 import { contextOf, newCanvas, theme } from "./colors.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
+import { canvasOf } from "./head_grid.js";
 import { drawLegendOn, hasPalette } from "./legend.js";
-import { canvasOf, effectColor, EFFECT_FRAME } from "./overview.js";
+import { effectColor, EFFECT_FRAME } from "./overview.js";
 import { scene, set, state } from "./state.js";
 import { TextView } from "./strip.js";
 import { CanvasSurface, fitText, textWidth } from "./surface.js";

@@ -2,10 +2,14 @@
 
 import { firstHeadOf, readAddress, WORDS, writtenAddress } from "./address.js";
 import { comparing, hasManyTokens, page } from "./data.js";
+import { METRIC_NAMES } from "./metrics.js";
+import { LAYER } from "./ordering.js";
 import { Store } from "./state_store.js";
 
 /** @import { Scene, State } from "./types.js" */
 
+const [across, up, sized = "", colour = LAYER] = page.survey?.axes ?? ["", "", "", ""];
+const isNumber = (/** @type {string} */ name) => name === "" || name === LAYER || METRIC_NAMES.includes(name);
 const isHead = (/** @type {number | null} */ head) => head === null || page.heads[head] !== undefined;
 const among = (/** @type {string[]} */ names) => (/** @type {string | null} */ name) => name === null || names.includes(name);
 
@@ -18,11 +22,17 @@ export const begun = {
   limits: page.limits,
   steps: page.steps ?? (hasManyTokens() ? "sqrt" : "linear"),
   size: "",
-  list: "maps",
+  list: page.survey ? "points" : "maps",
   chosen: [],
   together: null,
   filter: "",
   sort: page.sort,
+  across,
+  up,
+  sized,
+  colour,
+  textsBy: "",
+  brushed: null,
   noting: false,
   note: 0,
   pool: "mean",
@@ -47,6 +57,12 @@ const store = new Store(
     together: among(WORDS.together),
     pool: among(WORDS.pool),
     direction: among(WORDS.direction),
+    across: isNumber,
+    up: isNumber,
+    sized: isNumber,
+    colour: isNumber,
+    textsBy: isNumber,
+    brushed: (heads) => heads === null || [...heads].every(isHead),
   },
   ["mark", "noting", "note", "found"],
 );

@@ -1,166 +1,218 @@
-/** The page of a survey: heads as points, a list of those that are brushed, and the card of one. */
+/** The page of a survey: heads as points, by layers or in numbers, a list of those that are listed, and the card of one. */
 
-import { make, one, say } from "./elements.js";
-import { orderedBy, sortTurned } from "./ordering.js";
-import { drawCard } from "./survey_card.js";
-import { palette, readExamples, readNumbers, readTexts, survey } from "./survey_data.js";
-import { drawPlot, endsOfAll, hintText, keepNumbers } from "./survey_plot.js";
-import { followSurveyAddress, isNumber, LAYER, listedOfSurvey, listenToSurvey, NOTHING, numberOf, show, shown, writeSurveyAddress, written } from "./survey_state.js";
+import { contextOf, forgetTheme, theme } from "./colors.js";
+import { headTitle, page } from "./data.js";
+import { closing, copied } from "./dialogs.js";
+import { fillChoices, make, one, say } from "./elements.js";
+import { drawFilter, listenToFilter } from "./filter_field.js";
+import { canvasOf, drawGrid, listenToGrid, newThumb, sizeThumbnails } from "./head_grid.js";
+import { headTable } from "./head_table.js";
+import { listenToKeys, openHelp } from "./keyboard.js";
+import { listedHeads } from "./listing.js";
+import { METRIC_NAMES, metricText, numberOf, patternOf } from "./metrics.js";
+import { openNotes, original, startStory, stepNotes } from "./notes.js";
+import { inOrder, LAYER } from "./ordering.js";
+import { listenToPrint } from "./printing.js";
+import { scaleBar } from "./scale_bar.js";
+import { addressOfView, followAddress, set, state, subscribe } from "./state.js";
+import { drawCard, fitCard } from "./survey_card.js";
+import { readExamples, readSurveyNumbers, readTexts } from "./survey_data.js";
+import { colourOf, drawPlot, endsOfAll, hintText, SHARES } from "./survey_plot.js";
 
-/** @import { SurveyNumbers } from "./types.js" */
+/** @import { ListName, State, SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
 
-const AXES = /** @type {const} */ ([
-  ["across", "Across"],
-  ["up", "Up"],
-  ["size", "Size"],
-  ["colour", "Colour"],
-]);
+/** @typedef {{ numbers: SurveyNumbers, texts: SurveyText[], examples: SurveyExample[][] }} ReadSurvey */
 
+const MENUS = /** @type {const} */ ([["across", "Across"], ["up", "Up"], ["sized", "Size"], ["colour", "Colour"]]);
+/** @type {[ListName, string][]} */
+const SURVEY_LISTS = [["points", "Points"], ["maps", "Layers"], ["numbers", "Numbers"]];
+/** @type {Set<keyof State>} */
+const CARD_VALUES = new Set(["head", "textsBy"]);
+/** @type {Set<keyof State>} */
+const NOTE_VALUES = new Set(["noting", "note"]);
+
+original.root = /** @type {HTMLElement} */ (document.documentElement.cloneNode(true));
 document.addEventListener("DOMContentLoaded", start); // when the numbers after this script are there
 
 async function start() {
-  const [numbers, texts] = await Promise.all([readNumbers(), readTexts()]);
-  const examples = await readExamples(texts);
-  keepNumbers(numbers);
-  const draw = () => drawPlot(numbers, choose, brush);
-  listenToSurvey((changed) => {
-    if (changed.has("head") || !drawn.card) drawCard(numbers, texts, examples, (step) => go(numbers, step));
-    drawn.card = true;
+  const [numbers, texts] = await Promise.all([readSurveyNumbers(), readTexts()]);
+  const survey = { numbers, texts, examples: await readExamples(texts) };
+  const draw = () => drawSurvey(survey);
+  subscribe((changed) => follow(survey, changed));
+  listenToFilter();
+  listenToKeys(actionOf);
+  listenToGrid(null);
+  one("plot").addEventListener("keydown", moveAmongPoints);
+  for (const [name, act] of Object.entries({ "help-open": openHelp, "notes-open": openNotes, "share-open": openLink })) one(name).addEventListener("click", act);
+  window.addEventListener("resize", () => fitAll(survey));
+  window.addEventListener("hashchange", () => followAddress());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    forgetTheme();
     draw();
-    fillAxes(numbers);
-    fillList(numbers);
-    one("hint").textContent = hintText();
-    if (changed.has("head")) say(`Head ${survey.heads[shown.head]}: ${survey.patterns[shown.head]}`);
-    if (changed.has("brushed")) say(hintText());
   });
-  listenToKeys(numbers);
-  const filter = /** @type {HTMLInputElement} */ (one("filter"));
-  filter.addEventListener("input", () => show({ filter: filter.value }));
-  window.addEventListener("resize", draw);
-  window.addEventListener("hashchange", followSurveyAddress);
-  show({ head: listedOfSurvey(numbers).heads[0] ?? 0 }, { written: false });
-  await followSurveyAddress();
-  writeSurveyAddress();
+  listenToPrint(() => fitAll(survey), draw);
+  await followAddress();
+  if (page.notes.length) startStory(0);
 }
 
-const drawn = { card: false };
+/** Draws what changed. @param {ReadSurvey} survey @param {Set<keyof State>} changed */
+function follow(survey, changed) {
+  if (changed.size && [...changed].every((name) => NOTE_VALUES.has(name))) return;
+  if (state.head === null) return void set({ head: listedHeads()[0] ?? 0 }, { written: false });
+  if (!changed.size || [...changed].some((name) => CARD_VALUES.has(name))) drawCardOf(survey);
+  drawHeads(survey);
+  if (changed.has("head")) say(`${headTitle(state.head)}: ${patternOf(state.head)}`);
+  if (changed.has("brushed")) say(hintText());
+}
+
+/** @param {ReadSurvey} survey */
+function drawSurvey(survey) {
+  drawCardOf(survey);
+  drawHeads(survey);
+}
+
+/** @param {ReadSurvey} survey */
+function drawCardOf({ numbers, texts, examples }) {
+  const head = state.head ?? 0;
+  document.title = `${headTitle(head)} · ${page.title}`;
+  drawCard(head, numbers, texts, examples, go);
+}
+
+/** Draws all heads as they are shown now, and the list of them. @param {ReadSurvey} survey */
+function drawHeads({ numbers }) {
+  const { list } = state;
+  fillChoices(one("lists"), SURVEY_LISTS, list, (value) => set({ list: value }).then(() => focusPressed("lists")));
+  drawFilter();
+  fillAxes();
+  for (const [name, shown] of /** @type {const} */ ([["plot", "points"], ["overview", "maps"]])) one(name).hidden = list !== shown;
+  one("axes").hidden = list === "numbers";
+  one("hint").hidden = list !== "points";
+  one("chosen").classList.toggle("whole", list === "numbers");
+  if (list === "points") drawPlot(numbers, choose, brush);
+  if (list === "maps") drawLayers();
+  one("hint").textContent = hintText();
+  drawList();
+}
+
+/** Takes the room that there is now. @param {ReadSurvey} survey */
+function fitAll({ numbers }) {
+  if (state.list === "points") drawPlot(numbers, choose, brush);
+  sizeThumbnails();
+  fitCard();
+}
+
+/** @param {string} group */
+function focusPressed(group) {
+  const pressed = one(group).querySelector('[aria-pressed="true"]');
+  if (pressed instanceof HTMLElement) pressed.focus();
+}
 
 /** @param {number} head */
 function choose(head) {
-  show({ head });
+  set({ head });
 }
 
 /** @param {Set<number> | null} brushed */
 function brush(brushed) {
-  show({ brushed });
+  set({ brushed });
 }
 
-/** The listed head so many further on. @param {SurveyNumbers} numbers @param {number} by */
-function go(numbers, by) {
-  const { heads } = listedOfSurvey(numbers);
-  const place = heads.indexOf(shown.head);
-  const next = heads[(place + by + heads.length) % heads.length];
-  if (next !== undefined) show({ head: next });
+/** The listed head so many further on. @param {number} by */
+function go(by) {
+  const heads = listedHeads();
+  const next = heads[(heads.indexOf(state.head ?? 0) + by + heads.length) % heads.length];
+  if (next !== undefined) choose(next);
 }
 
-/** The keys of the heads' page, as far as they have a meaning here. @param {SurveyNumbers} numbers */
-function listenToKeys(numbers) {
-  const help = /** @type {HTMLDialogElement} */ (one("help"));
-  one("help-open").addEventListener("click", () => help.showModal());
-  one("plot").addEventListener("keydown", (event) => {
-    const moves = { ArrowLeft: [shown.across, -1], ArrowRight: [shown.across, 1], ArrowDown: [shown.up, -1], ArrowUp: [shown.up, 1] };
-    const move = moves[/** @type {keyof typeof moves} */ (event.key)];
-    if (!move) return;
-    event.preventDefault();
-    choose(neighbour(numbers, /** @type {string} */ (move[0]), Number(move[1])));
+/** What a key does, as on the page of heads. @param {string} key */
+function actionOf(key) {
+  if (state.noting && (key === "ArrowLeft" || key === "ArrowRight")) return () => stepNotes(key === "ArrowLeft" ? -1 : 1);
+  const list = SURVEY_LISTS[Number(key) - 1];
+  if (list) return () => set({ list: list[0] });
+  const filter = () => one("filter").focus();
+  return { "/": filter, f: filter, "[": () => go(-1), "]": () => go(1), Escape: letGo }[key];
+}
+
+/** Ends the notes, then lets go of the brushed heads. */
+function letGo() {
+  return set(state.noting ? { noting: false } : { brushed: null });
+}
+
+/** Arrows go from a point to the next one by the number across, or up. @param {KeyboardEvent} event */
+function moveAmongPoints(event) {
+  /** @type {Record<string, [string, number]>} */
+  const moves = { ArrowLeft: [state.across, -1], ArrowRight: [state.across, 1], ArrowDown: [state.up, -1], ArrowUp: [state.up, 1] };
+  const move = moves[event.key];
+  if (!move || state.noting) return;
+  event.preventDefault();
+  const [name, step] = move;
+  const known = [...page.heads.keys()].filter((head) => !Number.isNaN(numberOf(head, name)));
+  const order = inOrder(known, `-${name}`, (head) => numberOf(head, name));
+  const place = order.indexOf(state.head ?? 0) + step;
+  choose(order[Math.min(order.length - 1, Math.max(0, place))] ?? 0);
+}
+
+/** The menus of the axes, and what the ends of the colours are. */
+function fillAxes() {
+  const names = [...METRIC_NAMES, LAYER];
+  const menus = MENUS.flatMap(([axis, label]) => {
+    if (state.list === "maps" && axis !== "colour") return [];
+    const menu = make("select", { id: `axis-${axis}`, onchange: () => chooseAxis(axis, menu.value) });
+    menu.append(...(axis === "sized" ? ["", ...names] : names).map((name) => make("option", { value: name }, name || "the same")));
+    menu.value = state[axis];
+    return [make("label", {}, label, " ", menu)];
   });
-  document.addEventListener("keydown", (event) => {
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
-    if (target.matches("input, select, textarea")) {
-      if (event.key === "Escape") target.blur();
-      return;
+  const ends = endsOfAll(state.colour).map((end) => metricText(state.colour, end));
+  one("axes").replaceChildren(...menus, make("span", { className: "legend" }, scaleBar(SHARES, ends)));
+}
+
+/** @param {(typeof MENUS)[number][0]} axis @param {string} name */
+async function chooseAxis(axis, name) {
+  const moves = axis === "across" || axis === "up"; // the brushed heads are elsewhere then
+  await set({ [axis]: name, ...(moves ? { brushed: null } : {}) });
+  one(`axis-${axis}`).focus();
+}
+
+/** Draws the heads by layers, each in the colour of its number; those that are not listed are pale. */
+function drawLayers() {
+  const heads = page.heads.map((_, head) => head).sort((one, two) => page.heads[one].layer - page.heads[two].layer || page.heads[one].head - page.heads[two].head);
+  const [ends, listed] = [endsOfAll(state.colour), new Set(listedHeads())];
+  const paint = (/** @type {HTMLElement[]} */ thumbs) => {
+    for (const thumb of thumbs) {
+      const context = contextOf(canvasOf(thumb));
+      context.fillStyle = colourOf(Number(thumb.dataset.number), ends);
+      context.fillRect(0, 0, 1, 1);
     }
-    const act = {
-      "?": () => help.showModal(),
-      f: () => one("filter").focus(),
-      "/": () => one("filter").focus(),
-      "[": () => go(numbers, -1),
-      "]": () => go(numbers, 1),
-      Escape: () => show({ brushed: null }),
-    }[event.key];
-    if (!act) return;
-    event.preventDefault();
-    act();
-  });
-}
-
-/** The head before or after the chosen one by a number. @param {SurveyNumbers} numbers @param {string} name @param {number} step */
-function neighbour(numbers, name, step) {
-  const value = (/** @type {number} */ head) => numberOf(numbers, head, name);
-  const known = survey.heads.map((_, head) => head).filter((head) => !Number.isNaN(value(head)));
-  const order = known.sort((a, b) => value(a) - value(b) || a - b);
-  const place = order.indexOf(shown.head) + step;
-  return order[Math.min(order.length - 1, Math.max(0, place))] ?? shown.head;
-}
-
-/** The menus of the axes, and what size and colour stand for. @param {SurveyNumbers} numbers */
-function fillAxes(numbers) {
-  const names = [...survey.metrics.map(({ name }) => name), LAYER].filter(isNumber);
-  const menus = AXES.map(([axis, label]) => {
-    const menu = make("select", {
-      onchange: () => {
-        show({ [axis]: menu.value, brushed: axis === "size" || axis === "colour" ? shown.brushed : null });
-        document.getElementById(`axis-${axis}`)?.focus();
-      },
-    });
-    menu.id = `axis-${axis}`;
-    const choices = axis === "size" ? [NOTHING, ...names] : names;
-    menu.append(...choices.map((name) => make("option", { value: name }, name || "the same")));
-    menu.value = shown[axis];
-    return make("label", {}, label, " ", menu);
-  });
-  one("axes").replaceChildren(...menus, legendOf(numbers));
-}
-
-/** What the ends of the colours are. @param {SurveyNumbers} numbers */
-function legendOf(numbers) {
-  const [low, high] = endsOfAll(numbers, shown.colour).map((end) => written(end, shown.colour));
-  const at = (/** @type {number} */ share) => {
-    const place = 3 * Math.round(255 * share);
-    return `rgb(${palette.subarray(place, place + 3).join(", ")})`;
   };
-  const bar = make("span", { className: "legend-bar" });
-  bar.style.background = `linear-gradient(to right, ${[0, 0.25, 0.5, 0.75, 1].map(at).join(", ")})`;
-  return make("span", { className: "legend-line" }, low, bar, high);
+  const name = [heads.join(), state.colour, [...listed].join(), theme().paper].join(" ");
+  drawGrid(name, heads, false, { thumbOf: (head, named) => thumbOf(head, named, listed.has(head)), paint });
 }
 
-/** The listed heads as links, with their numbers: the name of a number sorts by it. @param {SurveyNumbers} numbers */
-function fillList(numbers) {
-  const names = [...new Set([shown.across, shown.up, shown.size, shown.colour])].filter((name) => name && name !== LAYER);
-  const header = make("tr", {}, ...["head", "pattern"].map((name) => make("th", { scope: "col" }, name)), ...names.map(sortHeader));
-  const { heads, wrong } = listedOfSurvey(numbers);
-  const rows = heads.map((head) => {
-    const link = make("button", { type: "button", onclick: () => choose(head) }, survey.heads[head]);
-    const cells = names.map((name) => make("td", {}, written(numberOf(numbers, head, name), name)));
-    const row = make("tr", {}, make("td", {}, link), make("td", {}, survey.patterns[head]), ...cells);
-    if (head === shown.head) row.setAttribute("aria-current", "true");
-    return row;
-  });
-  one("wrong").hidden = !wrong;
-  one("wrong").textContent = wrong;
-  const filter = /** @type {HTMLInputElement} */ (one("filter"));
-  if (document.activeElement !== filter) filter.value = shown.filter;
-  one("chosen").replaceChildren(make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows)));
+/** @param {number} head @param {boolean} named @param {boolean} listed */
+function thumbOf(head, named, listed) {
+  const value = metricText(state.colour, numberOf(head, state.colour));
+  const title = [headTitle(head), `${state.colour} ${value}`, patternOf(head)].join(" · ");
+  const thumb = newThumb(head, [1, 1], 1, title, title.replaceAll(" · ", ", "));
+  thumb.classList.toggle("out", !listed);
+  thumb.addEventListener("click", () => choose(head));
+  thumb.append(make("span", { className: "names" }, ...(named ? [make("b", {}, page.heads[head].name), " "] : []), value));
+  return thumb;
 }
 
-/** @param {string} name */
-function sortHeader(name) {
-  const sort = shown.sort || shown.across;
-  const sorted = orderedBy(sort) === name;
-  const mark = sorted ? (sort.startsWith("-") ? " ↑" : " ↓") : "";
-  const button = make("button", { type: "button", onclick: () => show({ sort: sortTurned(sort, name) }) }, name + mark);
-  const cell = make("th", { scope: "col" }, button);
-  if (sorted) cell.setAttribute("aria-sort", sort.startsWith("-") ? "ascending" : "descending");
-  return cell;
+/** Draws the list of heads: in the numbers of the points, or in all. */
+function drawList() {
+  const heads = listedHeads();
+  const points = [...new Set([state.across, state.up, state.sized, state.colour])].filter((name) => name && name !== LAYER);
+  const names = state.list === "numbers" ? METRIC_NAMES : points;
+  const caption = `${heads.length} of ${page.heads.length} heads in numbers: a number opens its head, a metric’s name sorts by it`;
+  one("chosen").replaceChildren(headTable(heads, names, caption, choose));
+}
+
+/** Shows the link to what is shown. */
+function openLink() {
+  const dialog = one("share");
+  if (!(dialog instanceof HTMLDialogElement)) return;
+  const link = `${location.href.split("#")[0]}${addressOfView()}`;
+  dialog.replaceChildren(make("h2", {}, "What is shown now"), copied("Link", link.startsWith("about:") ? addressOfView() : link), closing());
+  dialog.showModal();
 }

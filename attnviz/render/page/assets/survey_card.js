@@ -1,28 +1,36 @@
 /** The card of one head: what it does in numbers, by offset and class of token, and the texts that show it. */
 
-import { make, one, say } from "./elements.js";
+import { page } from "./data.js";
+import { copied } from "./dialogs.js";
+import { make, one } from "./elements.js";
+import { meaningOf, METRIC_NAMES, metricText, numberOf, patternOf, unitOf } from "./metrics.js";
+import { set, state } from "./state.js";
 import { barsOf, classesOf, stripOf } from "./survey_charts.js";
-import { rowOf, survey } from "./survey_data.js";
+import { besideMean, decilesOf, survey } from "./survey_data.js";
 import { endsOf } from "./survey_drawing.js";
-import { placeOf, shown, written } from "./survey_state.js";
+import { ExampleText } from "./survey_example.js";
 
 /** @import { SurveyExample, SurveyNumbers, SurveyText } from "./types.js" */
 
-const OPACITY_OF_ALL = 0.82; // of the weight 1
+/** @type {ExampleText[]} */
+let drawnTexts = [];
 
 /**
- * Draws the card of the head that is shown.
+ * Draws the card of a head.
  *
+ * @param {number} head
  * @param {SurveyNumbers} numbers
  * @param {SurveyText[]} texts
  * @param {SurveyExample[][]} examples
  * @param {(step: number) => void} go to the head before or after
  */
-export function drawCard(numbers, texts, examples, go) {
-  const head = shown.head;
+export function drawCard(head, numbers, texts, examples, go) {
   const offsets = partOf(numbers.weights, head, survey.offsets.length);
   const scores = partOf(numbers.scores, head, survey.offsets.length);
   const entropies = partOf(numbers.entropies, head, survey.positions.length);
+  const name = shownMetric(head, examples[head]);
+  const listed = examples[head].filter(({ metric }) => METRIC_NAMES[metric] === name);
+  const items = listed.map((example) => exampleOf(head, name, example, texts[example.text]));
   one("card").replaceChildren(
     headingOf(head, go),
     make(
@@ -33,9 +41,30 @@ export function drawCard(numbers, texts, examples, go) {
       titled("Share by class of token", classesOf(numbers, head)),
       titled("Entropy by position, in bits", barsOf(entropies, survey.positions, "position of the query", "Mean entropy by position")),
     ),
-    titled(`Texts, by ${survey.metrics[survey.shownBy[head]].name}`, ...examples[head].map((each) => exampleOf(each, texts[each.text]))),
+    make("section", {}, textsHeading(name, examples[head]), ...items),
     titled("All numbers", tableOf(numbers, head)),
   );
+  drawnTexts = listed.map((example, place) => new ExampleText(items[place], example, texts[example.text])); // which need a width
+}
+
+/** Breaks the lines of the texts anew for the width that there is. */
+export function fitCard() {
+  for (const text of drawnTexts) text.fit();
+}
+
+/** The metric that texts are listed by: the chosen one where the head has texts of it. @param {number} head @param {SurveyExample[]} examples */
+function shownMetric(head, examples) {
+  return examples.some(({ metric }) => METRIC_NAMES[metric] === state.textsBy) ? state.textsBy : survey.shownBy[head];
+}
+
+/** What texts are listed by, to be chosen where there are texts by several metrics. @param {string} name @param {SurveyExample[]} examples */
+function textsHeading(name, examples) {
+  const names = METRIC_NAMES.filter((_, place) => examples.some(({ metric }) => metric === place));
+  if (names.length < 2) return make("h3", {}, `Texts, by ${name}`);
+  const menu = make("select", { id: "texts-by", onchange: () => set({ textsBy: menu.value }).then(() => one("texts-by").focus()) });
+  menu.append(...names.map((each) => make("option", { value: each, title: meaningOf(each) }, each)));
+  menu.value = name;
+  return make("h3", {}, make("label", {}, "Texts, by ", menu));
 }
 
 /** @param {Float32Array} numbers @param {number} head @param {number} width */
@@ -56,103 +85,43 @@ function headingOf(head, go) {
     return button;
   };
   const group = make("span", { className: "group" }, step(-1, "‹", "Previous head"), step(1, "›", "Next head"));
-  return make(
-    "div",
-    { className: "card-head" },
-    make("h2", { tabIndex: -1 }, `Head ${survey.heads[head]}`),
-    group,
-    make("span", {}, survey.patterns[head]),
-  );
+  const title = make("h2", { tabIndex: -1 }, `Head ${page.heads[head].name}`);
+  return make("div", { className: "card-head" }, title, group, make("span", {}, patternOf(head)));
 }
 
-/** A text, shaded by what its query looks at, or by what the token that is pointed at does. @param {SurveyExample} example @param {SurveyText} text */
-function exampleOf(example, text) {
-  const { name } = survey.metrics[survey.shownBy[shown.head]];
-  const line = make("p", { className: "shaded", dir: "auto" });
-  const tokens = text.labels.map((label, place) => {
-    const token = make("span", { className: "token" }, label);
-    if (place && text.spaces[place] !== "-") line.append(" ");
-    line.append(token);
-    return token;
-  });
-  if (!text.whole) line.prepend("… ");
-  const shade = (/** @type {number} */ query) => {
-    const weights = example.rows ? rowOf(example, tokens.length, query) : null;
-    tokens.forEach((token, place) => shadeToken(token, weights ? weights[place] : 0, place === query));
-    said.textContent = saidOf(example, text, tokens.length, query);
-  };
-  const said = make("span");
-  if (example.rows > 1) {
-    line.addEventListener("pointerover", ({ target }) => {
-      const place = tokens.indexOf(/** @type {HTMLSpanElement} */ (target));
-      if (place >= 0) shade(place);
-    });
-    line.addEventListener("pointerleave", () => shade(example.query));
-  }
-  shade(example.query);
-  const spans = [`${name} ${written(example.value, name)}`, text.place].map((words) => make("span", {}, words));
-  const why = make("p", { className: "why" }, make("b", {}, example.said), ...spans, said);
-  return make("div", { className: "example" }, why, line, ...commandOf(text));
+/** What is said of a text, and the command that draws it; the text itself is drawn into it later. @param {number} head @param {string} name @param {SurveyExample} example @param {SurveyText} text */
+function exampleOf(head, name, example, text) {
+  const part = text.whole ? "" : ", a part of it";
+  const spans = [`${name} ${metricText(name, example.value, 1)}`, `${text.place}${part}`].map((words) => make("span", {}, words));
+  const why = make("p", { className: "why" }, make("b", {}, example.said), ...spans, make("span", { className: "shades" }));
+  return make("div", { className: "example" }, why, make("div", { className: "shaded" }), ...commandOf(head, text));
 }
 
-/** What the shades are of. @param {SurveyExample} example @param {SurveyText} text @param {number} count @param {number} query */
-function saidOf(example, text, count, query) {
-  if (!example.rows) return query < 0 ? "" : `at ${text.labels[query]}`;
-  const of = query < 0 ? "the mean of all tokens" : text.labels[query];
-  if (text.whole) return `shaded: what ${of} looks at`;
-  const inside = rowOf(example, count, query).reduce((sum, weight) => sum + weight, 0);
-  return `shaded: what ${of} looks at; ${Math.max(0, 1 - inside).toFixed(2)} is outside of this part`;
-}
-
-/** @param {HTMLElement} token @param {number} weight @param {boolean} isQuery */
-function shadeToken(token, weight, isQuery) {
-  const strength = Math.sqrt(weight) * OPACITY_OF_ALL;
-  token.style.backgroundColor = strength > 0.02 ? `color-mix(in srgb, var(--arc) ${Math.round(100 * strength)}%, transparent)` : "";
-  token.style.color = strength > 0.5 ? "var(--paper)" : "";
-  token.title = weight ? `${(100 * weight).toFixed(1)} %` : "";
-  token.classList.toggle("chosen", isQuery);
-}
-
-/** The command that draws the head over the text again. @param {SurveyText} text */
-function commandOf({ command: [before, after] }) {
+/** The command that draws the head over the text again. @param {number} head @param {SurveyText} text */
+function commandOf(head, { command: [before, after] }) {
   if (!before) return [];
-  const words = `${before} ${survey.heads[shown.head]}${after}`;
-  const copy = make("button", { type: "button", className: "plain", onclick: () => copyWords(words) }, "Copy");
-  return [make("details", {}, make("summary", {}, "Draw it exactly"), make("code", {}, words), copy)];
-}
-
-/** @param {string} words */
-async function copyWords(words) {
-  try {
-    await navigator.clipboard.writeText(words);
-    say("Copied");
-  } catch {
-    say("Not copied; mark the command and copy it by the keyboard");
-  }
+  const words = `${before} ${page.heads[head].name}${after}`;
+  return [make("details", {}, make("summary", {}, "Draw it exactly"), copied("Command that draws it", words))];
 }
 
 /** Every number of a head, with its interval, its spread and its deciles. @param {SurveyNumbers} numbers @param {number} head */
 function tableOf(numbers, head) {
   const header = make("tr", {}, ...["metric", "mean", "± 95 %", "spread", "deciles", "texts"].map((name, place) => cell("th", name, place > 0 && place !== 4)));
-  const rows = survey.metrics.flatMap(({ name, meaning }, place) => {
-    if (!survey.known[place]) return [];
-    const at = head * survey.metrics.length + place;
+  const rows = METRIC_NAMES.map((name) => {
     const title = cell("td", name, false);
-    title.title = meaning;
+    title.title = meaningOf(name);
     const strip = make("td", {}, stripOf(numbers, head, name, endsOfMetric(numbers, name)));
-    const [mean, margin, spread] = [numbers.means, numbers.margins, numbers.spreads].map((each) => written(each[at], name));
-    const found = [mean, margin, spread].map((text) => cell("td", text, true));
-    return [make("tr", {}, title, ...found, strip, cell("td", String(numbers.counts[at]), true))];
+    const found = [numberOf(head, name), besideMean(numbers.margins, head, name), besideMean(numbers.spreads, head, name)];
+    const cells = found.map((value) => cell("td", metricText(name, value, 1), true));
+    return make("tr", {}, title, ...cells, strip, cell("td", String(besideMean(numbers.counts, head, name)), true));
   });
   return make("div", { className: "wide" }, make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows)));
 }
 
 /** The ends of all heads' strips of a metric: of a share 0 and 1. @param {SurveyNumbers} numbers @param {string} name @returns {[number, number]} */
 function endsOfMetric(numbers, name) {
-  const place = placeOf(name);
-  if (survey.metrics[place].unit === "share") return [0, 1];
-  const all = survey.heads.flatMap((_, head) => [0, 10].map((tenth) => numbers.deciles[11 * (head * survey.metrics.length + place) + tenth]));
-  return endsOf(all);
+  if (unitOf(name) === "share") return [0, 1];
+  return endsOf(page.heads.flatMap((_, head) => [0, 10].map((tenth) => decilesOf(numbers, head, name)[tenth])));
 }
 
 /** @param {"td" | "th"} kind @param {string} text @param {boolean} isNumber */

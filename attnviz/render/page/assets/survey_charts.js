@@ -1,8 +1,8 @@
 /** The charts of a head's card: bars by offset, shares by class of token, entropy by position, and strips of deciles. */
 
-import { survey } from "./survey_data.js";
+import { meaningOf, metricText, numberOf } from "./metrics.js";
+import { besideMean, decilesOf, survey } from "./survey_data.js";
 import { endsOf, shape, ticksOf } from "./survey_drawing.js";
-import { placeOf, written } from "./survey_state.js";
 
 /** @import { SurveyNumbers } from "./types.js" */
 
@@ -63,23 +63,21 @@ function namesBelow(bins, wide, bottom) {
 
 /** The share of each class of tokens, with the interval of its mean. @param {SurveyNumbers} numbers @param {number} head */
 export function classesOf(numbers, head) {
-  const start = head * survey.metrics.length;
-  const rows = survey.classes.filter((metric) => numbers.counts[start + metric] > 0);
+  const rows = survey.classes.filter((name) => besideMean(numbers.counts, head, name) > 0);
   const [left, right] = [104, WIDTH_OF_CHART - 52];
   const x = (/** @type {number} */ share) => left + Math.min(1, Math.max(0, share)) * (right - left);
   const picture = shape("svg", { class: "chart", viewBox: `0 0 ${WIDTH_OF_CHART} ${rows.length * ROW + 4}`, role: "img", "aria-label": "Share of the weight by class of token" });
-  rows.forEach((metric, row) => {
-    const { name, meaning } = survey.metrics[metric];
-    const [mean, margin] = [numbers.means[start + metric], numbers.margins[start + metric] || 0];
+  rows.forEach((name, row) => {
+    const [mean, margin] = [numberOf(head, name), besideMean(numbers.margins, head, name) || 0];
     const middle = row * ROW + ROW / 2;
-    const texts = numbers.counts[start + metric];
-    const title = shape("title", {}, `${meaning}: ${written(mean, name)} ± ${margin.toFixed(3)} over ${texts} texts`);
+    const said = `${metricText(name, mean, 1)} ± ${metricText(name, margin, 1)} over ${besideMean(numbers.counts, head, name)} texts`;
+    const title = shape("title", {}, `${meaningOf(name)}: ${said}`);
     picture.append(
       shape("text", { x: left - 6, y: middle + 4, "text-anchor": "end" }, name),
       shape("line", { class: "line", x1: left, x2: right, y1: middle, y2: middle }),
       shape("rect", { class: "fill", x: left, y: middle - 6, width: Math.max(0.6, x(mean) - left), height: 12 }, title),
       shape("line", { class: "reach", x1: x(mean - margin), x2: x(mean + margin), y1: middle, y2: middle }),
-      shape("text", { x: right + 6, y: middle + 4 }, written(mean, name)),
+      shape("text", { x: right + 6, y: middle + 4 }, metricText(name, mean, 1)),
     );
   });
   return picture;
@@ -87,10 +85,9 @@ export function classesOf(numbers, head) {
 
 /** The deciles of a number on a strip: from the first to the ninth, the median, and the ends. @param {SurveyNumbers} numbers @param {number} head @param {string} name @param {FirstAndLast} ends */
 export function stripOf(numbers, head, name, ends) {
-  const start = 11 * (head * survey.metrics.length + placeOf(name));
-  const deciles = numbers.deciles.subarray(start, start + 11);
+  const deciles = decilesOf(numbers, head, name);
   const x = (/** @type {number} */ value) => 2 + ((value - ends[0]) / (ends[1] - ends[0] || 1)) * (STRIP - 4);
-  const said = [1, 5, 9].map((tenth) => `${10 * tenth} % below ${written(deciles[tenth], name)}`).join(", ");
+  const said = [1, 5, 9].map((tenth) => `${10 * tenth} % below ${metricText(name, deciles[tenth], 1)}`).join(", ");
   const picture = shape("svg", { class: "strip", viewBox: `0 0 ${STRIP} 14`, width: STRIP, height: 14, role: "img", "aria-label": said }, shape("title", {}, said));
   if (Number.isNaN(deciles[5])) return picture;
   const line = (/** @type {string} */ kind, /** @type {number} */ from, /** @type {number} */ to) =>

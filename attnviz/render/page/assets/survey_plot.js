@@ -1,11 +1,16 @@
 /** All heads as points of two numbers: clicked, brushed, and gone through by keys. */
 
+import { cssOf } from "./colors.js";
+import { page } from "./data.js";
 import { one } from "./elements.js";
-import { palette, survey } from "./survey_data.js";
+import { listedHeads } from "./listing.js";
+import { metricText, numberOf, patternOf } from "./metrics.js";
+import { LAYER } from "./ordering.js";
+import { state } from "./state.js";
+import { besideMean } from "./survey_data.js";
 import { endsOf, shape, ticksOf } from "./survey_drawing.js";
-import { LAYER, listedOfSurvey, numberOf, placeOf, shown, written } from "./survey_state.js";
 
-/** @import { SurveyNumbers } from "./types.js" */
+/** @import { Scale, SurveyNumbers } from "./types.js" */
 
 const room = { width: 640, height: 400 }; // pixels of the picture
 const RATIO = 0.62; // of its height to its width
@@ -15,6 +20,8 @@ const RADII = [3.2, 9];
 const NEAR = 18; // of a click to a point
 const MOVED = 5; // of a pointer, before it brushes
 const MARGIN = 0.04; // of an axis, beyond its outermost points
+/** @type {Scale} from the least number of all heads to the largest */
+export const SHARES = { low: 0, high: 1, palette: page.sequential, steps: "linear", change: false };
 
 /** @typedef {{ x: number, y: number, radius: number, colour: string }} Point */
 
@@ -28,60 +35,68 @@ const MARGIN = 0.04; // of an axis, beyond its outermost points
 export function drawPlot(numbers, choose, brush) {
   room.width = Math.max(280, one("plot").clientWidth);
   room.height = Math.min(MAX_HEIGHT, Math.round(RATIO * room.width));
-  const [across, up] = [scaleOf(numbers, shown.across), scaleOf(numbers, shown.up)];
+  const [across, up] = [axisOf(state.across), axisOf(state.up)];
   const x = (/** @type {number} */ value) => FRAME.left + across.share(value) * (room.width - FRAME.left - FRAME.right);
   const y = (/** @type {number} */ value) => room.height - FRAME.bottom - up.share(value) * (room.height - FRAME.top - FRAME.bottom);
-  const ends = { size: endsOfAll(numbers, shown.size || LAYER), colour: endsOfAll(numbers, shown.colour) };
-  const points = survey.heads.map((_, head) => pointOf(numbers, head, x, y, ends));
-  const picture = shape("svg", { viewBox: `0 0 ${room.width} ${room.height}`, role: "img", "aria-label": described() });
+  const ends = { size: endsOfAll(state.sized || LAYER), colour: endsOfAll(state.colour) };
+  const points = page.heads.map((_, head) => pointOf(head, x, y, ends));
+  const picture = shape("svg", { viewBox: `0 0 ${room.width} ${room.height}`, role: "img", "aria-label": plotSaid() });
   picture.append(...frameOf(across, up, x, y));
-  const listed = new Set(listedOfSurvey(numbers).heads);
+  const listed = new Set(listedHeads());
   const marks = points.map((point, head) => markOf(point, head, listed.has(head)));
   const order = [...marks.keys()].sort((a, b) => points[b].radius - points[a].radius);
   picture.append(...order.map((head) => marks[head]));
-  picture.append(...chosenMark(numbers, points[shown.head], x, y));
+  picture.append(...chosenMark(numbers, points[here()], x, y));
   one("plot").replaceChildren(picture);
   listen(/** @type {SVGSVGElement} */ (picture), points, choose, brush);
 }
 
 /** What the picture says to those who do not see it. */
-function described() {
-  const { across, up, head } = shown;
-  return `${survey.heads.length} heads by ${across} and ${up}; head ${survey.heads[head]} is chosen`;
+function plotSaid() {
+  const { across, up, head } = state;
+  return `${page.heads.length} heads by ${across} and ${up}; head ${page.heads[head ?? 0].name} is chosen`;
 }
 
-/** An axis: its name, its ends, and how far along it a value is. @param {SurveyNumbers} numbers @param {string} name */
-function scaleOf(numbers, name) {
-  const [least, most] = endsOfAll(numbers, name);
+/** An axis: its name, its ends, and how far along it a value is. @param {string} name */
+function axisOf(name) {
+  const [least, most] = endsOfAll(name);
   const room = (most - least || 1) * MARGIN;
   const [low, high] = [least - room, most + room];
   return { name, low, high, share: (/** @type {number} */ value) => (value - low) / (high - low) };
 }
 
-/** The least and most of all heads. @param {SurveyNumbers} numbers @param {string} name */
-export function endsOfAll(numbers, name) {
-  return endsOf(survey.heads.map((_, head) => numberOf(numbers, head, name)));
+/** The least and most of all heads. @param {string} name */
+export function endsOfAll(name) {
+  return endsOf(page.heads.map((_, head) => numberOf(head, name)));
 }
 
 /**
- * @param {SurveyNumbers} numbers
  * @param {number} head
  * @param {(value: number) => number} x
  * @param {(value: number) => number} y
  * @param {{ size: [number, number], colour: [number, number] }} ends
  * @returns {Point}
  */
-function pointOf(numbers, head, x, y, ends) {
-  const radius = shown.size ? RADII[0] + (RADII[1] - RADII[0]) * shareOf(numbers, head, shown.size, ends.size) : 5;
-  const shade = 3 * Math.round(255 * shareOf(numbers, head, shown.colour, ends.colour));
-  const colour = `rgb(${palette.subarray(shade, shade + 3).join(", ")})`;
-  return { x: x(numberOf(numbers, head, shown.across)), y: y(numberOf(numbers, head, shown.up)), radius, colour };
+function pointOf(head, x, y, ends) {
+  const radius = state.sized ? RADII[0] + (RADII[1] - RADII[0]) * shareOf(head, state.sized, ends.size) : 5;
+  const colour = colourOf(head, ends.colour);
+  return { x: x(numberOf(head, state.across)), y: y(numberOf(head, state.up)), radius, colour };
 }
 
-/** How far a head's number is from the least to the most of all. @param {SurveyNumbers} numbers @param {number} head @param {string} name @param {[number, number]} ends */
-function shareOf(numbers, head, name, [low, high]) {
-  const value = numberOf(numbers, head, name);
+/** How far a head's number is from the least to the most of all. @param {number} head @param {string} name @param {[number, number]} ends */
+function shareOf(head, name, [low, high]) {
+  const value = numberOf(head, name);
   return Number.isNaN(value) || high === low ? 0 : (value - low) / (high - low);
+}
+
+/** The colour of a head among all, by the number that colours stand for. @param {number} head @param {[number, number]} ends */
+export function colourOf(head, ends) {
+  return cssOf(shareOf(head, state.colour, ends), SHARES);
+}
+
+/** The head whose card is shown. */
+function here() {
+  return state.head ?? 0;
 }
 
 /** @param {Point} point @param {number} head @param {boolean} listed */
@@ -89,21 +104,21 @@ function markOf({ x, y, radius, colour }, head, listed) {
   const drawn = !Number.isNaN(x) && !Number.isNaN(y);
   const mark = shape("circle", { cx: drawn ? x : 0, cy: drawn ? y : 0, r: drawn ? radius : 0, fill: colour });
   mark.classList.toggle("out", !listed);
-  mark.classList.toggle("here", head === shown.head);
+  mark.classList.toggle("here", head === state.head);
   return mark;
 }
 
 /** The cross of the chosen head's intervals, and its name. @param {SurveyNumbers} numbers @param {Point} point @param {(value: number) => number} x @param {(value: number) => number} y */
 function chosenMark(numbers, point, x, y) {
   if (Number.isNaN(point.x) || Number.isNaN(point.y)) return [];
-  const [right, top] = [marginOf(numbers, shown.across), marginOf(numbers, shown.up)];
-  const across = x(numberOf(numbers, shown.head, shown.across) + right) - point.x;
-  const up = point.y - y(numberOf(numbers, shown.head, shown.up) + top);
+  const [right, top] = [marginOf(numbers, state.across), marginOf(numbers, state.up)];
+  const across = x(numberOf(here(), state.across) + right) - point.x;
+  const up = point.y - y(numberOf(here(), state.up) + top);
   const left = point.x > room.width - 70;
   const name = shape(
     "text",
     { class: "name", x: point.x + (left ? -12 : 12), y: point.y - 8, "text-anchor": left ? "end" : "start" },
-    survey.heads[shown.head],
+    page.heads[here()].name,
   );
   return [
     shape("line", { class: "spread", x1: point.x - across, x2: point.x + across, y1: point.y, y2: point.y }),
@@ -114,15 +129,15 @@ function chosenMark(numbers, point, x, y) {
 
 /** @param {SurveyNumbers} numbers @param {string} name */
 function marginOf(numbers, name) {
-  const margin = name === LAYER ? 0 : numbers.margins[shown.head * survey.metrics.length + placeOf(name)];
+  const margin = besideMean(numbers.margins, here(), name);
   return Number.isNaN(margin) ? 0 : margin;
 }
 
 /**
  * The ground, its rules and their numbers.
  *
- * @param {ReturnType<typeof scaleOf>} across
- * @param {ReturnType<typeof scaleOf>} up
+ * @param {ReturnType<typeof axisOf>} across
+ * @param {ReturnType<typeof axisOf>} up
  * @param {(value: number) => number} x
  * @param {(value: number) => number} y
  */
@@ -185,7 +200,7 @@ function listen(picture, points, choose, brush) {
     }
     const near = nearest(points, here);
     if (near !== null) choose(near);
-    else if (shown.brushed) brush(null);
+    else if (state.brushed) brush(null);
   });
   picture.addEventListener("pointerleave", () => {
     one("hint").textContent = hintText();
@@ -218,21 +233,12 @@ function within(points, a, b) {
 
 /** What can be done with the points. */
 export function hintText() {
-  const count = shown.brushed?.size;
-  return count ? `${count} of ${survey.heads.length} heads ${count === 1 ? "is" : "are"} brushed; Esc lets go.` : "Click a head; drag over several.";
-}
-
-/** @type {SurveyNumbers | null} */
-let lastNumbers = null;
-
-/** Keeps the numbers that a head's line under the plot is of. @param {SurveyNumbers} numbers */
-export function keepNumbers(numbers) {
-  lastNumbers = numbers;
+  const count = state.brushed?.size;
+  return count ? `${count} of ${page.heads.length} heads ${count === 1 ? "is" : "are"} brushed; Esc lets go.` : "Click a head; drag over several.";
 }
 
 /** @param {number} head */
 function headText(head) {
-  if (!lastNumbers) return "";
-  const said = [shown.across, shown.up].map((name) => `${name} ${written(numberOf(/** @type {SurveyNumbers} */ (lastNumbers), head, name), name)}`);
-  return `Head ${survey.heads[head]}: ${said.join(", ")}; ${survey.patterns[head]}`;
+  const said = [state.across, state.up].map((name) => `${name} ${metricText(name, numberOf(head, name))}`);
+  return `Head ${page.heads[head].name}: ${said.join(", ")}; ${patternOf(head)}`;
 }

@@ -4,9 +4,10 @@
  * @typedef {"matrix" | "arcs" | "text" | "table"} ViewName
  * @typedef {"" | "A" | "B" | "change"} SideName which run of a comparison is shown; "" where there is one run
  * @typedef {"linear" | "sqrt" | "log" | "lift"} Steps of the colours
- * @typedef {"maps" | "numbers" | "lens"} ListName how all heads are shown: thumbnails, a table, or one token's rows
- * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
+ * @typedef {"maps" | "numbers" | "lens" | "points"} ListName how all heads are shown: thumbnails, a table, one token's
+ *   rows, or points of two numbers
  * @typedef {"text"} MediumName what tokens have their places in
+ * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "max"} Pool
  * @typedef {"shared" | "head"} Limits of the colours
  * @typedef {"" | "column" | "page" | "slide"} FigureSize of a saved figure: of a journal's column or page, or a slide
@@ -53,6 +54,7 @@
  * @property {Counts[]} seen
  * @property {{ input: string, remark: string, compares: boolean }} command that shows the same recording
  * @property {Note[]} notes
+ * @property {SurveyData} [survey] what the page of a survey has besides
  */
 
 /**
@@ -343,6 +345,12 @@
  * @property {Together | null} together
  * @property {string} filter
  * @property {string} sort
+ * @property {string} across the number along which heads are points; "" where they are none
+ * @property {string} up
+ * @property {string} sized the number that points grow with; "" where all are of one size
+ * @property {string} colour
+ * @property {string} textsBy the metric that texts of a head's card are listed by; "" for that which tells most of it
+ * @property {Set<number> | null} brushed heads that a rectangle was drawn around
  * @property {boolean} noting whether the notes are stepped through
  * @property {number} note which of them is shown
  * @property {Pool} pool of thumbnails and of computed parts
@@ -359,7 +367,7 @@
  * @property {View | null} strip the text on top
  */
 
-/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved">} Places what an address may name */
+/** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey">} Places what an address may name */
 
 /**
  * @typedef {{ id: number, numbers: number[], axis: Axis, place: number }} LinesRequest
@@ -367,38 +375,19 @@
  */
 
 /**
- * @typedef {object} SurveyState
- * @property {string} across the number along the plot
- * @property {string} up
- * @property {string} size "" where all points are of one size
- * @property {string} colour
- * @property {number} head whose card is shown
- * @property {Set<number> | null} brushed heads that a rectangle was drawn around
- * @property {string} filter
- * @property {string} sort "" where the number across orders the list
- */
-
-/**
- * The data of the page of a survey; lists of heads and metrics are in the order of all of its arrays.
+ * The data of the page of a survey besides what every page says; heads and metrics are in the order of all arrays.
  *
  * @typedef {object} SurveyData
- * @property {string} title
- * @property {string[]} heads
- * @property {number[]} layers of each head
- * @property {string[]} patterns of each head, in plain words
- * @property {{ name: string, unit: string, meaning: string }[]} metrics
- * @property {boolean[]} known whether any head has a number of the metric
- * @property {number[]} classes the metrics that are shares by class of token
+ * @property {string[]} classes the metrics that are shares by class of token
  * @property {[number, number][]} offsets the first and last of each bin
  * @property {[number, number][]} positions
- * @property {number[]} shownBy the metric that each head's examples are chosen by
+ * @property {string[]} shownBy the metric that each head's examples are chosen by
  * @property {string[]} axes
- * @property {string} palette 256 colours, in base 85
- * @property {[string, number, number, number, number][][]} examples of each head: why, its number, text, query, rows
+ * @property {[string, number, number, number, number, number][][]} examples of each head: why, its number, text, query,
+ *   rows, place of the metric
  *
  * @typedef {object} SurveyNumbers
- * @property {Float32Array} means heads x metrics
- * @property {Float32Array} margins half of the 95 % interval
+ * @property {Float32Array} margins heads x metrics, half of the 95 % interval of each mean
  * @property {Float32Array} spreads
  * @property {Float32Array} counts
  * @property {Float32Array} deciles heads x metrics x 11
@@ -409,6 +398,7 @@
  * @typedef {object} SurveyText
  * @property {string[]} labels
  * @property {string} spaces what stands before each token
+ * @property {MediumName} [medium]
  * @property {string} place in the corpus
  * @property {boolean} whole
  * @property {[string, string]} command before and after the head's name
@@ -419,6 +409,7 @@
  * @property {number} text
  * @property {number} query -1 for none
  * @property {number} rows of weights: none, that of the query or the mean, or all
+ * @property {number} metric the place of the metric that it is listed by
  * @property {Uint8Array} codes
  */
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { begunOn, placesOf } from "./places.js";
+import { begunOn, placesOf, placesOfSurvey } from "./places.js";
 import { readAddress, startingSteps, writtenAddress } from "../../../../attnviz/render/page/assets/address.js";
 
 const SIX = { heads: ["0.0", "0.1", "1.0"], queries: ["it", "cat", "it", "7", "a b"], keys: ["x", "y"] };
@@ -80,4 +80,21 @@ test("heads stay chosen while one is opened", () => {
   const places = placesOf(SIX);
   const begun = begunOn(places);
   assert.deepEqual(opened("#head=0.1", places, begun, { ...begun, chosen: [0, 2] }).chosen, [0, 2]);
+});
+
+test("the page of a survey names its axes, its brushed heads and its list beside the head", () => {
+  const places = placesOfSurvey(["entropy", "sink", "self"]);
+  const begun = begunOn(places, { across: "entropy", up: "sink", colour: "layer", list: "points" });
+  assert.equal(writtenAddress({ ...begun, head: 1 }, begun, places), "#head=0.1");
+  const state = { ...begun, head: 1, up: "self", sized: "layer", brushed: new Set([0, 2]), list: "maps", filter: "self>0.5", sort: "-sink" };
+  const written = "#head=0.1&view=maps&filter=self>0.5&sort=-sink&up=self&size=layer&brushed=0.0,1.0";
+  assert.equal(writtenAddress(state, begun, places), written);
+  assert.deepEqual(opened(written, places, begun), state);
+});
+
+test("links to a survey that say every axis are read, and numbers that are none are as the page begins", () => {
+  const places = placesOfSurvey(["entropy", "sink"]);
+  const begun = begunOn(places, { across: "entropy", up: "sink", sized: "sink", colour: "layer", list: "points" });
+  const state = opened("#head=1.0&across=sink&up=mass&size=&colour=entropy&texts=sink&brushed=9.9", places, begun);
+  assert.deepEqual(state, { ...begun, head: 2, across: "sink", sized: "", colour: "entropy", textsBy: "sink" });
 });

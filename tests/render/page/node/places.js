@@ -1,5 +1,11 @@
 /** A page without a browser: what an address may name on it, and how it begins. */
 
+/** The places of a survey's page: the numbers that its heads have. @param {string[]} names */
+export function placesOfSurvey(names) {
+  const heads = ["0.0", "0.1", "1.0"].map((name) => ({ name, queries: [0], keys: [0] }));
+  return { heads, texts: [], sides: [""], quantity: "weight", moved: null, metrics: { names }, survey: {} };
+}
+
 /** @param {{ heads: string[], queries: string[], keys: string[] }} of */
 export function placesOf({ heads, queries, keys }) {
   return {
@@ -16,6 +22,6 @@ export function begunOn(places, other = {}) {
   return {
     head: null, view: "matrix", side: "", of: places.quantity, limits: "shared", steps: "sqrt", size: "", list: "maps",
     chosen: [], together: null, filter: "", sort: "", noting: false, note: 0, pool: "mean", direction: "to", mark: null,
-    pin: null, found: { text: "", place: -1 }, ...other,
+    across: "", up: "", sized: "", colour: "", textsBy: "", brushed: null, pin: null, found: { text: "", place: -1 }, ...other,
   };
 }

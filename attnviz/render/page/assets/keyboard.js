@@ -1,0 +1,34 @@
+/** The keyboard of every page: keys that are not typed into a field do what the page says. */
+
+import { one } from "./elements.js";
+
+/** Shows the help. */
+export function openHelp() {
+  helpDialog().showModal();
+}
+
+function helpDialog() {
+  return /** @type {HTMLDialogElement} */ (one("help"));
+}
+
+/**
+ * Listens to keys.
+ *
+ * @param {(key: string, target: HTMLElement) => (() => unknown) | null | undefined} actionOf what a key does; nothing where it has no meaning
+ * @param {(field: HTMLInputElement) => unknown} enter what Enter does in a field
+ */
+export function listenToKeys(actionOf, enter = () => {}) {
+  document.addEventListener("keydown", (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || helpDialog().open) return;
+    if (target.matches("input, select, textarea")) {
+      if (event.key === "Escape") target.blur();
+      if (event.key === "Enter" && target instanceof HTMLInputElement) enter(target);
+      return;
+    }
+    const act = event.key === "?" ? openHelp : actionOf(event.key, target);
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+}
