@@ -25,7 +25,7 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     file.write(opening(report, "survey", "heads of a survey", report.remarks, _about(report, frame)))
     write_data(file, "numbers", _packed(_numbers(report, frame)))
     write_data(file, "texts", base85(zlib.compress(_texts(report), 9)))
-    write_data(file, "weights", _packed(_codes(each) for of_head in report.examples for each in of_head))
+    write_data(file, "weights", _packed(_codes(each) for of_head in _all_examples(report) for each in of_head))
     file.write(b"</body>\n</html>\n")
 
 

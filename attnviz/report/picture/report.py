@@ -238,6 +238,7 @@ class HeadExample:
     text: int
     query: int | None = None
     weights: "FloatArray | None" = None
+    metric: str = ""
 
 
 @final
@@ -272,6 +273,7 @@ class SurveyedHeads(_Described):
     texts: tuple[ShownText, ...]
     axes: tuple[str, ...]
     cards: bool = False
+    more_examples: tuple[tuple[HeadExample, ...], ...] = ()
 
 
 DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas

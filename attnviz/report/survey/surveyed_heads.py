@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.arrays import Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, known_names, nearest, option
 from attnviz.corpus.sums.bins import offset_spans, position_spans
 from attnviz.corpus.sums.examples import NO_TEXT
@@ -20,6 +20,9 @@ from attnviz.report.words.reproducing import drawn_again
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 
+if TYPE_CHECKING:
+    from attnviz.corpus.example_weights import WantedWeights
+
 CLASS_NAMES = ("special", "first", *(metric.name for metric in (*CLASSES, *RELATIONS)))
 LAYER = "layer"  # which colours may show beside the metrics
 MAX_AXES = 4  # across, up, size, colour
@@ -28,6 +31,8 @@ TENTHS = (9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 CARD_TENTHS = (5, 1)  # of a picture of a card
 CARD_TEXTS = 3  # with the largest number, of the same
 SHOWN_TOKENS, SHOWN_AFTER = 96, 32  # of a text, and at least so many of these after the query
+OTHER_TEXTS = 3  # with the largest number, of each metric but the one that a head's texts are chosen by
+MAX_OTHER_EXAMPLES = 10_000  # of all heads; of more heads, a page has texts by one metric each
 MAX_CELLS = 4_000_000  # weights of all examples, before each has those of one query alone
 
 
@@ -40,6 +45,8 @@ class ChosenExample(NamedTuple):
         id: the text's number in the survey.
         query: the token that looks; ``None`` for no single one.
         span: the first token that is shown, and the one after the last.
+        metric: the name of the number.
+        brief: whether the weights of one row are enough.
     """
 
     said: str
@@ -47,6 +54,8 @@ class ChosenExample(NamedTuple):
     id: int
     query: int | None
     span: tuple[int, int]
+    metric: str = ""
+    brief: bool = False
 
 
 def surveyed_heads_report(
@@ -79,11 +88,14 @@ def surveyed_heads_report(
         chosen_examples(survey, place, names.index(name), *few) if cards or not picture else []
         for place, name in zip(places, shown_by, strict=True)
     ]
-    examples, texts, remark = _with_weights(survey, places, chosen)
+    others = [] if picture else _of_other_metrics(survey, places, shown_by)
+    by_one = [] if picture or others else [_by_one_metric()]
+    wanted = [[*main, *more] for main, more in zip(chosen, others, strict=True)] if others else chosen
+    examples, texts, remark = _with_weights(survey, places, wanted)
     return SurveyedHeads(
         title=options.look.title or (title_of(survey) if picture else _title_of_page(survey)),
         caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
-        remarks=(*_remarks(cards, picture), *remark, *survey_remarks(survey)),
+        remarks=(*_remarks(cards, picture), *by_one, *remark, *survey_remarks(survey)),
         look=options.look,
         frame=frame,
         classes=classes_of(survey),
@@ -93,10 +105,11 @@ def surveyed_heads_report(
         positions=tuple(position_spans()[number] for number in lived),
         entropies=entropies,
         shown_by=tuple(shown_by),
-        examples=examples,
+        examples=tuple(of_head[: len(main)] for of_head, main in zip(examples, chosen, strict=True)),
         texts=texts,
         axes=axes,
         cards=cards,
+        more_examples=tuple(of_head[len(main) :] for of_head, main in zip(examples, chosen, strict=True)),
     )
 
 
@@ -163,6 +176,31 @@ def chosen_examples(
     return found
 
 
+def _of_other_metrics(survey: Survey, places: Sequence[int], shown_by: Sequence[str]) -> list[list[ChosenExample]]:
+    """The texts with the largest of every other metric of each head; nothing where that is too much for a page."""
+    known = [number for number in range(len(survey.metrics)) if survey.tallies.count[list(places), number].any()]
+    if len(places) * len(known) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
+        return []
+    names = [metric.name for metric in survey.metrics]
+    return [
+        [
+            each._replace(metric=names[number], brief=True)
+            for number in known
+            if names[number] != shown
+            for each in chosen_examples(survey, place, number, OTHER_TEXTS, ())
+        ]
+        for place, shown in zip(places, shown_by, strict=True)
+    ]
+
+
+def _by_one_metric() -> str:
+    """The remark of a page of many heads, which has the texts of each by one metric alone."""
+    fewer = (
+        f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, whose texts are listed by every metric"
+    )
+    return f"The texts of a head are those of the metric that tells most of it, or of {option('sort')}; {fewer}."
+
+
 def _shown(survey: Survey, said: str, value: float, id: int, query: int) -> ChosenExample:
     count = len(survey.examples.texts[id].tokens)
     stop = min(count, max(query + 1 + SHOWN_AFTER, SHOWN_TOKENS))
@@ -173,16 +211,18 @@ def _with_weights(
     survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
     """The examples of each head, their texts, and what must be said of their weights."""
-    from attnviz.corpus.example_weights import WantedWeights, example_weights
+    from attnviz.corpus.example_weights import example_weights
 
-    cells = sum((each.span[1] - each.span[0]) ** 2 for of_head in chosen for each in of_head)
+    cells = sum((each.span[1] - each.span[0]) ** 2 for of_head in chosen for each in of_head if not each.brief)
     wanted = [
-        [WantedWeights(each.id, place, _queries(each, cells <= MAX_CELLS, survey), each.span) for each in of_head]
+        _wanted_weights(survey, place, of_head, cells <= MAX_CELLS)
         for place, of_head in zip(places, chosen, strict=True)
     ]
+    # Many texts have the largest number of several metrics: their weights are computed once.
+    once = {each: None for of_head in wanted for each in of_head}
     remark: tuple[str, ...] = ()
     try:
-        found = example_weights(survey, [each for of_head in wanted for each in of_head]) if cells else {}
+        found = example_weights(survey, list(once)) if cells else {}
     except AttnvizError as error:
         found, remark = {}, (f"The examples are not shaded by what a token looks at: {error}.",)
     texts: dict[tuple[int, tuple[int, int]], int] = {}
@@ -193,13 +233,34 @@ def _with_weights(
                 value=each.value,
                 text=texts.setdefault((each.id, each.span), len(texts)),
                 query=None if each.query is None else each.query - each.span[0],
-                weights=found.get(one),
+                weights=_shown_rows(found.get(one), each),
+                metric=each.metric,
             )
             for each, one in zip(of_head, asked, strict=True)
         )
         for of_head, asked in zip(chosen, wanted, strict=True)
     )
     return examples, tuple(_text(survey, id, span) for id, span in texts), remark
+
+
+def _wanted_weights(survey: Survey, place: int, chosen: Sequence[ChosenExample], whole: bool) -> "list[WantedWeights]":
+    """Which weights of a head its examples need: of a brief one those of its text that another has anyway."""
+    from attnviz.corpus.example_weights import WantedWeights
+
+    wanted = [
+        WantedWeights(each.id, place, _queries(each, whole and not each.brief, survey), each.span) for each in chosen
+    ]
+    all_rows = {one.text: one for one in wanted if one.queries == one.keys}
+    return [all_rows.get(each.id, one) if each.brief else one for each, one in zip(chosen, wanted, strict=True)]
+
+
+def _shown_rows(weights: FloatArray | None, chosen: ChosenExample) -> FloatArray | None:
+    """The rows that an example keeps of those that are known: of a brief one that of its query, or the mean."""
+    if weights is None or not chosen.brief or len(weights) == 1:
+        return weights
+    if chosen.query is None:
+        return np.asarray(weights.mean(axis=0, keepdims=True), dtype=np.float32)
+    return weights[chosen.query : chosen.query + 1]  # all rows are known of whole texts alone
 
 
 def _queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, int] | None:

@@ -129,7 +129,7 @@ def test_page_of_1024_heads_with_twenty_examples_each_takes_less_than_ten_megaby
     frame = replace(frame, rows=heads, **numbers(frame, ("values", "margins", "spreads", "counts", "deciles")))
     arrays = numbers(report, ("weights", "scores", "entropies"))
     shown_by = report.shown_by[:1] * len(names)
-    large = replace(report, frame=frame, shown_by=shown_by, examples=examples, **arrays)
+    large = replace(report, frame=frame, shown_by=shown_by, examples=examples, more_examples=(), **arrays)
     assert len(draw(large, ".html")) < 10e6
 
 
@@ -218,3 +218,17 @@ def test_notes_are_pinned_and_stepped_through_as_on_the_page_of_heads(show: Open
     assert HOSTILE in opened.text("#story")
     opened.press("Escape")
     assert not opened.page.is_visible("#story")
+
+
+def test_texts_of_a_head_are_listed_by_any_metric(show: Opener, report: SurveyedHeads) -> None:
+    opened = show(report)
+    opened.until("document.querySelectorAll('.example').length === 20")
+    name = next(each.metric for each in report.more_examples[0] if each.metric != "entropy")
+    opened.page.select_option("#texts-by", name)
+    opened.until("document.querySelectorAll('.example').length === 3")
+    head = [row.name for row in report.frame.rows].index(opened.text(".card-head h2").removeprefix("Head "))
+    values = [each.value for each in report.more_examples[head] if each.metric == name]
+    said = opened.page.locator(".example .why span:nth-child(2)").all_inner_texts()
+    assert [float(words.removeprefix(f"{name} ")) for words in said] == pytest.approx(values, abs=0.051)
+    assert f"texts={name}" in opened.evaluate("location.hash")
+    assert opened.evaluate("document.activeElement.id") == "texts-by"

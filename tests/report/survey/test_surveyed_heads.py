@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.corpus import example_weights
+from attnviz.corpus.example_weights import WantedWeights
 from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Heatmaps, SurveyedHeads
+from attnviz.report.survey import surveyed_heads
 from attnviz.report.survey.survey_card import survey_card_report
 from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS
 from attnviz.text.selection import Grouping, Selection
@@ -137,3 +140,44 @@ def test_a_filter_leaves_the_heads_for_which_it_holds() -> None:
     assert isinstance(cards, HeadCards)
     assert [section.title.split()[1].rstrip(":") for section in cards.sections[::3]] == kept
     assert len(kept) == 2
+
+
+def test_a_page_has_the_three_texts_with_the_largest_of_every_other_metric() -> None:
+    found = report(PAGE, sort="sink")
+    order = np.argsort(-SURVEY.means[:, SINK])
+    names = [metric.name for metric in SURVEY.metrics]
+    present = [name for name in names if SURVEY.tallies.count[:, names.index(name)].any()]
+    for place, more in zip(order, found.more_examples, strict=True):
+        listed = {name: [each for each in more if each.metric == name] for name in names}
+        assert [name for name in names if listed[name]] == [name for name in present if name != "sink"]
+        for name in present:
+            top = [number for number in SURVEY.examples.ids[place, names.index(name)][:3] if name != "sink"]
+            assert [found.texts[each.text].place for each in listed[name]] == [f"a:{int(number) + 1}" for number in top]
+    assert report(FIGURE, heads="0.1").more_examples == ((),)
+
+
+def test_a_page_of_too_many_heads_has_texts_by_one_metric_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any("fewer heads" in remark for remark in report(PAGE).remarks)
+    monkeypatch.setattr(surveyed_heads, "MAX_OTHER_EXAMPLES", 5)
+    found = report(PAGE)
+    assert found.more_examples == ((),) * 3
+    assert any("fewer heads" in remark for remark in found.remarks)
+
+
+def test_texts_by_another_metric_are_shaded_by_the_row_of_their_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    def weights_of(_: object, wanted: list[WantedWeights]) -> dict[WantedWeights, np.ndarray]:
+        assert len(set(wanted)) == len(wanted)  # each is computed once
+        return {one: rows_of(one) for one in wanted}
+
+    def rows_of(one: WantedWeights) -> np.ndarray:
+        every = np.arange(one.keys[1], dtype=np.float32)[:, None] + np.zeros(one.keys[1], dtype=np.float32)
+        return every.mean(axis=0, keepdims=True) if one.queries is None else every[slice(*one.queries)]
+
+    monkeypatch.setattr(example_weights, "example_weights", weights_of)
+    found = report(PAGE)
+    more = [(each, len(found.texts[each.text].labels)) for of_head in found.more_examples for each in of_head]
+    within = [(each, count) for each, count in more if (each.query or 0) < count]  # queries of these texts are made up
+    assert any(each.query for each, _ in within)
+    for each, count in within:
+        row = (count - 1) / 2 if each.query is None else each.query
+        np.testing.assert_array_equal(each.weights, np.full((1, count), row, dtype=np.float32))
