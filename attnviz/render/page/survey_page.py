@@ -1,4 +1,4 @@
-"""Writes a survey as one page: heads as points by two numbers, and the card of each head with its examples."""
+"""A survey as one page: heads as points of two numbers, and the card of each, with the texts that show what it does."""
 
 import json
 import zlib
@@ -15,8 +15,8 @@ from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 
-LARGEST = 255  # the code of the weight 1; a code stands for the weight (code / 255)²
-KEPT_BITS = 12  # of a float32's 23 fraction bits: three digits are enough for numbers that are drawn and not listed
+LARGEST = 255  # the code of the weight 1; a code stands for (code / 255)²
+KEPT_BITS = 12  # of the 23 of a number's fraction: three digits, where a number is drawn and not listed
 
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
@@ -29,10 +29,9 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     file.write(b"</body>\n</html>\n")
 
 
-def _about(report: SurveyedHeads) -> dict[str, Any]:
-    """Everything on the page except long lists, as JSON values."""
-    frame, names = report.frame, report.frame.names
-    known = ~np.isnan(frame.values).all(axis=0)
+def _about(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
+    """All but the long lists, as JSON values: what every page says of its heads, then what a survey adds."""
+    sequential = report.look.cmap or SEQUENTIAL
     return {
         "title": report.title,
         "caption": report.caption,
@@ -59,23 +58,44 @@ def _about(report: SurveyedHeads) -> dict[str, Any]:
     }
 
 
-def _about_example(example: HeadExample) -> list[Any]:
-    """The reason for the example, its metric, index of its text, query (or -1), and number of rows of weights."""
+def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
+    """What the page of a survey has besides the heads' numbers: the axes of its points, its bins and its examples."""
+    return {
+        "classes": [name for name in report.classes if name in frame.names],
+        "offsets": report.offsets,
+        "positions": report.positions,
+        "shownBy": report.shown_by,
+        "axes": report.axes,
+        "examples": [
+            [_about_example(each, frame.names.index(each.metric or name)) for each in of_head]
+            for name, of_head in zip(report.shown_by, _all_examples(report), strict=True)
+        ],
+    }
+
+
+def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
+    """The examples of each head, then those by its other metrics."""
+    more = report.more_examples or ((),) * len(report.examples)
+    return [(*main, *others) for main, others in zip(report.examples, more, strict=True)]
+
+
+def _about_example(example: HeadExample, metric: int) -> list[Any]:
+    """What it is, its number, its text, its query or -1, how many rows of weights it has, and its metric's place."""
     query = -1 if example.query is None else example.query
     rows = 0 if example.weights is None else len(example.weights)
     return [example.said, float(f"{example.value:.5g}"), example.text, query, rows, metric]
 
 
-def _numbers(report: SurveyedHeads) -> Iterable[NDArray[Any]]:
-    """Yields the numbers of all heads, in the order in which the page reads them."""
-    for name in ("values", "margins", "spreads", "counts"):
-        yield getattr(report.frame, name).astype(np.float32)
-    for drawn in (report.frame.deciles, report.weights, report.scores, report.entropies):
+def _numbers(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:
+    """The numbers of all heads beside their means, in the order in which the page reads them."""
+    for name in ("margins", "spreads", "counts"):
+        yield getattr(frame, name).astype(np.float32)
+    for drawn in (frame.deciles, report.weights, report.scores, report.entropies):
         yield _shortened(np.asarray(drawn, dtype=np.float32))
 
 
 def _shortened(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The numbers rounded to fewer bits, so that they deflate to fewer bytes."""
+    """The numbers rounded to fewer bits, which are then deflated to fewer bytes."""
     step = np.uint32(1 << (23 - KEPT_BITS))
     bits = np.ascontiguousarray(numbers).view(np.uint32)
     rounded = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
@@ -98,14 +118,14 @@ def _texts(report: SurveyedHeads) -> bytes:
 
 
 def _codes(example: HeadExample) -> NDArray[Any]:
-    """The weights of an example as codes of one byte each."""
+    """The weights of an example, a byte each."""
     if example.weights is None:
         return np.zeros(0, dtype=np.uint8)
     return np.asarray(np.rint(LARGEST * np.sqrt(np.clip(example.weights, 0, 1))), dtype=np.uint8)
 
 
 def _packed(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """The arrays one after another, little-endian, deflated and encoded in base 85."""
+    """The arrays one after another, little-endian, deflated and in characters."""
     deflate = zlib.compressobj(9)
     parts = [deflate.compress(each.astype(each.dtype.newbyteorder("<"), copy=False).tobytes()) for each in arrays]
     return base85(b"".join((*parts, deflate.flush())))

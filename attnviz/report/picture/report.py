@@ -231,6 +231,7 @@ class HeadExample:
         query: the query with the largest number; ``None`` if the example has no single one.
         weights: ``(tokens, tokens)`` if all queries were stored, else ``(1, tokens)``: the weights of the query, or
             their mean over all queries; ``None`` if they are not known.
+        metric: the name of the metric.
     """
 
     said: str
