@@ -35,7 +35,7 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
     [
         ("attnviz samples >&-", "attnviz: standard output is closed; -o FILE writes a file\n"),
         ("attnviz show Life >&-", "attnviz: standard output is closed; -o FILE writes a file\n"),
-        ("attnviz show - <&-", "attnviz: standard input is closed; a text works, or --file FILE\n"),
+        ("attnviz show - <&-", "attnviz: standard input is closed; give a text or --file FILE\n"),
         ("attnviz show nowhere.safetensors <&- 2>&-", ""),
         ("attnviz show nowhere.safetensors 2>/dev/full", ""),
         ("attnviz browse Life >&-", "attnviz: browse needs a terminal; attnviz show writes to a pipe"),

@@ -59,5 +59,5 @@ def refuse_beside_logits(options: ReportOptions, batch: Path | None) -> None:
         given.append("batch")
     if given:
         raise AttnvizError(
-            f"{option(given[0])} is for maps, and {option('logits', 'TOKEN')} gives one number a part; leave it out"
+            f"{option(given[0])} does not apply to {option('logits', 'TOKEN')}, which draws no maps; leave it out"
         )

@@ -160,7 +160,7 @@ def _show_maps(recording: "Recording", options: ReportOptions, output: Output, s
     said = [recording.untrained, sampled]  # lines before and after the picture
     deliver(build_report(recording, drawn_on(options, output, sum(said))), output)
     if recording.untrained and output.suffix is None:
-        say_next("heads that have learned: attnviz show --sample repeat --model trained")
+        say_next("for trained heads: attnviz show --sample repeat --model trained")
 
 
 @command()
@@ -189,7 +189,7 @@ def heads(
         from attnviz.report.survey.survey_heads import survey_heads_report
 
         if effects is not None:
-            raise AttnvizError(f"{option('effects')} stands beside the numbers of a text; a survey is listed without")
+            raise AttnvizError(f"{option('effects')} needs the heads of a text, and this is a survey; leave it out")
         deliver(survey_heads_report(survey, options), output)
         return
     known = None
@@ -237,7 +237,7 @@ def compare(
         from attnviz.report.heads.effects_comparison import effects_comparison_report
 
         if with_model is not None or settings != ModelSettings():
-            raise AttnvizError("effects are compared as they are saved, and no model runs; leave its options out")
+            raise AttnvizError("saved effects are compared without a model; leave the options of the model out")
         deliver(effects_comparison_report(*tables, drawn_on(options, output)), output)
         return
     beside = read_beside(other, second)
@@ -277,7 +277,7 @@ def record_command(
 
     path = recording_path(output)
     if (selection.queries, selection.keys) != (Selection.queries, Selection.keys):
-        raise AttnvizError("a recording holds every query and key; --queries and --keys choose when it is shown")
+        raise AttnvizError("a recording holds every query and key; use --queries and --keys with attnviz show")
     subject = read_input(input, settings.tokenizer)
     subject.refuse_recorded()
     recording = record(subject, settings, selection, values=values)
@@ -319,7 +319,7 @@ def explain(
     explanation = tell(numbers, number, step, room(suffix, look), look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
-        say_next("one step: --step softmax; every one in full: --all, or -o notes.html")
+        say_next("for one step: --step softmax; for all in full: --all or -o notes.html")
 
 
 @command()
@@ -374,7 +374,7 @@ def browse(
 
         if other is not None or at is not None or look.effects is not None or values or grouping != Grouping():
             named = "--with, --at, --effects, --of and --by"
-            raise AttnvizError(f"{named} are of maps, and a survey has none; leave them out")
+            raise AttnvizError(f"{named} do not apply to a survey, which has no maps; leave them out")
         raise typer.Exit(look_through(given.path, selection, look))
     recording = record(given, settings, selection, values=values)
     compared = None if other is None else record(Subject.of(other).shown(), settings, selection, values=values)
@@ -547,7 +547,7 @@ def what_failed(error: Exception) -> str | None:
     from attnviz.base.machine import lacks_memory
 
     if lacks_memory(error):
-        return "not enough memory; a shorter text, fewer heads or layers, or a smaller picture works"
+        return "not enough memory; use a shorter text, fewer heads or layers, or a smaller picture"
     if isinstance(error, OSError):
         return f"{error.strerror or error}" + ("" if error.filename is None else f": {str(error.filename)!r}")
     return None

@@ -23,7 +23,7 @@ MAX_FILE_BYTES = 1_000_000
 PLACES = """\
 Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
 pyproject.toml, in {}, or as ATTNVIZ_THEME=dark."""
-OTHERS = "an option of a model or of the look works, such as theme"
+OTHERS = "set an option of a model or of the look, such as theme"
 WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -79,7 +79,9 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
     from attnviz.models.huggingface.folder import would_be_fetched
 
     if would_be_fetched(model):
-        raise AttnvizError(f"{origin!r} names the model {model!r}, which is not here; --model {model} fetches it once")
+        raise AttnvizError(
+            f"{origin!r} names the model {model!r}, which is not here; use --model {model} to fetch it once"
+        )
 
 
 def can_be_set() -> dict[str, Declared]:
@@ -116,7 +118,7 @@ def describe() -> str:
     ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
-    known = fill(f"What can be set: {known_names(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
+    known = fill(f"Options that you can set: {known_names(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
     places = PLACES.format(printable(str(user_file())))
     return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), places, known, ""])
 
@@ -147,7 +149,9 @@ def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
     for name in tables:
         table = table.get(name, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
-        raise AttnvizError(f"{str(path)!r}: {'.'.join(tables)} is no table; theme = 'dark' in it works")
+        raise AttnvizError(
+            f"{str(path)!r}: {'.'.join(tables)} is not a table; write lines such as theme = 'dark' below it"
+        )
     return {(name := key.replace("-", "_")): _checked(name, value, path) for key, value in table.items()}
 
 
@@ -162,13 +166,15 @@ def _read(path: Path) -> dict[str, Any]:
     if path.name == PROJECT and b"attnviz" not in content:
         return {}
     if len(content) > MAX_FILE_BYTES:
-        raise AttnvizError(f"{str(path)!r} is longer than {MAX_FILE_BYTES // 10**6} MB, the most that is read")
+        raise AttnvizError(
+            f"{str(path)!r} is longer than {MAX_FILE_BYTES // 10**6} MB, the most that attnviz reads; shorten it"
+        )
     import tomllib
 
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise AttnvizError(f"{str(path)!r} is no TOML: {error}") from error
+        raise AttnvizError(f"{str(path)!r} is not valid TOML: {error}") from error
 
 
 def _checked(name: str, value: Any, path: Path) -> Default:
@@ -220,8 +226,8 @@ def _converted(name: str, value: Any, declared: Declared) -> str | float | bool:
     if type(value) in (int, float) and str in kinds:
         value = str(value)
     if type(value) not in kinds:
-        works = {bool: "true or false", int: "a whole number", float: "a number"}.get(kinds[0], "a text in quotes")
-        raise AttnvizError(f"{_written(name)} is {value!r}; {works} works")
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kinds[0], "a text in quotes")
+        raise AttnvizError(f"{_written(name)} is {value!r}; give {wanted}")
     if declared.option.check is not None:
         declared.option.check(name, value)
     return cast("str | float | bool", value)

@@ -30,9 +30,9 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
 
     given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
     if len(given) > 1:
-        raise AttnvizError(f"{' and '.join(given)} both give a text; one of them works")
+        raise AttnvizError(f"{' and '.join(given)} both give a text; use one of them")
     if len(input.file or ()) > 1:
-        raise AttnvizError("several --file are several texts, which attnviz heads takes; one works here")
+        raise AttnvizError("only attnviz heads takes several --file; give one here")
     if input.file:
         return Subject(refuse_blank(read_text(input.file[0]), tokenizer))
     if input.sample is not None:
@@ -41,7 +41,7 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
         return Subject.of(refuse_blank(str(input.text), tokenizer)).shown()
     if input.text == "-" or is_piped():
         if sys.stdin is None:
-            raise AttnvizError("standard input is closed; a text works, or --file FILE")
+            raise AttnvizError("standard input is closed; give a text or --file FILE")
         text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
         return Subject(refuse_blank(text, tokenizer))
     first = next(iter(samples()))
@@ -74,7 +74,9 @@ def read_surveys(one: Subject, other: Subject) -> "tuple[Survey, Survey] | None"
     if one.survey is not None and other.survey is not None:
         return one.survey, other.survey
     if one.survey is not None or other.survey is not None:
-        raise AttnvizError("one of both is a survey; attnviz compare takes two surveys, or two recordings or texts")
+        raise AttnvizError(
+            "only one of the two is a survey; attnviz compare takes two surveys, or two recordings or texts"
+        )
     return None
 
 
@@ -105,10 +107,10 @@ def read_batch(path: Path, input: Input) -> list[str]:
 
     given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
     if given:
-        raise AttnvizError(f"{given[0]} and --batch both give a text; one of them works")
+        raise AttnvizError(f"{given[0]} and --batch both give a text; use one of them")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
     if not texts:
-        raise AttnvizError(f"no texts in {str(path)!r}; one text a line works")
+        raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")
     return texts
 
 
@@ -118,7 +120,7 @@ def read_beside(other: str | None, second: str | None) -> Subject | None:
         return None if other is None else Subject.of(other).shown(beside=True)
     found = Subject.of(second)
     if other is not None or found.shown().is_text:
-        raise AttnvizError(f"{second!r} is no recording beside the first; --with TEXT compares with another text")
+        raise AttnvizError(f"{second!r} is not a recording; use --with TEXT to compare with another text")
     return found
 
 
@@ -129,7 +131,7 @@ def refuse_blank(text: str, tokenizer: str) -> str:
         AttnvizError: for no text at all, or white space where tokens are words.
     """
     if not text or (tokenizer == "word" and not text.strip()):
-        raise AttnvizError(f"no tokens in {'white space' if text else 'an empty text'}; a text with a word in it works")
+        raise AttnvizError(f"no tokens in {'white space' if text else 'an empty text'}; give a text with a word in it")
     return text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.base.errors import AttnvizError, choices, known_names, nearest
 
 EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
@@ -23,7 +23,7 @@ def usage_line(error: typer.TyperException, program: Any) -> str:
     """
     context = getattr(error, "ctx", None)
     path = "attnviz" if context is None else context.command_path
-    return f"{_said(error, context, path, program)} ({path} --help lists what works)"
+    return f"{_said(error, context, path, program)} (see {path} --help)"
 
 
 def _said(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
@@ -48,7 +48,7 @@ def _no_number(error: typer.TyperException) -> str | None:
     if kind is None or parameter is None:
         return None
     example = parameter.default if isinstance(parameter.default, int | float) else 10
-    return f"{parameter.opts[0]} {found['input']!r} is no {kind}; {parameter.opts[0]} {example:g} works"
+    return f"{parameter.opts[0]} {found['input']!r} is not a {kind}; give one, as {parameter.opts[0]} {example:g}"
 
 
 def refuse_repeated(command: Any, arguments: list[str]) -> None:
@@ -63,7 +63,7 @@ def refuse_repeated(command: Any, arguments: list[str]) -> None:
             continue
         values = [_value(arguments, each) for each in (before, place)]
         remedy = ",".join(values) if parameter.name in JOINED else values[1]
-        raise AttnvizError(f"{typed[place]} is given twice, {' and '.join(values)}; {typed[place]} {remedy} works")
+        raise AttnvizError(f"{typed[place]} is given twice, {' and '.join(values)}; use {typed[place]} {remedy}")
 
 
 def _value(arguments: list[str], place: int) -> str:
@@ -78,9 +78,9 @@ def _unquoted(context: Any, path: str, extra: str) -> str:
 
     given = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
     if not given:
-        return f"{path} takes no {extra!r}; {path} alone works"
+        return f"{path} takes no {extra!r}; leave it out"
     if is_file(given[0]) or any(map(is_saved, given)):
-        return f"{path} takes no {extra!r} beside {' and '.join(given)}"
+        return f"{path} takes no {extra!r} beside {' and '.join(given)}; leave it out"
     words = " ".join([*given, extra])
     return f'{path} takes one text, and these are several; quote the text: {path} "{words}"'
 
@@ -117,12 +117,13 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
         return
     from attnviz.cli.subject import RECORDING
 
-    known = known_names([name for name in suffixes if name])
+    named = [name for name in suffixes if name]
+    known = known_names(named)
     example = next(name for name in suffixes if name != ".txt")
     if path.is_dir() or str(path).endswith(("/", "\\")):
-        raise AttnvizError(f"{str(path)!r} is a folder; -o {path / writes}{example} works")
+        raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{example}")
     if not suffix:
-        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; -o {path}{example} works ({known})")
+        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {path}{example} ({known})")
     if suffix == RECORDING and RECORDING not in suffixes:
-        raise AttnvizError(f"a recording is what attnviz record writes; attnviz record TEXT -o {path} works")
-    raise AttnvizError(f"unknown suffix {suffix!r}; {nearest(suffix, suffixes)}{known} works")
+        raise AttnvizError(f"attnviz record writes recordings; use attnviz record TEXT -o {path}")
+    raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, named)}")

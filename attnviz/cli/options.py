@@ -304,8 +304,8 @@ def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: M
         settings = declared_options(ModelSettings)
         if unused := next((name for name in given if name in settings), None):
             raise AttnvizError(
-                f"{option(unused)} means nothing to a recording, and {recording} holds what was computed; "
-                "leave it out, or record anew with it"
+                f"{option(unused)} does not apply to a recording: {recording} holds what was computed; "
+                "leave it out, or record again with it"
             )
     if "output" in values:
         from attnviz.render.formats import TERMINAL, refuse_unseen

@@ -75,7 +75,7 @@ def recording_path(output: Output) -> Path:
     from attnviz.maps.saved import SUFFIX
 
     if output.file is None or _suffix(output) != SUFFIX:
-        raise AttnvizError(f"a recording is written to a file; -o run{SUFFIX} works")
+        raise AttnvizError(f"a recording is written to a file; use -o run{SUFFIX}")
     _refuse_place(output)
     return output.file
 
@@ -87,11 +87,11 @@ def _suffix(output: Output) -> str | None:
         AttnvizError: if they name two, or none for bytes that standard output is to take.
     """
     if output.json and output.output is not None:
-        raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; one of them works")
+        raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; use one of them")
     if output.json and output.format is not None:
-        raise AttnvizError(f"--json and --format {output.format} both name a format; one of them works")
+        raise AttnvizError(f"--json and --format {output.format} both name a format; use one of them")
     if output.output == STANDARD_OUTPUT and output.format is None:
-        raise AttnvizError("-o - is standard output, and no format is named; -o - --format svg works")
+        raise AttnvizError("-o - writes to standard output and names no format; add --format svg")
     return output.suffix
 
 
@@ -104,11 +104,9 @@ def _refuse_place(output: Output) -> None:
         return
     refuse_closed()
     if output.open:
-        raise AttnvizError("--open opens the file that -o writes; -o page.html --open works")
+        raise AttnvizError("--open opens the file that -o writes; add -o page.html")
     if output.suffix in BINARY and sys.stdout.isatty():
-        raise AttnvizError(
-            f"{output.suffix} is not for a terminal to show; -o picture{output.suffix} works, or > and a file"
-        )
+        raise AttnvizError(f"a terminal cannot show {output.suffix}; use -o picture{output.suffix}, or redirect with >")
 
 
 def deliver(report: "Report", output: Output) -> None:
@@ -128,7 +126,7 @@ def _say_unseen(report: "Report") -> None:
     from attnviz.render.terminal.draw import unseen_options
 
     if unseen := [flag(name) for name in unseen_options(report) if name in TYPED.get()]:
-        remark(f"{unseen[0]} is of colours, and there are none here; -o picture.png has them")
+        remark(f"{unseen[0]} changes colours, and there are none here; use -o picture.png")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
@@ -148,7 +146,7 @@ def _open(path: Path) -> None:
     import typer
 
     if typer.launch(str(path.absolute())) != 0:
-        remark(f"nothing here opens {str(path)!r}; it is written")
+        remark(f"no program here opens {str(path)!r}; the file is written")
 
 
 def print_path(path: Path) -> None:

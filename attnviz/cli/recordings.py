@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
 
 NOTHING_TO_COMPARE = (
-    "nothing to compare; --causal, --scale, --temperature, --seed, --dropout, --with TEXT or --with-model MODEL works"
+    "nothing to compare; add --causal, --scale, --temperature, --seed, --dropout, --with TEXT or --with-model MODEL"
 )
 CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
@@ -57,7 +57,7 @@ def parse_head(head: str) -> tuple[int, int]:
     selection = Selection.parse(heads=head)
     chosen = selection.pairs or tuple((0, number) for number in selection.heads or ())
     if len(chosen) != 1:
-        raise AttnvizError(f"--head {head!r} is not one head; 1 or 0.1 (layer.head) works")
+        raise AttnvizError(f"--head {head!r} is not one head; give 1 or 0.1 (layer.head)")
     return chosen[0]
 
 
@@ -133,7 +133,7 @@ def record_models(
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two models, and what was changed in words."""
     if not (text.is_text and (other is None or other.is_text)):
-        raise AttnvizError("--with-model records a text anew; with saved recordings leave it out")
+        raise AttnvizError("--with-model needs texts, and a recording is given; leave it out")
     before = record(text, settings, selection, values=values)
     after = record(text if other is None else other, replace(settings, model=model), selection, values=values)
     return before, after, f"the change to {after.model}" + ("" if other is None else " and another text")
@@ -149,6 +149,6 @@ def record_each(
 ) -> tuple["Recording", "Recording", str]:
     """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
     if other is None:
-        raise AttnvizError(f"nothing to compare {text.given} with; a second recording after it works, or --with TEXT")
+        raise AttnvizError(f"nothing to compare {text.given} with; add a second recording, or --with TEXT")
     before, after = (record(each, settings, selection, whole, values) for each in (text, other))
     return before, after, f"the change to {other.given}"

@@ -49,11 +49,9 @@ def survey_path(output: Output, resume: bool) -> Path:
     from attnviz.base.files import refuse_target
 
     if output.file is None or output.suffix not in (SUFFIX, *TABLES):
-        raise AttnvizError(
-            f"a survey is written to a file; -o survey{SUFFIX} works, or {known_names(TABLES)} for tables"
-        )
+        raise AttnvizError(f"a survey is written to a file; use -o survey{SUFFIX}, or {known_names(TABLES)} for tables")
     if output.suffix == PARQUET and find_spec("pyarrow") is None:
-        raise AttnvizError(f"{PARQUET} needs pyarrow; pip install 'attnviz[corpus]' works, or .csv")
+        raise AttnvizError(f"{PARQUET} needs pyarrow; run pip install 'attnviz[corpus]', or use .csv")
     if resume and output.file.is_file() and not output.force:
         raise AttnvizError(f"{str(output.file)!r} is finished; attnviz heads {output.file} lists its heads")
     refuse_target(output.file, output.force)
@@ -69,7 +67,7 @@ def parse_count(name: str, text: str) -> int:
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
     number = int(float(found[1]) * MULTIPLES[found[2]]) if found else 0
     if number < 1:
-        raise AttnvizError(f"{option(name)} {text!r} is no number of tokens; {option(name, '500k')} or 10M works")
+        raise AttnvizError(f"{option(name)} {text!r} is not a number of tokens; give 500k or 10M")
     return number
 
 
@@ -85,7 +83,7 @@ def write_survey(
     from attnviz.corpus.texts.read import STANDARD_INPUT, CorpusReader
 
     if not asked.paths:
-        raise AttnvizError(f"no corpus given; a file, a folder or {STANDARD_INPUT} for standard input works")
+        raise AttnvizError(f"no corpus given; give a file, a folder or {STANDARD_INPUT} for standard input")
     limit = None if asked.tokens is None else parse_count("tokens", asked.tokens)
     own, reader = parse_classes(asked.token_class), CorpusReader(asked.paths, asked.column)
     from attnviz.base.machine import refuse_little_memory
@@ -109,7 +107,7 @@ def write_survey(
     checkpoint = checkpoint_of(path)
     with open_processes() as processes:
         if checkpoint.is_file() and not resume and processes.is_first:
-            remark(f"{str(checkpoint)!r} of a survey that was not finished is replaced; --resume would go on with it")
+            remark(f"replacing {str(checkpoint)!r} of an unfinished survey; --resume continues it instead")
         model = open_texts(replace(settings, device=device_of_process(settings.device)), selection, asked.window)
         survey = SurveyRun(model, options, processes, checkpoint).run(reader, resume)
         if survey is None:
@@ -120,7 +118,7 @@ def write_survey(
     if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
         remark(f"left out of the corpus: {skipped}")
     if survey.left_out:
-        remark(f"metrics that the checkpoint and this attnviz do not share: {', '.join(survey.left_out)}")
+        remark(f"left out metrics that this version or the checkpoint lacks: {', '.join(survey.left_out)}")
     return True
 
 

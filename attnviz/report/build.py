@@ -33,7 +33,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
         return replace(report, story=chapters(recording, options, original))
     if options.look.notes is not None and options.medium.draws_maps:
-        raise AttnvizError(f"{option('notes')} are pinned to single heads; without {option('reduce', 'mean')} works")
+        raise AttnvizError(f"{option('notes')} are pinned to single heads; leave {option('reduce')} out")
     from attnviz.report.maps.combined import combined_report
 
     return combined_report(recording, options, options.reduce, options.residual)

@@ -142,7 +142,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
             "no query sees two keys, so that no head has a number; a text of two tokens or more works",
         ),
         (("show", "Life", "-o", "folder.png"), "'folder.png' is a folder"),
-        (("compare", "Life"), "nothing to compare; --causal"),
+        (("compare", "Life"), "nothing to compare; add --causal"),
         (("compare", "Life", "--with", "Life is"), "A has 1 tokens and B has 2"),
     ],
 )

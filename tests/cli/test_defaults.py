@@ -81,14 +81,14 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
     [
         ('them = "dark"', "sets 'them', which has no default; did you mean theme?"),
         ('colour-scale = "log"', "did you mean color-scale?"),
-        ('output = "x.svg"', "sets 'output', which has no default; an option of a model or of the look works"),
+        ('output = "x.svg"', "sets 'output', which has no default; set an option of a model or of the look"),
         ('theme = "drak"', "unknown theme 'drak'; did you mean dark? Choose light or dark"),
-        ("dpi = true", "dpi is True; a whole number works"),
-        ("words = 3", "words is 3; true or false works"),
+        ("dpi = true", "dpi is True; give a whole number"),
+        ("words = 3", "words is 3; give true or false"),
         ("dpi = 5", "--dpi 5 is out of range"),
-        ("theme = ", "is no TOML"),
-        ("\x00", "is no TOML"),
-        ("theme = " + "[" * 9_999, "is no TOML"),
+        ("theme = ", "is not valid TOML"),
+        ("\x00", "is not valid TOML"),
+        ("theme = " + "[" * 9_999, "is not valid TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_line_that_names_it(attnviz: Streams, content: str, message: str) -> None:
@@ -101,7 +101,7 @@ def test_what_is_wrong_in_a_file_is_one_line_that_names_it(attnviz: Streams, con
 
 def test_what_is_wrong_in_a_variable_names_the_variable(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNVIZ_DPI", "many")
-    assert attnviz.refused("show", "a b") == "attnviz: ATTNVIZ_DPI: dpi is 'many'; a whole number works"
+    assert attnviz.refused("show", "a b") == "attnviz: ATTNVIZ_DPI: dpi is 'many'; give a whole number"
 
 
 def test_a_message_says_where_an_option_was_set_that_was_not_typed(attnviz: Streams) -> None:
@@ -129,7 +129,7 @@ def test_a_file_in_a_folder_has_no_model_fetched_but_a_user_and_a_variable_may(
     assert attnviz.run("record", "a b", "-o", "run.safetensors")
     Path("attnviz.toml").write_text('model = "someone/nothing"\n')
     line = attnviz.refused("show", "a b")
-    assert "names the model 'someone/nothing', which is not here; --model someone/nothing fetches it once" in line
+    assert "names the model 'someone/nothing', which is not here; use --model someone/nothing to fetch it once" in line
     assert attnviz.run("show", "run.safetensors")
     monkeypatch.setenv("ATTNVIZ_MODEL", "someone/nothing")
     assert "the hub is out of reach" in attnviz.refused("show", "a b")
@@ -153,4 +153,4 @@ def test_what_is_no_file_or_no_table_sets_nothing_and_is_not_waited_for(attnviz:
     os.mkfifo("attnviz.toml")
     assert attnviz.run("config").startswith("No defaults are set.\n")
     Path("pyproject.toml").write_text("tool = 'attnviz'\n")
-    assert "tool.attnviz is no table" in attnviz.refused("config")
+    assert "tool.attnviz is not a table" in attnviz.refused("config")

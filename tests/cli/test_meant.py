@@ -27,17 +27,17 @@ WRONG = {
     "heads notes.txt": "--file notes.txt reads it",
     "record notes.txt -o run2.safetensors": "--file notes.txt reads it",
     "compare Life --with notes.txt": "attnviz record --file notes.txt -o other.safetensors makes it one",
-    "show ./model": "is the folder of a model; --model ./model beside a text runs it",
+    "show ./model": "is the folder of a model; give a text and --model ./model to run it",
     "show folder": "'folder' is a folder here",
     "show x.npz": "'x.npz' holds no attention under a known name",
     "show x.npy": "cannot read 'x.npy': there is no such file",
     "show gone.safetensors": "gone.safetensors",
-    "show run.safetensors --causal": "--causal means nothing to a recording",
-    "show run.safetensors --model trained": "--model means nothing to a recording",
-    "show run.safetensors --model seeded": "--model means nothing to a recording",
-    "show run.safetensors --seed 0": "--seed means nothing to a recording",
-    "heads run.safetensors --num-heads 3": "--num-heads means nothing to a recording",
-    "compare run.safetensors run.safetensors --causal": "--causal means nothing to a recording",
+    "show run.safetensors --causal": "--causal does not apply to a recording",
+    "show run.safetensors --model trained": "--model does not apply to a recording",
+    "show run.safetensors --model seeded": "--model does not apply to a recording",
+    "show run.safetensors --seed 0": "--seed does not apply to a recording",
+    "heads run.safetensors --num-heads 3": "--num-heads does not apply to a recording",
+    "compare run.safetensors run.safetensors --causal": "--causal does not apply to a recording",
     "browse run.safetensors --seed 3": "",
     "show run.safetensors Life": "takes no 'Life' beside run.safetensors",
     "show Life --theme dark": "--theme is not seen in the terminal; -o picture.png shows it",
@@ -53,9 +53,9 @@ WRONG = {
     "show 'Life is short' --top 2": "--top needs --sort; add --sort previous",
     "heads 'Life is short' --top 2": "--top needs --sort; add --sort previous",
     "show Life --force": "--force needs --output; add --output picture.png",
-    "show Life --heads 1 --heads 2": "--heads is given twice, 1 and 2; --heads 1,2 works",
-    "show Life --heads 1 --head 2": "--head 1,2 works",
-    "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; --seed 2 works",
+    "show Life --heads 1 --heads 2": "--heads is given twice, 1 and 2; use --heads 1,2",
+    "show Life --heads 1 --head 2": "use --head 1,2",
+    "show Life --seed 1 --seed=2": "--seed is given twice, 1 and 2; use --seed 2",
     "show Life -o x.png --output y.png": "is given twice",
     "show Life --colour sqrt": "no option --colour in attnviz show; did you mean --color-scale?",
     "show Life --hed 1": "did you mean --head?",
@@ -66,7 +66,7 @@ WRONG = {
     "show Life --step softmax": "attnviz show takes no --step; attnviz explain does",
     "explain Life --sort previous": "attnviz explain takes no --sort",
     "samples --sort x": "attnviz samples takes no --sort",
-    "samples x": "attnviz samples takes no 'x'; attnviz samples alone works",
+    "samples x": "attnviz samples takes no 'x'; leave it out",
     "shwo Life": "Did you mean 'show'?",
     "paint": "No such command",
     "show --sample lfe": "did you mean life?",
@@ -86,11 +86,11 @@ WRONG = {
     "show Life --dtype float23": "float32, float64, bfloat16 or float16 works",
     "show Life --device gpu": "unknown device 'gpu'; auto, cpu",
     "show Life --tokenizer words": "unknown tokenizer 'words'; word, char, byte",
-    "show Life --seed x": "--seed 'x' is no whole number; --seed 0 works",
-    "show Life --num-heads many": "--num-heads 'many' is no whole number; --num-heads 4 works",
-    "show Life --dpi 1.5 -o x.png": "'1.5' is no whole number",
-    "show Life --temperature warm": "--temperature 'warm' is no number; --temperature 1 works",
-    "show Life --font-size big -o x.png": "'big' is no number",
+    "show Life --seed x": "--seed 'x' is not a whole number; give one, as --seed 0",
+    "show Life --num-heads many": "--num-heads 'many' is not a whole number; give one, as --num-heads 4",
+    "show Life --dpi 1.5 -o x.png": "'1.5' is not a whole number",
+    "show Life --temperature warm": "--temperature 'warm' is not a number; give one, as --temperature 1",
+    "show Life --font-size big -o x.png": "'big' is not a number",
     "show Life --seed": "requires an argument",
     "show Life -o": "requires an argument",
     "show Life --seed -1": "--seed -1 is out of range; 0 to",
@@ -115,35 +115,35 @@ WRONG = {
     "show Life --queries 5": "is not a range of tokens; 10:40 or :20 works",
     "show Life --queries 4:9": "there are 1, so 0:1 works",
     "show Life --query none": "none",
-    "explain Life --head 0-3": "is not one head; 1 or 0.1 (layer.head) works",
+    "explain Life --head 0-3": "is not one head; give 1 or 0.1 (layer.head)",
     "explain Life --head 9": "no head",
-    "show Life -o fig": "'fig' has no suffix, which picks the format; -o fig.png works",
-    "show Life -o folder": "'folder' is a folder; -o folder/picture.png works",
-    "show Life -o folder/": "-o folder/picture.png works",
-    "show Life -o .": "'.' is a folder; -o picture.png works",
+    "show Life -o fig": "'fig' has no suffix, which picks the format; use -o fig.png",
+    "show Life -o folder": "'folder' is a folder; use -o folder/picture.png",
+    "show Life -o folder/": "use -o folder/picture.png",
+    "show Life -o .": "'.' is a folder; use -o picture.png",
     "heads Life -o atlas.png": "a text of two tokens or more works",
-    "heads 'Life is short' -o folder": "-o folder/atlas.png works",
-    "explain Life -o folder": "-o folder/notes.html works",
-    "heads Life -o x.npz": ".txt, .png, .svg, .pdf, .html, .pptx, .csv or .json",
-    "explain Life -o x.png": ".txt, .html or .md works",
-    "show Life -o run2.safetensors": "attnviz record TEXT -o run2.safetensors works",
+    "heads 'Life is short' -o folder": "use -o folder/atlas.png",
+    "explain Life -o folder": "use -o folder/notes.html",
+    "heads Life -o x.npz": "choose .txt, .png, .svg, .pdf, .html, .pptx, .csv or .json",
+    "explain Life -o x.png": "choose .txt, .html or .md",
+    "show Life -o run2.safetensors": "use attnviz record TEXT -o run2.safetensors",
     "show Life -o x.pgn": "did you mean .png?",
     "show Life -o x.gif": "unknown suffix '.gif'; ",
     "show Life -o nowhere/x.png": "no folder 'nowhere'",
     "show Life -o taken.png": "'taken.png' exists; --force replaces it",
-    "show Life -o x.png --json": "one of them works",
-    "record Life": "-o run.safetensors works",
-    "record Life -o x.png": "-o run.safetensors works",
+    "show Life -o x.png --json": "use one of them",
+    "record Life": "use -o run.safetensors",
+    "record Life -o x.png": "use -o run.safetensors",
     "record run.safetensors -o run2.safetensors": "attnviz show run.safetensors draws it",
-    "show Life --file notes.txt": "TEXT and --file both give a text; one of them works",
+    "show Life --file notes.txt": "TEXT and --file both give a text; use one of them",
     "show Life --sample life": "TEXT and --sample both give a text",
     "show --file gone.txt": "cannot read 'gone.txt'",
     "show --file folder": "'folder' is a folder",
     "show --batch notes.txt --file notes.txt": "--file and --batch both give a text",
     'show ""': "no tokens in an empty text",
     'show " "': "no tokens in white space",
-    "compare Life": "nothing to compare; --causal",
-    "compare Life --model trained": "--with TEXT or --with-model MODEL works",
+    "compare Life": "nothing to compare; add --causal",
+    "compare Life --model trained": "--with TEXT or --with-model MODEL",
     'compare Life --with "Life is"': "A has 1 tokens and B has 2",
     "show Life --model trained --seed 3": "--seed means nothing to --model trained",
     "show Life --generate 3": "--generate means nothing to --model seeded",
@@ -154,11 +154,11 @@ WRONG = {
 # What is typed, the advice, and what somebody types who takes it.
 ADVISED = {
     "record Life -o r.safetensors --queries 0:1": (
-        "--queries and --keys choose when it is shown",
+        "use --queries and --keys with attnviz show",
         "show run.safetensors --queries 0:1",
     ),
-    "compare run.safetensors Life": ("--with TEXT compares", "compare run.safetensors --with 'Time is money'"),
-    "compare run.safetensors": ("a second recording after it", "compare run.safetensors run.safetensors"),
+    "compare run.safetensors Life": ("use --with TEXT to compare", "compare run.safetensors --with 'Time is money'"),
+    "compare run.safetensors": ("add a second recording", "compare run.safetensors run.safetensors"),
     "compare run.safetensors --with-model trained": ("leave it out", "compare run.safetensors run.safetensors"),
     "compare Life --causal --sort previous": ("--sort change", "compare Life --causal --sort change"),
     "explain Life --json": ("attnviz show --json prints", "show Life --json"),
@@ -166,8 +166,8 @@ ADVISED = {
         "--model trained --head 1.1 has them",
         "explain Life --step composition --model trained --head 1.1",
     ),
-    "show Life --json --format svg": ("one of them works", "show Life --format svg"),
-    "show Life -o -": ("-o - --format svg works", "show Life -o - --format svg"),
+    "show Life --json --format svg": ("use one of them", "show Life --format svg"),
+    "show Life -o -": ("add --format svg", "show Life -o - --format svg"),
     "record Life -o r.safetensors --half": ("--factored keeps", "record Life -o r.safetensors --half --factored"),
     "show Life --factored --dropout 0.5": ("--dropout 0", "show Life --factored --dropout 0"),
     "show Life --words --table scores": ("--table weights works", "show Life --words --table weights"),
@@ -225,10 +225,10 @@ ADVISED = {
         "use --limits shared",
         "show Life --of contributions --limits shared -o x.html",
     ),
-    "show Life --notes notes.txt -o x.html": ("line 1 is no note", "show Life -o x.html"),
+    "show Life --notes notes.txt -o x.html": ("line 1 is not a note", "show Life -o x.html"),
     "show Life --notes gone.txt -o x.html": ("cannot be read", "show Life -o x.html"),
-    "show Life --context ' '": ("a text with a word in it works", "show Life --context Leben"),
-    "show Life --query 9": ("choose 0 to 0", "show Life --query 0"),
+    "show Life --context ' '": ("a text with a word in it", "show Life --context Leben"),
+    "show Life --query 9": ("so 0 to 0 works", "show Life --query 0"),
     "show Life --num-heads 40 --embed-dim 80 --style arcs -o x.svg": (
         "choose some, as --heads 0.3,1.2",
         "show Life --num-heads 40 --embed-dim 80 --heads 0,1 --style arcs -o x.svg",
@@ -236,7 +236,7 @@ ADVISED = {
     "show Life --heads 0-99999999": ("0-3,7 works", "show Life --heads 0-3"),
     "show Life --device meta": ("unknown device", "show Life --device cpu"),
     "show --file binary.txt": ("is binary; give a UTF-8 text", "show --file notes.txt"),
-    "show --batch empty.txt": ("one text a line works", "show --batch two.txt"),
+    "show --batch empty.txt": ("write one text per line", "show --batch two.txt"),
     "show Life --mark Chapter": ("lines, paragraphs or", "show Life --mark lines"),
     "show Life --size column -o x.pptx": ("slides need a height; use 16:9", "show Life --size 16:9 -o x.svg"),
     "show Life --size 1in -o x.svg": ("choose 2in to 60in", "show Life --size 2in -o x.svg"),
@@ -245,11 +245,11 @@ ADVISED = {
         "show 'a b' --size 2in --bare --annotate --heads 0 -o x.svg",
     ),
     "survey notes.txt --model trained": (
-        "-o survey.safetensors works",
+        "use -o survey.safetensors",
         "survey notes.txt --model trained -o new.safetensors",
     ),
-    "survey --model trained -o s.safetensors": ("a file, a folder or - for standard input works", "show Life"),
-    "survey notes.txt --model trained --tokens many -o s.safetensors": ("or 10M works", "show Life"),
+    "survey --model trained -o s.safetensors": ("give a file, a folder or - for standard input", "show Life"),
+    "survey notes.txt --model trained --tokens many -o s.safetensors": ("give 500k or 10M", "show Life"),
     "survey notes.txt --model seeded -o s.safetensors": ("or trained", "heads survey.safetensors"),
     "survey notes.txt --model trained --column text -o s.safetensors": ("leave it out", "heads survey.safetensors"),
     "survey folder --model trained -o s.safetensors": (".txt, .jsonl, .csv,", "heads survey.safetensors"),
@@ -288,7 +288,7 @@ ADVISED = {
     "show survey.safetensors --pool max": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
     "heads 'a b a' --queries 0:2": ("measured over their whole maps; leave it out", "heads 'a b a'"),
     "heads survey.safetensors --keys 0:1": ("--keys is of the map of a text", "heads survey.safetensors"),
-    "heads survey.safetensors --effects effects.json": ("listed without", "heads survey.safetensors"),
+    "heads survey.safetensors --effects effects.json": ("this is a survey; leave it out", "heads survey.safetensors"),
     "compare survey.safetensors run.safetensors": (
         "takes two surveys",
         "compare survey.safetensors survey.safetensors",
@@ -407,7 +407,7 @@ def remedies(line: str, said: str) -> list[str]:
     found = []
     if match := re.search(r'quote the text: attnviz \w+ "([^"]*)"', said):
         found.append(line.replace(match[1], f'"{match[1]}"'))
-    for flag, value in re.findall(r"(?:use|add|[;,](?= \S+ \S+ works)) (--[a-z-]+) ([\w.:/,]*[\w/])", said):
+    for flag, value in re.findall(r"(?:use|add|as|[;,](?= \S+ \S+ works)) (--[a-z-]+) ([\w.:/,]*[\w/])", said):
         bare = re.sub(rf" (?:{flag}|{flag}s|{flag.removesuffix('s')})(?:=| )\S+", "", line)
         found.append(f"{bare.replace(' -o x.png', '') if flag == '--output' else bare} {flag} {value}")
     for path in re.findall(r"(?:(?<=use )|(?<!TEXT )(?=-o \S+ (?:works|shows it)))-o (\S+)", said):
@@ -421,7 +421,7 @@ def remedies(line: str, said: str) -> list[str]:
         assert wrong is not None, said
         found.append(line.replace(wrong[1], name))
     if "leave it out" in said and (
-        flag_given := re.search(r"(--[a-z-]+) (?:means nothing to a recording|is not seen)", said)
+        flag_given := re.search(r"(--[a-z-]+) (?:does not apply to a recording|is not seen)", said)
     ):
         found.append(re.sub(rf" {flag_given[1]}(?: (?!-)\S+)?", "", line))
     if match := re.search(r"two numbers (?:such )?as (0:0\.5)|equal; (?:\w+ )?(\S+)|round; (?:\w+ )?(\S+)", said):
@@ -468,7 +468,7 @@ def test_nothing_to_compare_is_said_before_a_text_is_chosen(run: Run) -> None:
     for line in ("compare", "compare --model trained"):
         code, said = run(line)
         assert (code, said.count("\n")) == (1, 1), said
-        assert said.startswith("attnviz: nothing to compare; --causal")
+        assert said.startswith("attnviz: nothing to compare; add --causal")
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_colours_that_were_typed_where_there_are_none_are_said(
     monkeypatch.setenv("NO_COLOR", "1")
     code, said = run(line)
     assert code == 0
-    assert f"{line.split()[2]} is of colours, and there are none here; -o picture.png has them" in said
+    assert f"{line.split()[2]} changes colours, and there are none here; use -o picture.png" in said
     name, value = line.split()[2][2:], line.split()[3]
     monkeypatch.setenv(f"ATTNVIZ_{name.upper()}", value)
     assert run(line.partition(" --")[0]) == (0, "")

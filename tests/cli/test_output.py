@@ -25,16 +25,16 @@ def test_a_format_is_written_whatever_the_file_is_called(attnviz: Streams) -> No
 
 def test_bytes_that_no_terminal_shows_are_kept_from_one(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert ".png is not for a terminal" in attnviz.refused("show", "a b", "--format", "png")
+    assert "a terminal cannot show .png" in attnviz.refused("show", "a b", "--format", "png")
     assert attnviz.run("show", "a b", "--format", "svg").startswith("<?xml")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-o", "-"), "no format is named; -o - --format svg works"),
+        (("-o", "-"), "names no format; add --format svg"),
         (("--json", "--format", "svg"), "both name a format"),
-        (("--open",), "--open opens the file that -o writes; -o page.html --open works"),
+        (("--open",), "--open opens the file that -o writes; add -o page.html"),
         (("--format", "sgv"), "'.sgv'"),
     ],
 )
@@ -66,7 +66,7 @@ def test_the_name_of_what_is_written_is_obeyed_by_no_terminal(
 def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("typer.launch", lambda path: 1)
     attnviz.run("show", "a b", "-o", "x.svg", "--open")
-    assert attnviz.err == "attnviz: nothing here opens 'x.svg'; it is written\n"
+    assert attnviz.err == "attnviz: no program here opens 'x.svg'; the file is written\n"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_system_that_opens_nothing_is_a_remark(attnviz: Streams, monkeypatch: 
     [
         (("show", "a b"), "attnviz show --sample repeat --model trained"),
         (("samples",), "attnviz show --sample pronoun"),
-        (("explain", "a b"), "--step softmax; every one in full: --all, or -o notes.html"),
+        (("explain", "a b"), "--step softmax; for all in full: --all or -o notes.html"),
     ],
 )
 def test_somebody_at_a_terminal_is_told_what_could_be_typed_next(

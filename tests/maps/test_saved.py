@@ -490,15 +490,15 @@ def test_recordings_written_by_the_command_line_are_shown_and_compared(
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("record abc", "a recording is written to a file; -o run.safetensors works"),
-        ("record abc -o run.csv", "-o run.safetensors works"),
-        ("record abc -o new.safetensors --queries :1", "--queries and --keys choose when it is shown"),
+        ("record abc", "a recording is written to a file; use -o run.safetensors"),
+        ("record abc -o run.csv", "use -o run.safetensors"),
+        ("record abc -o new.safetensors --queries :1", "use --queries and --keys with attnviz show"),
         ("record {file} -o new.safetensors", "is a recording already"),
         ("compare {file}", "nothing to compare"),
-        ("compare {file} abc", "'abc' is no recording beside the first"),
+        ("compare {file} abc", "'abc' is not a recording"),
         ("show {file} --layers 2", "no layer 2; there are 0-1"),
         ("show none.safetensors", "there is no such file"),
-        ("show {file} --json -o x.json", "one of them works"),
+        ("show {file} --json -o x.json", "use one of them"),
     ],
 )
 def test_refusals_of_recordings(

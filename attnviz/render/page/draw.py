@@ -20,6 +20,7 @@ from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report, Summary, SurveyedHeads
 from attnviz.report.picture.scales import MAX_ROW_RATIO
+from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import shown_again
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens

@@ -27,8 +27,8 @@ MAX_TOKEN_CHARACTERS = 60  # characters of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries and keys stand
 SINGULAR = {"queries": "query"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what is known of heads, by their keys
-MASKED = "Absent cells are masked: not allowed to look, which is not a weight of zero."
-HATCHED = MASKED.replace("Absent", "Hatched")  # as a figure draws them
+MASKED = "Blank cells are masked: the query cannot see that key."
+HATCHED = MASKED.replace("Blank", "Hatched")  # as a figure draws them
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
@@ -244,12 +244,12 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block{part}.")
     missing = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
     if missing:
-        cells = "cells are no numbers" if missing > 1 else "cell is no number"
+        cells = "cells are not numbers" if missing > 1 else "cell is not a number"
         remarks.append(f"NaN: {missing} {cells}, drawn pink (as ? without colour).")
     if not all(panel.visible.all() for panel in panels):
         remarks.append(MASKED)
     if not all(panel.visible.any(axis=1).all() for panel in panels):
-        remarks.append("Rows that are absent as a whole see no key: all their weights are zero.")
+        remarks.append("Blank rows see no key: all their weights are zero.")
     return tuple(remarks)
 
 
@@ -264,7 +264,7 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
     count = max(len(axis.marks) for panel in panels for axis in (panel.rows, panel.columns))
     if not count:
         given = f"{option('mark')} {mark!r}"
-        raise AttnvizError(f"{given} matches nothing in the text shown; lines, paragraphs or '^Chapter .*' may")
+        raise AttnvizError(f"{given} matches nothing in the text shown; try lines, paragraphs or '^Chapter .*'")
     return (
         f"Labels: {count} {plural(mark) if plural(mark) in NAMES else f'matches of {mark}'}, each at its first token.",
     )
@@ -280,13 +280,13 @@ def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
         for span, axis in zip(chosen, axes, strict=True)
         if axis.edges[-1] < span.stop
     ]
-    advice = f"{option('queries')} and {option('keys')} show others, -o numbers.csv holds all."
+    advice = f"{option('queries')} and {option('keys')} select others, -o numbers.csv writes all."
     return (f"Cut: {' and '.join(cut)}; {advice}",) if cut else ()
 
 
 DROPPED = (
-    f"Dropout comes after the weights: it changes what later layers attend to; {option('num_layers', 2)} shows it, and "
-    "attnviz explain --step dropout the weights that are kept."
+    f"Dropout comes after the weights and changes what later layers attend to: {option('num_layers', 2)} shows that, "
+    "and attnviz explain --step dropout shows which weights are kept."
 )
 
 
@@ -312,9 +312,9 @@ def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
     if worst > MAX_OUTPUT_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
         return (
             f"Warning: in layer {measured[worst].layer} weights @ values differ by {worst:.1g} from the model's own "
-            "attention output; these maps are not all of what it computed.",
+            "attention output; these maps miss part of what it computed.",
         )
     within = f"within {worst:.0e}" if worst else "exactly"
     unknown = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
-    but = f"; of layer {number_ranges(unknown)} that is not known" if unknown else ""
+    but = f"; not checked in layer {number_ranges(unknown)}" if unknown else ""
     return (f"Checked: weights @ values equal the model's own attention output {within}{but}.",)

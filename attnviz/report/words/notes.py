@@ -23,16 +23,16 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:  # of a path with a zero byte, or of bytes that are no UTF-8
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise AttnvizError(f"{option('notes', file)} cannot be read: {reason}") from None
     notes = [_note(line, number) for number, line in enumerate(lines, 1) if line.strip()]
     if len(notes) > MAX_NOTES:
-        raise AttnvizError(f"{option('notes', file)} holds {len(notes)} notes; up to {MAX_NOTES} work")
+        raise AttnvizError(f"{option('notes', file)} holds {len(notes)} notes; give at most {MAX_NOTES}")
     return notes
 
 
 def _note(line: str, number: int) -> dict[str, Any]:
     match = LINE.fullmatch(line.strip())
     if match is None:
-        raise AttnvizError(f"{option('notes')}: line {number} is no note: a place and a text, as {EXAMPLE!r}, works")
+        raise AttnvizError(f"{option('notes')}: line {number} is not a note; write a place and a text, as {EXAMPLE!r}")
     return {"place": match[1], "text": printable(match[2])}

@@ -272,7 +272,7 @@ def test_nan_has_a_colour_of_its_own() -> None:
 
 def test_caption_and_remarks_are_in_the_metadata() -> None:
     report = report_of(recorded(1, words(3), words(4), causal=True), dpi=40, title="A & B")
-    said = " ".join((report.caption, *report.remarks)).replace("Absent cells", "Hatched cells")
+    said = " ".join((report.caption, *report.remarks)).replace("Blank cells", "Hatched cells")
     assert Image.open(io.BytesIO(draw(report, ".png"))).info["Description"] == said
     assert report.caption in draw(report, ".svg").decode()
     assert b"/Subject" in draw(report, ".pdf")
@@ -329,4 +329,4 @@ def test_bare_refuses_numbers_that_the_cells_cannot_hold_instead_of_leaving_that
 def test_a_figure_calls_hatched_what_it_hatches() -> None:
     said = " ".join(text.get_text() for text in shown_texts(figure(report_of(recorded(1, words(7), words(7), True)))))
     assert "Hatched cells are masked" in " ".join(said.split())
-    assert "Absent cells" not in said
+    assert "Blank cells" not in said

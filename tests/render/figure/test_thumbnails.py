@@ -151,7 +151,7 @@ def test_nan_and_absence_have_colours_of_their_own() -> None:
     sheet, colors = sheet_of(report), palette(picture_of(report))
     assert (colors[sheet.pixels] == NAN).all(axis=-1).any()
     assert (sheet.pixels == HATCH_INDEX).any()
-    assert "NaN: 1 cell is no number, drawn pink (as ? without colour)." in report.remarks
+    assert "NaN: 1 cell is not a number, drawn pink (as ? without colour)." in report.remarks
 
 
 def test_vector_overview_keeps_its_text_and_one_picture() -> None:

@@ -87,7 +87,7 @@ def test_the_command_compares_two_files_and_refuses_one(tmp_path: Path, capsys: 
     for arguments, said in {
         (first,): "holds effects of heads; attnviz compare takes two such files",
         (first, "--with", "a text"): "holds effects of heads; attnviz compare takes two such files",
-        (first, second, "--model", "trained"): "no model runs; leave its options out",
+        (first, second, "--model", "trained"): "without a model; leave the options of the model out",
         (first, second, "--layers", "0"): "--layers is of maps",
     }.items():
         assert main(["compare", *arguments]) == 1

@@ -72,7 +72,7 @@ def test_refuses_an_unknown_table() -> None:
 def test_a_table_is_cut_never_pooled_and_says_where_the_rest_is(recording: Recording) -> None:
     report = report_of(recording, table="both", medium=Medium(max_cells=5))
     assert np.array_equal(report.panels[0].values, dense(recording).scores[0, :5, :5])
-    assert report.remarks[0].startswith("Cut: keys 0:5 of 0:7; queries and keys show others")
+    assert report.remarks[0].startswith("Cut: keys 0:5 of 0:7; queries and keys select others")
 
 
 @pytest.mark.parametrize(

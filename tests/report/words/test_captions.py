@@ -25,7 +25,7 @@ def test_more_tokens_than_cells_are_pooled_to_their_means_and_said(recording: Re
 
 def test_masked_cells_are_said_where_there_are_any(recording: Recording, causal_recording: Recording) -> None:
     assert not report_of(recording).remarks
-    assert "Absent cells are masked" in report_of(causal_recording).remarks[0]
+    assert "Blank cells are masked" in report_of(causal_recording).remarks[0]
 
 
 def test_untrained_weights_are_called_so_in_remark_and_caption(recording: Recording) -> None:
@@ -162,5 +162,5 @@ def test_worst_fidelity_is_said_and_of_which_layers_it_is_not_known(recording: R
     first, second = recording.maps
     known = replace(recording, maps=(replace(first, fidelity=2e-7), second))
     assert report_of(known).remarks[-1] == (
-        "Checked: weights @ values equal the model's own attention output within 2e-07; of layer 1 that is not known."
+        "Checked: weights @ values equal the model's own attention output within 2e-07; not checked in layer 1."
     )
