@@ -1,4 +1,4 @@
-"""The heads of a model removed as a command line says."""
+"""Runs the ablation that a command line asks for."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,10 +28,21 @@ def removed_heads(
     sets: str | None,
     top: int | None,
 ) -> "Effects":
-    """What the output of the model loses over the texts.
+    """Returns what removing each head changes in the output, over all texts.
+
+    Args:
+        input: the text, if there is no batch.
+        settings: of the model.
+        selection: the heads to remove, and the queries at which the output is measured.
+        batch: a file with one text per line.
+        metric: what is measured, as ``loss`` or ``logit:TOKEN``; ``None`` chooses loss or cosine.
+        by: ``zero``, ``mean``, or a text whose outputs replace those of the heads.
+        pairs: True to remove pairs of heads too.
+        sets: sets of heads, as ``1.0+1.1,0``.
+        top: how many heads to remove one after another, always the one that matters most.
 
     Raises:
-        AttnvizError: for a saved recording, or what ``ablate`` refuses.
+        AttnvizError: for a saved recording, or for what `ablate` refuses.
     """
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader, refuse_unlearned
@@ -67,7 +78,7 @@ def removed_heads(
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[str | None]:
-    """The texts that are given; without any, the model's own example where it has one."""
+    """Returns the texts; without any, ``[None]`` for the example that some models bring."""
     from attnviz.models.sources import kind_of
 
     none_given = input.text is None and not input.file and input.sample is None and batch is None
@@ -80,7 +91,7 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[
 
 
 def _positions(first: "Prepared", selection: Selection) -> slice:
-    """The tokens at which the output is measured."""
+    """Returns the positions at which the output is measured."""
     if selection.queries == (None, None):
         return first.positions
     return resolve_span(selection.queries, len(first.tokens), "queries")

@@ -1,4 +1,4 @@
-"""What adds to the logit of a token, as a command line says."""
+"""Runs the logit attribution that a command line asks for."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 
 def attributed(given: Subject, settings: "ModelSettings", selection: Selection, wanted: str) -> "LogitParts":
-    """What adds to the logit of the token that is written so, after the last of the queries.
+    """Returns the parts of a token's logit after the last of the selected queries.
+
+    Args:
+        given: the text.
+        settings: of the model.
+        selection: the queries.
+        wanted: the token as the user writes it.
 
     Raises:
-        AttnvizError: for a saved recording, or what ``logit_attribution`` refuses.
+        AttnvizError: for a saved recording, or for what `logit_attribution` refuses.
     """
     refusal = f"{option('logits')} runs the model on a text, and a recording holds no model; give a text"
     text = given.text_for(refusal)
@@ -46,7 +52,7 @@ def attributed(given: Subject, settings: "ModelSettings", selection: Selection, 
 
 
 def refuse_beside_logits(options: ReportOptions, batch: Path | None) -> None:
-    """Raises AttnvizError for options that choose or combine maps, of which there are none."""
+    """Raises AttnvizError for options that select or combine maps, since logit attribution draws none."""
     usual = ReportOptions()
     asked = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}
     given = [name for name, value in asked.items() if value != getattr(usual, name)]

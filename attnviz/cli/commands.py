@@ -1,4 +1,4 @@
-"""The command line: parses, calls, writes, and picks the exit code."""
+"""Defines the commands, which call the library and write its results, and `main`, which picks the exit code."""
 
 import os
 import sys
@@ -83,8 +83,10 @@ OF_SINGLE_HEADS = (
     "annotate",
     "max_size",
     "effects",
-)  # which an atlas has not
-EXPLAINED_MODEL = tuple(name for name in declared_options(ModelSettings) if name != "pair")  # of two tokens there
+)  # without effect on an atlas
+EXPLAINED_MODEL = tuple(
+    name for name in declared_options(ModelSettings) if name != "pair"
+)  # explain has a --pair of its own: two tokens
 ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
 
 
@@ -133,7 +135,7 @@ def _show_logits(
     output: Output,
     batch: Path | None,
 ) -> None:
-    """Draws what adds to the logit of a token."""
+    """Draws the parts of a token's logit."""
     from attnviz.cli.attribution import attributed, refuse_beside_logits
     from attnviz.cli.input import read_input
 
@@ -154,7 +156,7 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
 
 
 def _show_maps(recording: "Recording", options: ReportOptions, output: Output, sampled: bool) -> None:
-    """Draws the maps of a recording; ``sampled`` where its text was not given, which takes a line to say."""
+    """Draws the maps of a recording; ``sampled`` if no text was given, since a remark on that takes a line."""
     from attnviz.report.build import build_report
 
     said = [recording.untrained, sampled]  # lines before and after the picture
@@ -462,12 +464,12 @@ def config() -> None:
 
 
 def drawn_on(options: ReportOptions, output: Output, said: int = 0) -> ReportOptions:
-    """The options with the room of what the report is drawn on, and the look of the terminal where it is that.
+    """Returns the options fitted to the medium of the output, with the size and colours of the terminal if it is one.
 
     Args:
-        options: as they were chosen.
-        output: what it is drawn on.
-        said: lines of a terminal that are taken by what is said beside the report.
+        options: the user's options.
+        output: where the report goes.
+        said: how many lines of the terminal remarks around the report take.
     """
     from attnviz.api import drawing
     from attnviz.render.terminal.console import on_terminal
@@ -477,7 +479,7 @@ def drawn_on(options: ReportOptions, output: Output, said: int = 0) -> ReportOpt
 
 
 def show_version(wanted: bool) -> None:
-    """Prints the version and ends."""
+    """Prints the version and exits."""
     if wanted:
         write(f"attnviz {__version__}\n".encode())
         raise typer.Exit
@@ -500,7 +502,7 @@ def options(
 
 
 def program(words: Sequence[str]) -> typer.Typer:
-    """The command line with the one command that the words begin with, or with all: each takes its time to build."""
+    """Returns the program with only the command that the words name, or with all: building each command takes time."""
     first = words[0] if words else ""
     named = [each for each in app.registered_commands if first == (each.name or getattr(each.callback, "__name__", ""))]
     if first == "--version":  # which needs none of them
@@ -516,7 +518,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code: 0 done, 1 refused, 2 usage, 130 interrupted.
 
     Args:
-        arguments: what follows the program's name; ``None`` takes the process's own.
+        arguments: the words after the program's name; ``None`` takes those of the process.
     """
     words = sys.argv[1:] if arguments is None else [*arguments]
     try:
@@ -543,7 +545,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def what_failed(error: Exception) -> str | None:
-    """The line for what the machine could not do: memory, files, disks; ``None`` where the error is a bug."""
+    """Returns a line for errors of memory, files and disks; ``None`` if the error is a bug."""
     from attnviz.base.machine import lacks_memory
 
     if lacks_memory(error):

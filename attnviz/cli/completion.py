@@ -1,4 +1,4 @@
-"""What a shell completes: names of options' values, suffixes of files, and the heads of a recording."""
+"""Completes words for the shell: values of options, suffixes of files, and the heads of a recording."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -9,14 +9,14 @@ import typer
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import Option
 
-ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # which typer names after the program
+ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # typer derives this name from the program's
 Completer = Callable[[typer.Context, str], list[str]]
 
 
 def completer(name: str, option: Option) -> Completer | None:
-    """What completes the value of an option; ``None`` leaves it to the shell, which knows files.
+    """Returns the function that completes an option's value; ``None`` leaves it to the shell, which completes files.
 
-    Typer looks into each of them when it builds a command, so there are none but where a shell asks.
+    Typer inspects every completer when it builds a command, so there are completers only when a shell asks for them.
     """
     if ASKED_BY_SHELL not in os.environ:
         return None
@@ -32,7 +32,7 @@ def completer(name: str, option: Option) -> Completer | None:
 
 
 def complete_output(context: typer.Context, incomplete: str) -> list[str]:
-    """The name with each suffix that can be written, and the folders that begin so."""
+    """Returns the folders that begin with the typed path, and the typed name with each suffix that can be written."""
     from attnviz.render.formats import FORMATS, TERMINAL
 
     stem = incomplete.removesuffix(Path(incomplete).suffix)
@@ -41,7 +41,7 @@ def complete_output(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _folders(incomplete: str) -> list[str]:
-    """The folders whose path begins so, without those whose names a terminal would obey."""
+    """Returns the folders that begin with the typed path, without names that hold control characters."""
     from attnviz.base.printable import is_printable
 
     before, name = os.path.split(incomplete)
@@ -53,10 +53,10 @@ def _folders(incomplete: str) -> list[str]:
 
 
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
-    """The heads of the recording that is given, as layer.head; after a comma another one."""
+    """Returns the heads of the recording on the command line, as layer.head; after a comma, the next one."""
     from attnviz.maps.saved import load
 
-    words = [context.params.get("text") or "", *context.args]  # a line that is not complete is not parsed to its end
+    words = [context.params.get("text") or "", *context.args]  # typer stops parsing an incomplete line
     given = next((word for word in words if word.endswith(".safetensors")), None)
     if given is None:
         return []
@@ -69,7 +69,7 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def starting(incomplete: str, names: Iterable[str]) -> list[str]:
-    """The names that begin with what is typed."""
+    """Returns the names that begin with the typed text."""
     return [name for name in names if name.startswith(incomplete)]
 
 

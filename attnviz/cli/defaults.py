@@ -1,4 +1,4 @@
-"""A user's own defaults: from ATTNVIZ_ variables, attnviz.toml, pyproject.toml, and the user's configuration folder."""
+"""Reads a user's defaults from ATTNVIZ_ variables, attnviz.toml, pyproject.toml and the user's configuration folder."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +17,16 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
-OF_ONE_TEXT = ("title", "query", "context", "pair", "generate", "notes", "effects")  # which would be wrong for the next
-PATHS = ("model", "tokenizer")  # in a file, relative to its folder
+OF_ONE_TEXT = (
+    "title",
+    "query",
+    "context",
+    "pair",
+    "generate",
+    "notes",
+    "effects",
+)  # a default would be wrong for the next text
+PATHS = ("model", "tokenizer")  # relative to the folder of the file that sets them
 MAX_FILE_BYTES = 1_000_000
 PLACES = """\
 Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
@@ -28,32 +36,34 @@ WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": 
 
 
 class Default(NamedTuple):
-    """A default that a user has set, and where."""
+    """A default that a user set: its value, and the file or variable that sets it."""
 
     value: str | float | bool
     source: str
 
 
 def user_file() -> Path:
-    """The file of defaults in the user's own configuration folder."""
+    """Returns the path of the file of defaults in the user's configuration folder."""
     return Path(typer.get_app_dir("attnviz")) / FILE
 
 
 def read_defaults() -> dict[str, Default]:
-    """Every default that is set, by the name of its option: a variable goes before a file here, that before the user's.
+    """Returns every default that is set, by the name of its option.
+
+    A variable overrides the nearest file of the working folder and those above, which overrides the user's file.
 
     Raises:
-        AttnvizError: if a file cannot be read, or a name or value is none.
+        AttnvizError: if a file cannot be read, or a name or value is not valid.
     """
     return {**_of_file(user_file()), **_of_folders(), **_of_environment(os.environ)}
 
 
 def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a command's options without those defaults of the user's that the chosen model has no use for.
+    """Returns the values of a command's options without the user's defaults that the chosen model does not use.
 
     Args:
-        context: of the command, which tells where a value comes from.
-        values: of all of its options.
+        context: the parsed command, which knows where each value comes from.
+        values: of all options of the command, by name.
     """
     ours = [name for name in values if (source := context.get_parameter_source(name)) and source.name == "DEFAULT_MAP"]
     if not ours:
@@ -65,7 +75,7 @@ def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, 
 
 
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError where a file in a folder, which a stranger may have written, has a model fetched."""
+    """Raises AttnvizError if a file of the working folder, which a stranger may have written, would fetch a model."""
     source = context.get_parameter_source("model")
     if source is None or source.name != "DEFAULT_MAP":
         return
@@ -85,22 +95,22 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
 
 
 def can_be_set() -> dict[str, Declared]:
-    """The options that can have a default of the user's: how a model is run, words are joined, and reports look."""
+    """Returns the options that users can set defaults for: of the model, of joined tokens, and of the look."""
     groups = (ModelSettings, Grouping, Look)
     declared = {name: each for group in groups for name, each in declared_options(group).items()}
     return {name: each for name, each in declared.items() if name not in OF_ONE_TEXT}
 
 
 def with_origin(line: str, typed: Iterable[str]) -> str:
-    """The message, with where the options that it names and nobody typed are set: ``(--size is set in attnviz.toml)``.
+    """Returns a message, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
 
     Args:
         line: the message.
-        typed: the words of the command line.
+        typed: the words of the command line; options among them are not followed up.
     """
     given = {word.partition("=")[0] for word in typed}
     named: list[str] = []
-    with suppress(AttnvizError):  # which the message is of
+    with suppress(AttnvizError):  # the message is about the defaults already
         named = [
             f"{flag(name)} is set in {each.source}"
             for name, each in read_defaults().items()
@@ -110,7 +120,7 @@ def with_origin(line: str, typed: Iterable[str]) -> str:
 
 
 def describe() -> str:
-    """The defaults that are set and where, a line each, and which others can be."""
+    """Returns the text of ``attnviz config``: a line for each default, and the options that can have one."""
     from textwrap import fill
 
     rows = [
@@ -124,12 +134,12 @@ def describe() -> str:
 
 
 def _written(name: str) -> str:
-    """The name of an option as a file has it."""
+    """Returns the name of an option as a file spells it."""
     return name.replace("_", "-")
 
 
 def _of_folders() -> dict[str, Default]:
-    """The defaults of the nearest folder, from the working one upwards, that has any."""
+    """Returns the defaults of the nearest folder that has any, from the working folder upwards."""
     for folder in _folders():
         if found := {**_of_file(folder / PROJECT, ("tool", "attnviz")), **_of_file(folder / FILE)}:
             return found
@@ -157,7 +167,7 @@ def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if not path.is_file():  # not there, or a pipe, which would be waited for
+        if not path.is_file():  # missing, or a pipe, whose read would block
             return {}
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -178,7 +188,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, path: Path) -> Default:
-    """The default, where there is such an option and it takes the value."""
+    """Returns the default; raises AttnvizError if there is no such option or it refuses the value."""
     known = can_be_set()
     if name not in known:
         near = nearest(_written(name), map(_written, known)).strip()
@@ -190,7 +200,7 @@ def _checked(name: str, value: Any, path: Path) -> Default:
 
 
 def _relative(name: str, value: Any, folder: Path) -> Any:
-    """The value, or the path of the file that it names beside the file that it stands in."""
+    """Returns the value; a path that exists in the folder of the file is joined to that folder."""
     inside = folder / str(value)
     return str(inside) if name in PATHS and inside.exists() else value
 
@@ -207,7 +217,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Default]:
 
 
 def _as_value(text: str, declared: Declared) -> str | float | bool:
-    """What a variable says, in the type of the option."""
+    """Returns the text of a variable as a value of the option's type."""
     kinds = _kinds(declared)
     if bool in kinds:
         return WORDS.get(text.lower(), text)

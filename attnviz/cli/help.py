@@ -1,4 +1,4 @@
-"""Help: ``-h`` with what most people need, on one screen, and ``--help`` with everything; examples come first."""
+"""Writes the help: ``-h`` has the most used options on one screen, ``--help`` all of them; examples come first."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -13,7 +13,17 @@ from attnviz.base.options import Declared
 HELP = "Help"
 GUIDE = """\
 Run `attnviz COMMAND -h` for its options; also --version, --install-completion."""
-PANELS = ("Input", "Model", "Select", "Sort", "Words", "Look", "Output", "Untrained model", HELP)  # most chosen first
+PANELS = (
+    "Input",
+    "Model",
+    "Select",
+    "Sort",
+    "Words",
+    "Look",
+    "Output",
+    "Untrained model",
+    HELP,
+)  # in the order in which they are used
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "attnviz": (
         'attnviz show "the cat sat. the cat sat" --model trained',
@@ -60,17 +70,17 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class Command(TyperCommand):
-    """A command whose help is written as here, and which takes each option once."""
+    """A command with the help of this module, which refuses an option that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuses an option that is given twice, and reads the others."""
+        """Parses the arguments; raises AttnvizError if an option is given twice."""
         from attnviz.cli.meant import refuse_repeated
 
         refuse_repeated(self, args)
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes all of the help: with every option, and the names that options take."""
+        """Writes the whole help: every option, and the names that options take."""
         _write_start(self, ctx, formatter)
         for title, entries in _panels(self, ctx).items():
             _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
@@ -81,10 +91,10 @@ class Command(TyperCommand):
 
 
 class Program(TyperGroup):
-    """The program, whose help lists its commands."""
+    """The program with all commands."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes examples, commands and options."""
+        """Writes the examples and the list of commands."""
         _write_start(self, ctx, formatter)
         commands = [(name, self.commands[name].get_short_help_str(limit=200)) for name in self.list_commands(ctx)]
         _write_table(formatter, "Commands", commands)
@@ -93,7 +103,7 @@ class Program(TyperGroup):
 
 
 class HelpEntry(NamedTuple):
-    """An option or argument in the help: its names, what it does, and that in brief where most people need it."""
+    """A row of the help: the names of an option or argument, its sentence, and its short sentence for ``-h`` or ""."""
 
     names: str
     help: str
@@ -101,7 +111,7 @@ class HelpEntry(NamedTuple):
 
 
 def show_brief(context: typer.Context, wanted: bool) -> None:
-    """Prints the help that fits a screen, and ends."""
+    """Prints the help that fits a screen, and exits."""
     if wanted:
         formatter = context.make_formatter()
         write_brief(context.command, context, formatter)
@@ -124,7 +134,7 @@ Brief = Annotated[
 
 
 def write_brief(command: Any, context: Any, formatter: Any) -> None:
-    """Writes examples and the options that most people need, or all of the help of what has few."""
+    """Writes the examples and the most used options; for a command without such options, the whole help."""
     entries = chain.from_iterable(_panels(command, context).values())
     rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
     if not rows:
@@ -136,7 +146,7 @@ def write_brief(command: Any, context: Any, formatter: Any) -> None:
 
 
 def declared_of(command: Any) -> Mapping[str, Declared]:
-    """The options of a command by name, as they are declared."""
+    """Returns the declared options of a command by name."""
     return getattr(command.callback, "declared", {})
 
 
@@ -162,7 +172,7 @@ def _write_heading(formatter: Any, title: str) -> None:
 
 
 def _panels(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
-    """The entries of each panel, in the order of `PANELS`."""
+    """Returns the rows of each panel that has any, in the order of `PANELS`."""
     panels: dict[str, list[HelpEntry]] = {title: [] for title in PANELS}
     for parameter in command.get_params(context):
         panels[getattr(parameter, "rich_help_panel", None) or HELP].append(_entry(parameter, command))
@@ -182,7 +192,7 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
 
 
 def _names(parameter: Any) -> str:
-    """How a parameter is written: its letter and its name, without other names that mean the same."""
+    """Returns a parameter as the help writes it: its letter and its main name, without aliases."""
     if parameter.param_type_name != "option":
         return str(parameter.name.upper())
     letters, words = ([name for name in parameter.opts if name.startswith("--") is long] for long in (False, True))

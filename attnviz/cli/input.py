@@ -1,4 +1,4 @@
-"""What a command line gives to attend to: a text, given, piped, a file's or a sample's, or a saved file."""
+"""Reads the input of a command: a text (typed, piped, from a file or a sample) or a saved file."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
 
-GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
+GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # as a message writes each option
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
@@ -50,7 +50,7 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
 
 
 def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject]:
-    """What the options name: the texts of several files, the lines of one, or the one text or recording."""
+    """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input."""
     from attnviz.base.reading import read_text
 
     if batch is not None:
@@ -61,15 +61,15 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject
 
 
 def read_survey(given: list[Subject]) -> "Survey | None":
-    """The survey that is all that was given; ``None`` for texts and recordings."""
+    """Returns the survey if it is the only input; ``None`` for texts and recordings."""
     return given[0].survey if len(given) == 1 else None
 
 
 def read_surveys(one: Subject, other: Subject) -> "tuple[Survey, Survey] | None":
-    """Two surveys to compare; ``None`` for texts and recordings.
+    """Returns two surveys to compare; ``None`` for texts and recordings.
 
     Raises:
-        AttnvizError: if one of both is a survey.
+        AttnvizError: if only one of the two is a survey.
     """
     if one.survey is not None and other.survey is not None:
         return one.survey, other.survey
@@ -81,10 +81,10 @@ def read_surveys(one: Subject, other: Subject) -> "tuple[Survey, Survey] | None"
 
 
 def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, Effects] | None":
-    """Two tables of effects to compare; ``None`` for texts and recordings.
+    """Returns two tables of effects to compare; ``None`` for texts and recordings.
 
     Raises:
-        AttnvizError: if one of both holds effects.
+        AttnvizError: if only one of the two holds effects.
     """
     given = [Subject.of(each) for each in (first, second) if each is not None]
     found = [each for each in given if each.kind is Kind.EFFECTS]
@@ -102,7 +102,7 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
 
 
 def read_batch(path: Path, input: Input) -> list[str]:
-    """The texts of a file, one a line; blank lines are left out."""
+    """Returns the texts of a file, one per line, without blank lines."""
     from attnviz.base.reading import read_text
 
     given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
@@ -115,7 +115,7 @@ def read_batch(path: Path, input: Input) -> list[str]:
 
 
 def read_beside(other: str | None, second: str | None) -> Subject | None:
-    """What to compare with: the text or recording after --with, or a second recording."""
+    """Returns the input to compare with: the text or recording after --with, the second argument, or ``None``."""
     if second is None:
         return None if other is None else Subject.of(other).shown(beside=True)
     found = Subject.of(second)
@@ -125,10 +125,10 @@ def read_beside(other: str | None, second: str | None) -> Subject | None:
 
 
 def refuse_blank(text: str, tokenizer: str) -> str:
-    """The text, where it has anything that can be a token.
+    """Returns the text unchanged.
 
     Raises:
-        AttnvizError: for no text at all, or white space where tokens are words.
+        AttnvizError: if it is empty, or only white space when tokens are words.
     """
     if not text or (tokenizer == "word" and not text.strip()):
         raise AttnvizError(f"no tokens in {'white space' if text else 'an empty text'}; give a text with a word in it")
@@ -136,7 +136,7 @@ def refuse_blank(text: str, tokenizer: str) -> str:
 
 
 def is_piped() -> bool:
-    """Whether standard input is a pipe or a file."""
+    """True if standard input is a pipe, or a file that is not empty."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError, AttributeError):

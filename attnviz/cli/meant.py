@@ -1,4 +1,4 @@
-"""What was meant by a command line that cannot be read as it stands: the line that says so."""
+"""Suggests what was meant by a command line that does not parse."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,15 @@ from attnviz.base.errors import AttnvizError, choices, known_names, nearest
 
 EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
-JOINED = ("layers", "heads")  # options that take several of what they name
+JOINED = ("layers", "heads")  # options whose values can be joined to a list
 
 
 def usage_line(error: typer.TyperException, program: Any) -> str:
-    """What is wrong with a command line, what was probably meant, and where the help is.
+    """Returns a line that says what is wrong with a command line, what was probably meant, and how to get help.
 
     Args:
-        error: of the parser.
-        program: with all of its commands.
+        error: the parser's error.
+        program: the program with all of its commands.
     """
     context = getattr(error, "ctx", None)
     path = "attnviz" if context is None else context.command_path
@@ -41,7 +41,7 @@ def _said(error: typer.TyperException, context: Any, path: str, program: Any) ->
 
 
 def _no_number(error: typer.TyperException) -> str | None:
-    """The line for what should be a number, and is none."""
+    """Returns the line for a value that is not a number; ``None`` for any other error."""
     cause, parameter = error.__cause__, getattr(error, "param", None)
     found: Any = getattr(cause, "errors", lambda: [{}])()[0]
     kind = NUMBERS.get(found.get("type", ""))
@@ -52,7 +52,7 @@ def _no_number(error: typer.TyperException) -> str | None:
 
 
 def refuse_repeated(command: Any, arguments: list[str]) -> None:
-    """Raises AttnvizError where an option stands twice in a command line, of which only the last would count."""
+    """Raises AttnvizError if a command line gives an option twice, since the parser would use only the last value."""
     single = {name: each for each in command.params if not each.multiple for name in _names(each)}
     typed = [argument.partition("=")[0] for argument in arguments]
     places = [place for place, name in enumerate(typed) if name in single]
@@ -67,13 +67,13 @@ def refuse_repeated(command: Any, arguments: list[str]) -> None:
 
 
 def _value(arguments: list[str], place: int) -> str:
-    """What follows an option, after a space or an equals sign."""
+    """Returns the value of the option at ``place``, after an equals sign or a space."""
     _, sign, value = arguments[place].partition("=")
     return value if sign else "".join(arguments[place + 1 : place + 2])
 
 
 def _unquoted(context: Any, path: str, extra: str) -> str:
-    """The line for words that no argument takes: most often a text without quotes."""
+    """Returns the line for superfluous words, most often those of a text without quotes."""
     from attnviz.cli.subject import is_file, is_saved
 
     given = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
@@ -86,7 +86,7 @@ def _unquoted(context: Any, path: str, extra: str) -> str:
 
 
 def _unknown_option(context: Any, path: str, unknown: str, program: Any) -> str:
-    """The line for an option that the command does not take: the nearest one, or the command that takes it."""
+    """Returns the line for an unknown option: it names the commands that take it, or the option closest to it."""
     takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
     if takers:
         return f"{path} takes no {unknown}; attnviz {known_names(takers)} does"
@@ -100,17 +100,17 @@ def _options(command: Any) -> Iterator[str]:
 
 
 def _names(parameter: Any) -> tuple[str, ...]:
-    """How an option is written; nothing for an argument."""
+    """Returns every spelling of an option; nothing for an argument."""
     return (*parameter.opts, *parameter.secondary_opts) if parameter.param_type_name == "option" else ()
 
 
 def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
-    """Raises AttnvizError where a path does not end as a file that a command writes, saying how it could.
+    """Raises AttnvizError if a command does not write files with the suffix of a path.
 
     Args:
-        path: after -o.
-        suffixes: of what the command writes, that of the terminal among them.
-        writes: what is written, as ``picture``.
+        path: the path after -o.
+        suffixes: the suffixes that the command writes, with that of the terminal.
+        writes: the name, without suffix, of the file that the message proposes, as ``picture``.
     """
     suffix = path.suffix.lower()
     if suffix in suffixes:

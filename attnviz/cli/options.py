@@ -1,4 +1,4 @@
-"""The options of the command line: derived from where each is declared, in groups that are the panels of the help."""
+"""Builds the options of the commands from their declarations, in groups that are the panels of the help."""
 
 import inspect
 from collections import ChainMap
@@ -46,7 +46,7 @@ STANDARD_OUTPUT = Path("-")
 
 @dataclass(frozen=True)
 class Input:
-    """Where the text comes from."""
+    """The source of the text."""
 
     text: Annotated[
         str | None,
@@ -69,7 +69,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """Where it goes: a file that ``-o`` names, or standard output."""
+    """The destination of the result: the file after ``-o``, or standard output."""
 
     output: Annotated[
         Path | None,
@@ -89,12 +89,12 @@ class Output:
 
     @property
     def file(self) -> Path | None:
-        """The file, or ``None`` for standard output."""
+        """The file to write, or ``None`` for standard output."""
         return None if self.output == STANDARD_OUTPUT else self.output
 
     @property
     def suffix(self) -> str | None:
-        """What the format is called, as ``.svg``, where an option says."""
+        """The suffix of the format, as ``.svg``; ``None`` if no option names one."""
         if self.format is not None:
             return f".{self.format.lower().removeprefix('.')}"
         return ".json" if self.json else self.file.suffix.lower() if self.file is not None else None
@@ -207,7 +207,7 @@ Pair = Annotated[
 
 @dataclass(frozen=True)
 class Drawn:
-    """Which numbers of a subject are drawn, and how many of its heads."""
+    """The choice of numbers to draw: weights or contributions, a table, a logit, points, all heads or the clearest."""
 
     table: Table = None
     all: All = False
@@ -218,7 +218,7 @@ class Drawn:
     def report_options(
         self, rank: Rank, reduction: Reduction, selection: Selection, words: Grouping, look: Look
     ) -> ReportOptions:
-        """The options of a report of them."""
+        """Returns the options of the report, made of these and the other groups."""
         return ReportOptions(
             **vars(rank),
             **vars(reduction),
@@ -232,7 +232,7 @@ class Drawn:
         )
 
 
-# What makes the value of each group from its options, and the panel that they have in the help.
+# For each group: the function that makes its value from its options, and their panel in the help.
 GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Input: (Input, "Input"),
     ModelSettings: (ModelSettings, "Model"),
@@ -244,19 +244,19 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Output: (Output, "Output"),
     Drawn: (Drawn, "Look"),
 }
-ARGUMENTS = ("text", "second", "corpus")  # given without a name before them
-ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # meant by them as well
-NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # where the parameter is called otherwise
+ARGUMENTS = ("text", "second", "corpus")  # positional
+ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # accepted too: --layer for --layers
+NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # parameters whose option has another name
 
 
-TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # the options of the command that runs
+TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # names of the options that the user typed
 
 
 def spread_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with one parameter for every option of its groups, as typer reads parameters, and ``-h``.
+    """Returns the command with one typer parameter for every option of its groups, and ``-h``.
 
-    A parameter of the command is an option itself, or a group: its type, or ``Annotated[type, names]`` of those of its
-    options that the command takes. The attribute ``declared`` of what is returned holds all of them by name.
+    A parameter of the command is an option, or a group: the group's type, or ``Annotated[type, names]`` to take only
+    some of its options. The attribute ``declared`` of the returned function holds all options by name.
     """
     singles = declared_options(command)
     taken = inspect.signature(command).parameters.values()
@@ -293,12 +293,18 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
-    """The options that were typed, as against defaults."""
+    """Returns the names of the options that were typed, in contrast to defaults."""
     return [name for name in values if (source := parsed.get_parameter_source(name)) and source.name == "COMMANDLINE"]
 
 
 def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: Mapping[str, Any]) -> None:
-    """Raises AttnvizError where an option was typed that the input, the medium or the other options make nothing of."""
+    """Raises AttnvizError if a typed option has no effect on this input, on this medium, or without another option.
+
+    Args:
+        given: the names of the typed options.
+        declared: all options of the command by name.
+        values: the values of all options by name.
+    """
     refuse_alone(given, declared, {name for name in values if values[name] is not None})
     if (recording := _recording_alone(values)) is not None:
         settings = declared_options(ModelSettings)
@@ -317,7 +323,7 @@ def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: M
 
 
 def _recording_alone(values: Mapping[str, Any]) -> str | None:
-    """The recording that is all that a command is given; ``None`` where there is a text too, or nothing."""
+    """Returns the first recording if a command is given only recordings; ``None`` if it has a text too, or none."""
     from attnviz.cli.subject import is_saved
 
     texts = [values.get(name) for name in ("file", "sample", "batch", "with_model")]
@@ -327,7 +333,7 @@ def _recording_alone(values: Mapping[str, Any]) -> str | None:
 
 
 class OptionGroup(NamedTuple):
-    """What makes one value of a command, the options that it is made of, and the parameters for them."""
+    """A group of options: the function that makes its value, its options by name, and their typer parameters."""
 
     make: Callable[..., object]
     declared: dict[str, Declared]
@@ -361,7 +367,7 @@ def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspe
 
 
 def _names(name: str, declared: Declared) -> tuple[str, ...]:
-    """How the option is written, where typer would not write it so."""
+    """Returns the spellings of an option; none if typer would derive them itself."""
     if declared.type == bool | None:
         return (f"{flag(name)}/{flag(name, False)}",)
     names = NAMES.get(name, (flag(name),) if declared.default is False else ())

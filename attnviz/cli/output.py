@@ -1,4 +1,4 @@
-"""Where a command line's result goes: refused before the work where it cannot be written, delivered after it."""
+"""Writes the results of commands, and refuses before the work starts what could not be written after it."""
 
 import os
 import sys
@@ -15,15 +15,15 @@ from attnviz.cli.options import STANDARD_OUTPUT, Output
 if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
-BINARY = (".png", ".pdf", ".pptx", ".npz")  # which a terminal cannot show
+BINARY = (".png", ".pdf", ".pptx", ".npz")  # bytes that a terminal cannot show
 
 
 def refuse_output(output: Output, writes: str = "picture") -> None:
-    """Raises AttnvizError where the output cannot be written, before any work is done.
+    """Raises AttnvizError if the output cannot be written.
 
     Args:
-        output: where it is to go.
-        writes: what it is, a ``picture``, or an ``atlas`` of heads.
+        output: the destination.
+        writes: ``picture``, or ``atlas`` for a command that draws atlases of heads.
     """
     from attnviz.render.formats import FORMATS
 
@@ -37,21 +37,25 @@ def refuse_output(output: Output, writes: str = "picture") -> None:
 
 
 def medium(output: Output) -> str:
-    """The suffix of what is written: that of the file, or of what goes to standard output."""
+    """Returns the suffix of the format that is written, to the file or to standard output."""
     from attnviz.render.formats import TERMINAL, format_of
 
     return format_of(_suffix(output) or TERMINAL).suffix
 
 
 def reads_all(output: Output) -> bool:
-    """Whether what is written is numbers, every one of what was chosen."""
+    """True if the output is a file of numbers, which holds every number of the selection."""
     from attnviz.render.formats import FORMATS
 
     return FORMATS[medium(output)].kind == "data"
 
 
 def explained_suffix(output: Output) -> str:
-    """The suffix of the file that an explanation is written to, or that of the terminal; refuses what cannot be."""
+    """Returns the suffix of the format of an explanation.
+
+    Raises:
+        AttnvizError: if explanations are not written in that format, or the file cannot be written.
+    """
     from attnviz.explain.formats import FORMATS, format_of
     from attnviz.render.formats import TERMINAL
 
@@ -67,10 +71,10 @@ def explained_suffix(output: Output) -> str:
 
 
 def recording_path(output: Output) -> Path:
-    """Where a recording is to be written.
+    """Returns the path to write a recording to.
 
     Raises:
-        AttnvizError: if no file of that kind is named, or it cannot be written.
+        AttnvizError: if the options name no file with that suffix, or it cannot be written.
     """
     from attnviz.maps.saved import SUFFIX
 
@@ -81,10 +85,10 @@ def recording_path(output: Output) -> Path:
 
 
 def _suffix(output: Output) -> str | None:
-    """The suffix that the options name; ``None`` leaves it to standard output.
+    """Returns the suffix that the options name; ``None`` for the text of a terminal on standard output.
 
     Raises:
-        AttnvizError: if they name two, or none for bytes that standard output is to take.
+        AttnvizError: if the options name two formats, or none for ``-o -``.
     """
     if output.json and output.output is not None:
         raise AttnvizError(f"--json prints and -o {str(output.output)!r} writes a file; use one of them")
@@ -96,7 +100,7 @@ def _suffix(output: Output) -> str | None:
 
 
 def _refuse_place(output: Output) -> None:
-    """Raises AttnvizError where the file cannot be written, or standard output is closed or shows no such bytes."""
+    """Raises AttnvizError if the file cannot be written, or standard output is closed or cannot show the format."""
     from attnviz.base.files import refuse_closed, refuse_target
 
     if output.file is not None:
@@ -110,7 +114,7 @@ def _refuse_place(output: Output) -> None:
 
 
 def deliver(report: "Report", output: Output) -> None:
-    """Writes the report to its file and the path to standard output, or the picture to standard output."""
+    """Writes the report to its file and the path to standard output; without a file, the report to standard output."""
     from attnviz.render.formats import FORMATS
     from attnviz.render.formats import write as write_report
 
@@ -121,7 +125,7 @@ def deliver(report: "Report", output: Output) -> None:
 
 
 def _say_unseen(report: "Report") -> None:
-    """Says which options of colours were typed for a picture without colours."""
+    """Remarks that a typed option changes colours if the picture has none."""
     from attnviz.cli.options import TYPED
     from attnviz.render.terminal.draw import unseen_options
 
@@ -130,7 +134,7 @@ def _say_unseen(report: "Report") -> None:
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Has the file written and prints its path, or has standard output written."""
+    """Writes the file with ``write_to`` and prints its path; without a file, writes to standard output."""
     from attnviz.base.files import output_file
 
     with output_file(output.file, output.force) as file:
@@ -142,7 +146,7 @@ def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
 
 
 def _open(path: Path) -> None:
-    """Opens the file with what the system opens such files with, or says that it cannot."""
+    """Opens the file with the system's program for it, or remarks that there is none."""
     import typer
 
     if typer.launch(str(path.absolute())) != 0:
@@ -150,9 +154,9 @@ def _open(path: Path) -> None:
 
 
 def print_path(path: Path) -> None:
-    """Says on standard output where the result is, byte for byte to a program and readably to a terminal.
+    """Prints the path of the result: its exact bytes for a program, printable characters for a terminal.
 
-    Nothing is said where standard output is closed, since who closed it named the file.
+    Prints nothing if standard output is closed: the caller named the file and knows it.
     """
     if sys.stdout is not None:
         write((printable(str(path)).encode() if sys.stdout.isatty() else os.fsencode(path)) + b"\n")
@@ -167,7 +171,7 @@ def write(content: bytes) -> None:
 
 
 def remark(line: str) -> None:
-    """Says a line on standard error, where somebody can read it."""
+    """Prints a line to standard error, if that is open."""
     from attnviz.base.printable import message_line
 
     with suppress(OSError):
@@ -175,11 +179,11 @@ def remark(line: str) -> None:
 
 
 def say_next(line: str) -> None:
-    """Says to somebody at a terminal, under an answer, what could be typed next."""
+    """Prints a suggestion for the next command, if standard error is a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
         remark(line)
 
 
 def say_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Says what a library warns of as a remark: its words may quote what a terminal would obey."""
+    """Prints the warning of a library as a remark, since its text may quote control characters."""
     remark(str(message))

@@ -1,4 +1,4 @@
-"""The recordings that a command line asks for: of a text, of several, or of two to compare."""
+"""Makes the recordings that a command line asks for: of one text, of a batch, or two to compare."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,14 +21,14 @@ CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 def record(
     given: Subject, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
 ) -> "Recording":
-    """The recording of a text, or the one that is saved there.
+    """Returns the recording of a text, or the saved recording that the input names.
 
     Args:
-        given: which of both.
-        settings: of the model.
-        selection: which layers and heads are recorded.
-        whole: whether all numbers of a saved one will be read.
-        values: whether one that is made keeps what each key moves.
+        given: the text or the saved recording.
+        settings: of the model that runs over a text.
+        selection: the layers and heads to record of a text.
+        whole: True if all numbers of a saved recording will be read.
+        values: True to record what each key contributes too.
     """
     if not given.is_text:
         return given.recording(whole)
@@ -41,7 +41,7 @@ def record(
 def record_batch(
     texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
 ) -> "Recording":
-    """The recording of several texts, run together."""
+    """Returns one recording of several texts, run as a batch."""
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
@@ -49,10 +49,10 @@ def record_batch(
 
 
 def parse_head(head: str) -> tuple[int, int]:
-    """Layer and head of ``1`` (in layer 0) or ``0.1``.
+    """Returns layer and head of ``1`` (in layer 0) or ``0.1``.
 
     Raises:
-        AttnvizError: for anything else.
+        AttnvizError: if the text names no head, or more than one.
     """
     selection = Selection.parse(heads=head)
     chosen = selection.pairs or tuple((0, number) for number in selection.heads or ())
@@ -62,7 +62,7 @@ def parse_head(head: str) -> tuple[int, int]:
 
 
 def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":
-    """Every number of one layer of a model over a text."""
+    """Returns every intermediate result of one layer of a model over a text."""
     read = text.text_for("explain computes from a text, and a recording holds only scores and weights; give a text")
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
@@ -78,7 +78,19 @@ def record_both(
     whole: bool = False,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """A as given without the changes, B with them and A's weights, and what was changed in words."""
+    """Returns recordings A and B and the change from A to B in words.
+
+    A is the seeded model without the changed settings; B has them, and the weights of A unless the seed changes. For
+    any other model both use the same settings, and only the text differs.
+
+    Args:
+        text: the input of A, and of B if ``other`` is ``None``.
+        other: the input of B.
+        settings: of the model, with the changes.
+        selection: the layers and heads to record.
+        whole: True if all numbers of saved recordings will be read.
+        values: True to record what each key contributes too.
+    """
     if not (text.is_text and (other is None or other.is_text)):
         return record_each(text, other, settings, selection, whole, values)
     from attnviz.base.machine import refuse_little_memory
@@ -109,7 +121,7 @@ def record_both(
 
 
 def refuse_unchanged(settings: "ModelSettings") -> None:
-    """Raises AttnvizError where settings alone make no two recordings of one text."""
+    """Raises AttnvizError if the settings alone give nothing to compare: no change of the seeded model."""
     from attnviz.models.reading.settings import ModelSettings
 
     if settings.model != ModelSettings.model or not _changed(settings):
@@ -117,7 +129,7 @@ def refuse_unchanged(settings: "ModelSettings") -> None:
 
 
 def _changed(settings: "ModelSettings") -> list[str]:
-    """The settings of what is compared that are not those of a plain model."""
+    """Returns the names of the comparable settings that differ from the defaults."""
     from attnviz.models.reading.settings import ModelSettings
 
     return [name for name in CHANGES if getattr(settings, name) != getattr(ModelSettings, name)]
@@ -131,7 +143,16 @@ def record_models(
     selection: Selection,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """The recordings of two models, and what was changed in words."""
+    """Returns the recordings of two models, and the change in words.
+
+    Args:
+        text: the input of both models.
+        other: the input of the second model instead; ``None`` for the same text.
+        settings: of both models; the second has the name ``model``.
+        model: the second model.
+        selection: the layers and heads to record.
+        values: True to record what each key contributes too.
+    """
     if not (text.is_text and (other is None or other.is_text)):
         raise AttnvizError("--with-model needs texts, and a recording is given; leave it out")
     before = record(text, settings, selection, values=values)
@@ -147,7 +168,7 @@ def record_each(
     whole: bool,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """The recordings of two texts of which at least one is a saved recording, and what was changed in words."""
+    """Returns the recordings of two inputs of which at least one is a saved recording, and the change in words."""
     if other is None:
         raise AttnvizError(f"nothing to compare {text.given} with; add a second recording, or --with TEXT")
     before, after = (record(each, settings, selection, whole, values) for each in (text, other))

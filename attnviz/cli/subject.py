@@ -1,4 +1,4 @@
-"""Subject: what a command is given to show, decided once by one table: a text, or a file of some kind."""
+"""Decides by one table what kind of input a command is given: a text, or a file of some kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ MAX_START_BYTES = 128
 
 
 class Kind(Enum):
-    """What an argument is."""
+    """The kind of an input."""
 
     TEXT = auto()
     RECORDING = auto()
@@ -34,20 +34,20 @@ class Kind(Enum):
 
 
 def is_saved(argument: str) -> bool:
-    """Whether an argument is where a recording or a survey is saved, by its name alone."""
+    """True if an argument is named like a saved recording or survey; the file is not opened."""
     return argument.endswith(RECORDING)
 
 
 def is_file(argument: str) -> bool:
-    """Whether an argument is a file or folder that is here."""
+    """True if an argument is the path of a file or folder that exists."""
     try:
         return bool(argument) and Path(argument).exists()
-    except (OSError, ValueError):  # longer than any path
+    except (OSError, ValueError):  # a text longer than any path, or with a zero byte
         return False
 
 
 def _begins_with(argument: str, mark: bytes) -> bool:
-    """Whether this stands among the first bytes of a file, which takes no library to see."""
+    """True if the mark is in the first bytes of a file; no library needs to be imported to read it."""
     try:
         with Path(argument).open("rb") as file:
             return mark in file.read(MAX_START_BYTES)
@@ -59,7 +59,7 @@ def _ends_with(argument: str, *suffixes: str) -> bool:
     return Path(argument).suffix.lower() in suffixes
 
 
-KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first that holds
+KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that is true decides
     (Kind.SURVEY, lambda argument: is_saved(argument) and _begins_with(argument, SURVEY_MARK)),
     (Kind.ARRAYS, lambda argument: is_saved(argument) and is_file(argument) and not _begins_with(argument, OWN_MARK)),
     (Kind.RECORDING, is_saved),
@@ -75,7 +75,7 @@ SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most comma
 
 @dataclass(frozen=True)
 class Subject:
-    """What a command is given to show.
+    """The input of a command.
 
     Attributes:
         given: a text, or the name of a file.
@@ -89,29 +89,29 @@ class Subject:
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
-        """What an argument is; what is piped or read from a file is always a text."""
+        """Returns the subject of an argument; piped text and text from a file never come here, and are always texts."""
         return cls(argument, next(kind for kind, holds in KINDS if holds(argument)))
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text, which a model can run over."""
+        """True for a text, which a model can run over."""
         return self.kind is Kind.TEXT
 
     @property
     def is_survey(self) -> bool:
-        """Whether it is a saved survey."""
+        """True for a saved survey."""
         return self.kind is Kind.SURVEY
 
     @property
     def path(self) -> Path | None:
-        """Where it is saved; ``None`` of a text."""
+        """The path of the file; ``None`` for a text."""
         return None if self.is_text else Path(self.given)
 
     def text_for(self, refusal: str) -> str:
-        """The text.
+        """Returns the text.
 
         Raises:
-            AttnvizError: with this refusal, where it is a file.
+            AttnvizError: with the message ``refusal``, if this is a file.
         """
         if not self.is_text:
             raise AttnvizError(refusal)
@@ -123,10 +123,10 @@ class Subject:
             raise AttnvizError(f"{self.given!r} is a recording already; attnviz show {self.given} draws it")
 
     def recording(self, whole: bool = False) -> "Recording":
-        """The recording that is saved there, or that is made of the arrays there.
+        """Returns the saved recording.
 
         Args:
-            whole: whether all of its numbers will be read.
+            whole: True if all of its numbers will be read.
         """
         if self.kind is Kind.ARRAYS:
             from attnviz.arrays.file import read_arrays
@@ -138,7 +138,7 @@ class Subject:
 
     @cached_property
     def survey(self) -> "Survey | None":
-        """The survey that is saved there; ``None`` where it is something else."""
+        """The saved survey; ``None`` for every other kind."""
         if not self.is_survey:
             return None
         from attnviz.corpus.saved import load_survey
@@ -147,7 +147,7 @@ class Subject:
 
     @cached_property
     def effects(self) -> "Effects | None":
-        """The effects of heads that are saved there; ``None`` where it is something else."""
+        """The saved effects of heads; ``None`` for every other kind."""
         if self.kind is not Kind.EFFECTS:
             return None
         from attnviz.effects.effect_table import Effects
@@ -165,13 +165,13 @@ class Subject:
         return replace(self, tokens=tokens)
 
     def shown(self, beside: bool = False) -> "Subject":
-        """Itself, where it is what most commands take.
+        """Returns this subject, if it is of a kind that most commands take.
 
         Args:
-            beside: whether it is compared with another.
+            beside: True if another input is compared with it.
 
         Raises:
-            AttnvizError: for any other file or folder, saying how it is read.
+            AttnvizError: for any other file or folder; the message says how to use that.
         """
         if self.kind in SHOWN:
             return self

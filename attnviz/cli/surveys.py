@@ -1,4 +1,4 @@
-"""The survey that a command line asks for: what is read, where it goes on, and where it is written."""
+"""Runs the survey that a command line asks for, continues an unfinished one, and shows a saved one full-screen."""
 
 import re
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 
 @dataclass(frozen=True)
 class Corpora:
-    """What is to be surveyed, as it was typed.
+    """The texts to survey, as the user typed them.
 
     Attributes:
         paths: files, folders, patterns, or ``-``.
-        column: of tables.
-        tokens: after how many it ends.
-        window: of how many tokens a text is at most.
-        token_class: the user's own classes of tokens.
+        column: the column of a table that holds the texts.
+        tokens: the number of tokens after which the survey stops, as ``10M``.
+        window: the most tokens of one text; longer ones are cut into windows.
+        token_class: the user's own classes of tokens, as ``years=[0-9]{4}``.
     """
 
     paths: tuple[str, ...]
@@ -41,10 +41,10 @@ class Corpora:
 
 
 def survey_path(output: Output, resume: bool) -> Path:
-    """Where the survey is to be written.
+    """Returns the path to write the survey to.
 
     Raises:
-        AttnvizError: if no file of that kind is named, or it cannot be written.
+        AttnvizError: if the options name no file of that kind, or it cannot be written.
     """
     from attnviz.base.files import refuse_target
 
@@ -59,10 +59,14 @@ def survey_path(output: Output, resume: bool) -> Path:
 
 
 def parse_count(name: str, text: str) -> int:
-    """The number that ``500k`` or ``10M`` is.
+    """Returns the number that ``500k`` or ``10M`` stands for.
+
+    Args:
+        name: the option, for the message.
+        text: the number as it was typed.
 
     Raises:
-        AttnvizError: for anything else, and for less than one.
+        AttnvizError: if the text is not such a number, or the number is less than one.
     """
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
     number = int(float(found[1]) * MULTIPLES[found[2]]) if found else 0
@@ -74,7 +78,15 @@ def parse_count(name: str, text: str) -> int:
 def write_survey(
     asked: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
 ) -> bool:
-    """Surveys a corpus and writes what was found; false where another process writes it.
+    """Surveys a corpus and writes the survey; returns False if another process of the same run writes it.
+
+    Args:
+        asked: the texts to survey.
+        settings: of the model.
+        selection: the layers and heads to measure.
+        path: the file to write; its suffix picks a survey or a table.
+        force: True to replace the file.
+        resume: True to continue from the checkpoint beside the file.
 
     Raises:
         AttnvizError: if the corpus or the model cannot be read, or the checkpoint is of another survey.
@@ -123,7 +135,12 @@ def write_survey(
 
 
 def look_through(path: Path, selection: Selection, look: "Look") -> int:
-    """Shows a survey full-screen, and each text of it that is opened, until the user quits: the exit code.
+    """Shows a survey full-screen, and each of its texts that the user opens; returns the exit code.
+
+    Args:
+        path: the saved survey.
+        selection: the layers and heads to show.
+        look: the look of the screen.
 
     Raises:
         AttnvizError: if the file is no survey, or has no such heads.
@@ -150,5 +167,5 @@ def look_through(path: Path, selection: Selection, look: "Look") -> int:
 
 
 def _said(numbers: object) -> str | None:
-    """What was chosen as a checkpoint holds it."""
+    """Returns a choice of layers or heads as a checkpoint stores it."""
     return None if numbers is None else repr(numbers)

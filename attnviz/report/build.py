@@ -1,4 +1,4 @@
-"""A recording to its report: over the tokens chosen, its heads one by one or combined into one map."""
+"""Builds the report of a recording: over tokens or groups of them, with single heads or one combined map."""
 
 from dataclasses import replace
 
@@ -11,10 +11,10 @@ from attnviz.text.selection import Grouping
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:
-    """The report of a recording that the options choose.
+    """Returns the report of a recording that the options ask for.
 
     Raises:
-        AttnvizError: if they name what is not there, or ask for what the recording cannot give.
+        AttnvizError: if the options name what the recording does not have, or cannot give.
     """
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.contributions import contributions_of

@@ -1,1 +1,1 @@
-"""What is said of a picture: titles, captions, remarks, notes, and the command that draws it again."""
+"""Words about a picture: titles, captions, remarks, notes, and the command that draws it again."""

@@ -1,4 +1,4 @@
-"""What is said of a picture in words: its titles, its caption, and its remarks."""
+"""Writes the titles, the caption and the remarks of a picture."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,21 @@ from attnviz.text.named_groups import NAMES, plural
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
-MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's own output, beyond which it is a warning
-MAX_NAMED_PANELS = 6  # one by one
-MAX_TITLE_CHARACTERS = 200  # characters; each medium cuts it to its own room
-MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, for a title
-MAX_TOKEN_CHARACTERS = 60  # characters of a token in a sentence
-MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # where queries and keys stand
+MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's output; a larger one is a warning
+MAX_NAMED_PANELS = 6  # of a part; more are named by the first and the last
+MAX_TITLE_CHARACTERS = 200  # each medium cuts a title further to what fits
+MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, before white space is joined
+MAX_TOKEN_CHARACTERS = 60  # of a token in a sentence
+MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # the side of the queries and that of the keys
 SINGULAR = {"queries": "query"}
-Notes = Mapping[tuple[str, int, str, int, int], str]  # what is known of heads, by their keys
+Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by `ChosenHead.key`
 MASKED = "Blank cells are masked: the query cannot see that key."
-HATCHED = MASKED.replace("Blank", "Hatched")  # as a figure draws them
+HATCHED = MASKED.replace("Blank", "Hatched")  # figures hatch masked cells
 POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
 def text_title(recording: Recording) -> str:
-    """The recording's text, or texts, on one line; its tokens where they alone are known, or else its model."""
+    """Returns the text or texts of a recording on one line; without a text its tokens, without tokens its model."""
     from attnviz.text.tokens import start_of
 
     texts = {maps.item: _written(tokens_of(maps).query_tokens) for maps in reversed(recording.maps)}
@@ -43,16 +43,16 @@ def text_title(recording: Recording) -> str:
 
 
 def _written(tokens: "Tokens") -> str:
-    """The text, or the labels of tokens that have none; nothing where these are no more than positions."""
+    """Returns the text, or the labels of tokens without a text; "" if the labels only number the tokens."""
     labels = tokens.labels[:MAX_READ_CHARACTERS]
     if tokens.text or all(label.endswith(str(place)) for place, label in enumerate(labels)):
         return tokens.text
     named = (label for label, special in zip(labels, tokens.special.tolist(), strict=False) if not special)
-    return " ".join(named).replace(" ##", "")  # a piece of a word
+    return " ".join(named).replace(" ##", "")  # WordPiece continues a word with ##
 
 
 def source_line(report: DrawnReport) -> str:
-    """The model of a picture, and its text where the title is another: what a picture alone must say of itself."""
+    """Returns the model of a picture, and its text if the title differs, so that a picture alone says its source."""
     source = report.about.get("recording") or report.about.get("recording_a")
     if not source:
         return ""
@@ -65,33 +65,33 @@ def source_line(report: DrawnReport) -> str:
 
 
 def source_of(model: str, text: str) -> dict[str, object]:
-    """What ``source_line`` reads of a report that no recording is drawn in, but what was computed of a text."""
+    """Returns the source for `source_line` of a report that was computed from a text without a recording."""
     return {"recording": {"model": model, "text": text, "untrained": False}}
 
 
 def report_title(recording: Recording, look: Look) -> str:
-    """The heading of a report: as the look says, else the text."""
+    """Returns the heading of a report: the user's title, else the text."""
     return look.title or text_title(recording)
 
 
 def model_name(recording: Recording) -> str:
-    """The model as a caption says it: called untrained where it is."""
+    """Returns the model as a caption names it, with "untrained" where it is."""
     return f"an untrained {re.sub('^(an?|the) ', '', recording.model)}" if recording.untrained else recording.model
 
 
 def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """What stands over a head's panel, such as ``head 0.3``, and what is known of it: ``previous token 0.98``."""
+    """Returns the title of a head's panel, as ``head 0.3``, and what the head does, as ``previous token 0.98``."""
     note = (notes or {}).get(head.key, "")
     return f"head {head.name}{which_maps(recording, head.maps)}" + (f"{NOTE}{note}" if note else "")
 
 
 def group_title(recording: Recording, maps: LayerMaps) -> str:
-    """What an overview writes beside a row of heads, such as ``layer 2``."""
+    """Returns the label of a row of heads in an overview, as ``layer 2``."""
     return f"layer {maps.layer}{which_maps(recording, maps)}"
 
 
 def which_maps(recording: Recording, maps: LayerMaps) -> str:
-    """What tells these maps from others of the same layer: cross-attention, which text of a batch."""
+    """Returns words that tell these maps from others of their layer: cross-attention, text of a batch, module."""
     batch = len({maps.item for maps in recording.maps}) > 1
     alike = {
         other.module
@@ -111,7 +111,7 @@ def _all_cross(recording: Recording) -> bool:
 
 
 def part_title(report: DrawnReport) -> str:
-    """The panels of a part of a report, named; several texts by their heads alone."""
+    """Returns a title that names the panels of a part of a report; panels of shaded texts by their heads."""
     by_head = isinstance(report, ShadedText) and len(report.panels) > 1
     titles = list(dict.fromkeys(panel.group if by_head else panel.name for panel in report.panels))
     if len(titles) > MAX_NAMED_PANELS:
@@ -126,7 +126,7 @@ def part_title(report: DrawnReport) -> str:
 
 
 def part_caption(report: DrawnReport) -> str:
-    """The panels of a part of a report in one sentence."""
+    """Returns a sentence about the panels of a part of a report."""
     match report:
         case ShadedText(panels=panels):
             return f"{part_title(report)}{strongest_key(panels)}."
@@ -147,7 +147,14 @@ def heads_caption(
     panels: Sequence[Panel],
     sides: tuple[str, str] = MAP_SIDES,
 ) -> str:
-    """Which attention is drawn, in one sentence."""
+    """Returns the sentence that says which attention is drawn.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads that are drawn.
+        panels: their panels, for the largest weight.
+        sides: the words for the sides of queries and keys.
+    """
     which = heads_named(heads)
     if not which.startswith("head "):
         which = f"{which} of {_layers_named(heads)}"
@@ -159,30 +166,30 @@ def heads_caption(
 
 
 def quantity_drawn(maps: LayerMaps, attention: str = "Attention") -> str:
-    """What a caption says is drawn: attention, or what it moves."""
+    """Returns the noun for what is drawn: ``attention`` itself, or the contributions in it."""
     return attention if maps.quantity == "weight" else f"Contributions in {attention.lower()}"
 
 
 def heads_named(heads: Sequence[ChosenHead]) -> str:
-    """A head by its name, or how many heads of the model these are: one over several texts counts once."""
+    """Returns the name of a single head, or the number of heads; a head over several texts counts once."""
     count = len({(one.maps.layer, one.maps.kind, one.maps.module, one.head) for one in heads})
     return f"{count} heads" if count > 1 else f"head {heads[0].name}"
 
 
 def for_texts(heads: Sequence[ChosenHead]) -> str:
-    """For how many texts of a batch, where it is more than one."""
+    """Returns the number of texts in words, as `` for 3 texts``; "" for one."""
     count = len({one.maps.item for one in heads})
     return f" for {count} texts" if count > 1 else ""
 
 
 def _spans_counted(spans: Sequence[slice], name: str) -> str:
-    """How many tokens, or at most how many where they are not as many in all spans."""
+    """Returns the number of tokens, after ``up to`` if the spans differ in length."""
     lengths = {span.stop - span.start for span in spans}
     return f"{'up to ' if len(lengths) > 1 else ''}{counted(max(lengths), name)}"
 
 
 def counted(count: int, name: str) -> str:
-    """So many of an axis, given by its name: ``5 queries``, or ``1 query``."""
+    """Returns a number with the name of an axis, in the singular for one: ``5 queries``, ``1 query``."""
     return f"{count} {name}" if count != 1 else f"1 {SINGULAR.get(name, name[:-1])}"
 
 
@@ -192,7 +199,7 @@ def _layers_named(heads: Sequence[ChosenHead]) -> str:
 
 
 def strongest(panels: Sequence[Panel]) -> str:
-    """The largest weight shown, in words."""
+    """Returns the end of a caption: the largest weight shown and its place; "" if there is none."""
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
     weights = [panel for panel in weights if panel.has_choices] or weights
     best = max(weights, key=lambda panel: panel.peak, default=None)
@@ -210,7 +217,7 @@ def strongest(panels: Sequence[Panel]) -> str:
 
 
 def strongest_key(panels: Sequence[Panel]) -> str:
-    """The largest weight of a query's row in any of these heads, in words."""
+    """Returns the end of a caption of shaded texts: the largest weight and its key; "" if there is none."""
     best = max(panels, key=lambda panel: panel.peak)
     if best.peak < 0:
         return ""
@@ -222,17 +229,17 @@ def strongest_key(panels: Sequence[Panel]) -> str:
 
 
 def _level_text(panel: Panel) -> str:
-    """The largest number of a panel of weights or contributions."""
+    """Returns the largest number of a panel of weights or contributions as text."""
     return (panel.quantity if panel.quantity is CONTRIBUTION else PERCENT).text(panel.peak)
 
 
 def quoted(label: str) -> str:
-    """A token as a sentence names it, cut where it is very long."""
+    """Returns a token in quotes, cut if it is very long."""
     return f"“{label if len(label) <= MAX_TOKEN_CHARACTERS else f'{label[: MAX_TOKEN_CHARACTERS - 1]}…'}”"
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """What was pooled and what is masked in these panels."""
+    """Returns remarks on pooled cells, NaN, masked cells and queries without keys in these panels."""
     remarks = []
     pooled = next((panel for panel in panels if panel.pooled), None)
     if pooled is not None:
@@ -254,10 +261,10 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """What the axes are labelled by, where it is not tokens.
+    """Returns the remark on what labels the axes, if it is not the tokens.
 
     Raises:
-        AttnvizError: if there is no such landmark.
+        AttnvizError: if the mark matches nothing in the text shown.
     """
     if mark is None or not panels:
         return ()
@@ -271,7 +278,7 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """What a table leaves out of the queries and keys chosen."""
+    """Returns the remark on the selected queries and keys that a table leaves out."""
     if not panels:
         return ()
     chosen, axes = (head.queries, head.keys), (panels[0].rows, panels[0].columns)
@@ -291,20 +298,20 @@ DROPPED = (
 
 
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
-    """What the recording itself has to say, that its weights are untrained first."""
+    """Returns the remarks on a recording; that its weights are untrained comes first."""
     untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
     first = ((untrained,) if recording.untrained else ()) + recording.doubts
     return first + _dropout_remarks(recording) + recording.remarks + fidelity_remarks(recording)
 
 
 def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
-    """Why dropout leaves the weights of a single layer as they are."""
+    """Returns the remark that dropout does not change the weights of a single layer, if there is dropout."""
     alone = recording.settings.get("dropout") and {maps.layer for maps in recording.maps} == {0}
     return (DROPPED,) if alone else ()
 
 
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
-    """How far the maps are from what the model itself computed, where that was measured; too far is a warning."""
+    """Returns the remark on how closely weights @ values match the model's output, as far as that was measured."""
     measured = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
     if not measured:
         return ()

@@ -1,4 +1,4 @@
-"""The notes of a page, read from a file: each line the address of what is shown, and what is said there."""
+"""Reads the notes of a page from a file: each line holds an address and the text that is shown there."""
 
 import re
 from pathlib import Path
@@ -13,16 +13,16 @@ EXAMPLE = "#head=3.4&query=it It looks at its noun."
 
 
 def read_notes(file: str | None) -> list[dict[str, Any]]:
-    """The notes of a file in their order; none where there is no file. Empty lines are left out.
+    """Returns the notes of a file in their order, without empty lines; an empty list if there is no file.
 
     Raises:
-        AttnvizError: if the file cannot be read, or a line is no note.
+        AttnvizError: if the file cannot be read, a line is not a note, or there are too many.
     """
     if file is None:
         return []
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:  # of a path with a zero byte, or of bytes that are no UTF-8
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte, or bytes that are not UTF-8
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise AttnvizError(f"{option('notes', file)} cannot be read: {reason}") from None
     notes = [_note(line, number) for number, line in enumerate(lines, 1) if line.strip()]

@@ -1,4 +1,4 @@
-"""The words of a command line that shows a recording again: from its settings, or from a file that it was saved to."""
+"""Writes the command line that draws a picture again, from the settings of its recording or from a saved file."""
 
 import shlex
 from collections.abc import Mapping
@@ -15,7 +15,11 @@ SAVED_REMARK = f"{SAVED} stands for the saved recording: attnviz record writes i
 
 
 def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The words up to the options of the picture, what must be known of them, and whether two runs are compared."""
+    """Returns the command up to the options of the picture, a remark on its file names, and if it compares two runs.
+
+    Args:
+        about: the JSON values of a report, with ``recording``, or ``recording_a`` and ``recording_b``.
+    """
     if "recording_a" in about:
         remark = "a.safetensors and b.safetensors stand for the two saved recordings."
         return {"input": "attnviz compare a.safetensors b.safetensors", "remark": remark, "compares": True}
@@ -26,14 +30,14 @@ def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drawn_again(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
-    """The command that draws a head over a text of a survey: the words before the head's name, and those after it.
+    """Returns the command that draws a head over a text of a survey: the words before the head's name and after it.
 
-    Both are "" for a text that is too long for a command line.
+    Both are "" if there is no text, or it is too long for a command line.
 
     Args:
         text: the text.
-        settings: of the survey, as JSON values.
-        model: what the model is called.
+        settings: the settings of the survey, as JSON values.
+        model: the name of the model.
     """
     if not text or len(text) > MAX_TEXT:
         return "", ""
@@ -44,7 +48,7 @@ def drawn_again(text: str, settings: Mapping[str, Any], model: str) -> tuple[str
 
 
 def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
-    """Text and settings of a recording that a command made; ``None`` of any other, and of a long text."""
+    """Returns text and settings of a recording as words of a command; ``None`` if no command can repeat it."""
     text, settings = str(recording["text"]), recording["settings"]
     if not text or len(text) > MAX_TEXT or "model" not in settings or not text.isprintable():
         return None
@@ -52,7 +56,7 @@ def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
 
 
 def _setting_words(recording: Mapping[str, Any]) -> list[str]:
-    """The settings that are not as they are without any option."""
+    """Returns the options for the settings that differ from their defaults."""
     words, declared, settings = list[str](), declared_options(ModelSettings), recording["settings"]
     for name, value in settings.items():
         if name not in declared or value in (None, declared[name].default):
@@ -65,5 +69,5 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
 
 
 def _named(name: str, value: str, recording: Mapping[str, Any]) -> str:
-    """A setting as it is written: a model's folder by the last of its names, since others have it elsewhere."""
+    """Returns a setting as an option's value; the absolute path of a model becomes its name, since folders differ."""
     return str(recording["model"]) if name == "model" and PurePath(value).is_absolute() else value
