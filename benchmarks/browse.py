@@ -1,4 +1,4 @@
-"""How soon the inspector is on the screen, against drawing the same recording, and how soon it answers a key."""
+"""Measures how fast the inspector starts, against drawing the same recording, and how fast it answers a key."""
 
 import os
 import pty
@@ -26,7 +26,7 @@ LAST_WORD = b"q quits"  # of the first screen, and of the picture no word at all
 
 def main() -> None:
     """Prints the ratio for recordings of several sizes, and the slowest key."""
-    os.environ["COLORTERM"] = "truecolor"  # what most terminals have; with 16 colours a map is drawn in shades
+    os.environ["COLORTERM"] = "truecolor"  # most terminals have it; with 16 colours a map is drawn in shades
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         os.environ["PYTHONPYCACHEPREFIX"] = folder
@@ -40,14 +40,14 @@ def main() -> None:
 
 
 def pair_starts(path: Path) -> Pair:
-    """Seconds until the first screen against seconds until the picture is out, both in a terminal."""
+    """Returns the time until the first screen against the time until the picture is printed, both in a terminal."""
     results = [(started("browse", path), started("show", path)) for _ in range(RUNS + 1)][1:]
     seconds = median(one for one, _ in results), median(two for _, two in results)
     return Pair(time=median(one / two for one, two in results), memory=float("nan"), seconds=seconds)
 
 
 def started(command: str, path: Path) -> float:
-    """Seconds until the command's last word is on the terminal, or its last byte; the inspector is told to quit."""
+    """Returns the seconds until the command's last word or byte is on the terminal; then quits the inspector."""
     start = time.perf_counter()
     child, terminal = pty.fork()
     if not child:
@@ -66,7 +66,7 @@ def started(command: str, path: Path) -> float:
 
 
 def answer_keys(recording: Recording) -> None:
-    """Prints the key that takes longest, each the quickest of three."""
+    """Prints the slowest key, each timed as the fastest of three."""
     runs = [key_times(recording, KEYS) for _ in range(3)]
     times = {key: min(run[key] for run in runs) for key in runs[0]}
     slowest = max(times, key=times.__getitem__)
@@ -75,7 +75,7 @@ def answer_keys(recording: Recording) -> None:
 
 
 def zoom(tokens: int) -> None:
-    """Prints the step that takes longest from the whole of a long map to its cells, across them, and back."""
+    """Prints the slowest step of a zoom from a whole long map to its cells, across them, and back."""
     deeper = ["plus"] * 14
     keys = ["enter", *deeper, "down", "pagedown", "end", "g", "tab", *["minus"] * 14, "down", "shift+down", "v", "v"]
     keys += ["a", "down", "right", "o", "pagedown", "r", "o", "end", "enter", "x", "b", "escape"]
@@ -112,7 +112,7 @@ def zoom(tokens: int) -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65_536)
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # Linux raises it once the other end is closed
         return b""
 
 

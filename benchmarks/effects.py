@@ -1,6 +1,6 @@
-"""What removing heads and contributions cost: ratios to the model's own forward passes, on a model of GPT-2's size.
+"""Measures ablation and contributions against forward passes of a model of GPT-2's size.
 
-Memory is that of a whole process, in each of which the model is built and run.
+Memory is that of whole processes, each of which builds and runs the model.
 """
 
 import sys
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _model() -> tuple[nn.Module, Tensor]:
-    """A language model of GPT-2's size, and what it reads."""
+    """Returns a language model of GPT-2's size and its input."""
     torch.manual_seed(0)
     config: Any = transformers.GPT2Config(n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH)
     predicts: Any = transformers.GPT2LMHeadModel(config)
@@ -45,7 +45,7 @@ def _model() -> tuple[nn.Module, Tensor]:
 
 
 def run_process(metric: str, removes: bool) -> None:
-    """Runs the model, and then once more or without each of some heads: what a process of its own is measured by."""
+    """Runs the model, then once more or without each of some heads, in a process that is measured."""
     predicts, ids = _model()
     model = predicts if metric == "loss" else predicts.get_submodule("transformer")
     _run(model, ids, 2)
@@ -56,7 +56,7 @@ def run_process(metric: str, removes: bool) -> None:
 
 
 def _memory(metric: str, said: str) -> None:
-    """The largest size of a process that removes heads against one that does not: before this one has grown."""
+    """Prints the peak memory of a process that removes heads, against one that does not; runs before this one grows."""
     removing, alone = (
         [sys.executable, "-c", f"from benchmarks.effects import run_process; run_process({metric!r}, {removes})"]
         for removes in (True, False)
@@ -73,7 +73,7 @@ def _run(model: nn.Module, ids: Tensor, times: int = 1) -> None:
 
 
 def _ablation(model: nn.Module, ids: Tensor, metric: str, limit: float, said: str) -> None:
-    """All heads against as many forward passes."""
+    """Prints the time to remove every head against that of as many forward passes."""
     inputs, count = {"input_ids": ids, "use_cache": False}, LAYERS * HEADS
     measured = pair_functions(
         lambda: attnviz.ablate(model, inputs, metric), lambda: _run(model, ids, FORWARDS), runs=ROUNDS
@@ -83,7 +83,7 @@ def _ablation(model: nn.Module, ids: Tensor, metric: str, limit: float, said: st
 
 
 def _contributions(model: nn.Module, ids: Tensor) -> None:
-    """Contributions against the run alone: asked for, which ends after the layer, and kept in a run that goes on."""
+    """Prints the time of contributions against a bare run: if the run ends after the layer, and if it goes on."""
     inputs, alone = {"input_ids": ids, "use_cache": False}, partial(_run, model, ids)
 
     def kept(heads: list[int] | None, layers: list[int] | None) -> None:

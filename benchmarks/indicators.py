@@ -1,4 +1,4 @@
-"""Overviews by attention's own kernel, with block indicators as values, against attention itself.
+"""Measures overviews, computed by the attention kernel with block indicators as values, against attention itself.
 
 ``python -m benchmarks indicators`` prints the ratios: with the CPU's kernel, and, where there is a CUDA device, on
 that, with milliseconds and the share of the card's peak.
@@ -26,7 +26,7 @@ PEAKS = {"B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 9
 
 
 def main() -> None:
-    """Prints every ratio: first of the CPU's kernel, on one thread, then of the CUDA device's."""
+    """Prints every ratio: first for the CPU's kernel on one thread, then for the CUDA device's."""
     torch.set_num_threads(1)
     for shape in ON_CPU:
         compare(shape, "cpu", torch.float32, seconds)
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def print_device() -> None:
-    """The ratios on the CUDA device in bfloat16; or that none is there."""
+    """Prints the ratios on the CUDA device in bfloat16, or that there is no device."""
     if torch.cuda.is_available():
         compare(ON_CUDA, "cuda", torch.bfloat16, device_seconds)
     else:
@@ -44,7 +44,7 @@ def print_device() -> None:
 def compare(
     shape: tuple[int, int, int], device: str, dtype: torch.dtype, clock: Callable[[Callable[[], object]], float]
 ) -> None:
-    """The overview of random heads in turn with one forward of flash attention on the same, full and causal."""
+    """Times the overview of random heads in turn with one forward of flash attention on them, full and causal."""
     heads, tokens, features = shape
     torch.manual_seed(0)
     queries, keys, values = torch.randn(3, *shape, dtype=dtype, device=device).unbind()
@@ -64,13 +64,13 @@ def compare(
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
-    """Torch's flash attention, whichever kernel it would choose by itself."""
+    """Returns the output of torch's flash attention, whatever kernel torch would choose."""
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         return functional.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
 
 
 def said(taken: float, work: float) -> str:
-    """Milliseconds, TFLOP/s, and the share of the card's peak where that is known."""
+    """Returns milliseconds, TFLOP/s and, for a card of the table, the share of its peak as text."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     peak = next((peak for known, peak in PEAKS.items() if known in name), None)
     share = f", {work / taken / 1e12 / peak:.0%} of the peak" if peak else ""
@@ -78,14 +78,14 @@ def said(taken: float, work: float) -> str:
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """What the process computes, so that a busy machine counts less."""
+    """Returns the seconds of processor time of a call, which depend less on other load than elapsed time."""
     start = time.process_time()
     function()
     return time.process_time() - start
 
 
 def device_seconds(function: Callable[[], object]) -> float:
-    """What passes on the device, between two CUDA events."""
+    """Returns the seconds of a call on the device, between two CUDA events."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     function()

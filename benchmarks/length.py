@@ -1,4 +1,4 @@
-"""Maps of long inputs against torch's own attention on the same queries and keys.
+"""Measures maps of long inputs against torch's attention on the same queries and keys.
 
 ``python -m benchmarks length`` prints the ratios at 4,096 and 16,384 tokens and the exponents of time and memory up
 to 32,768. Queries and keys are random, made to be peaked, and those of MiniLM. Seconds are those that the process
@@ -41,7 +41,7 @@ THREADS = 2
 
 
 def main() -> None:
-    """Prints every figure with its limit; the longest inputs with fewer of the heads, as all take the same."""
+    """Prints every figure with its limit; the longest inputs have fewer heads, since all heads cost the same."""
     for threads in (1, THREADS):
         torch.set_num_threads(threads)
         for tokens, heads, runs, limit in CASES:
@@ -58,13 +58,13 @@ def main() -> None:
 
 
 def compare_overview(factors: tuple[Tensor, Tensor], causal: bool, runs: int, limit: float, what: str) -> None:
-    """The overview as users get it, against one forward of attention."""
+    """Measures the overview that users get against one forward of attention."""
     maps = held(factors, causal)
     compare({"overview": (partial(pooled, maps), limit)}, factors, causal, runs, what)
 
 
 def compare_metrics(factors: tuple[Tensor, Tensor], runs: int, what: str) -> None:
-    """The metrics of causal maps that one pass gives, and all of those that ``heads`` prints, against one forward."""
+    """Measures the metrics of one pass over causal maps, and all metrics that ``heads`` prints, against one forward."""
     maps = held(factors, causal=True)
     parts = {
         "metrics of one pass": (partial(measure, maps, ONE_PASS), ONE_PASS_LIMIT),
@@ -80,7 +80,7 @@ def compare(
     runs: int,
     what: str,
 ) -> None:
-    """Each part in turn with one forward of attention on the same queries and keys."""
+    """Times each part in turn with one forward of attention on the same queries and keys."""
     queries, keys = factors
     values = torch.randn_like(keys)
     attend = partial(functional.scaled_dot_product_attention, queries[None], keys[None], values[None], is_causal=causal)
@@ -93,7 +93,7 @@ def compare(
 
 
 def held(factors: tuple[Tensor, Tensor], causal: bool) -> FactoredMaps:
-    """What a recording of these queries and keys holds; among the tokens are copies and sentences."""
+    """Returns a recording's maps of these queries and keys, over tokens with copies and sentences."""
     queries, keys = factors
     heads, tokens, features = queries.shape
     scale = features**-0.5
@@ -118,13 +118,13 @@ def held(factors: tuple[Tensor, Tensor], causal: bool) -> FactoredMaps:
 
 
 def pooled(maps: FactoredMaps) -> None:
-    """The overview that is shown of long maps."""
+    """Returns the overview of long maps that pictures show."""
     spans = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
     maps.overview(maps.heads, PIXELS, PIXELS, *spans, maximum=False)
 
 
 def print_growth() -> None:
-    """How the overview's time grows with the tokens: the exponent over all lengths, and between each and the next."""
+    """Prints how the overview's time grows with the tokens: the exponent over all lengths and for each step."""
     seconds = []
     for tokens in GROWTH:
         overview = partial(pooled, held(inputs(tokens, HEADS), causal=False))
@@ -134,7 +134,7 @@ def print_growth() -> None:
 
 
 def print_memory() -> None:
-    """What the overview of 12 heads adds to the queries and keys, each length in a process of its own."""
+    """Prints the memory that an overview of 12 heads adds to queries and keys, each length in a new process."""
     added = [added_megabytes(tokens) for tokens in GROWTH]
     holds = verdict(added[-1] <= MEGABYTES)
     print(f"memory added, MB: {', '.join(f'{each:.0f}' for each in added)} (at most {MEGABYTES} at the end, {holds})")
@@ -142,7 +142,7 @@ def print_memory() -> None:
 
 
 def print_exponent(what: str, amounts: list[float], expected: float) -> None:
-    """The power of the tokens with which amounts grow from the shortest to the longest, and from each to the next."""
+    """Prints the exponent of growth with the tokens, from the shortest to the longest and for each step."""
     steps = ", ".join(f"{math.log2(two / one):.2f}" for one, two in pairwise(amounts))
     power = math.log(amounts[-1] / amounts[0]) / math.log(GROWTH[-1] / GROWTH[0])
     holds = verdict(abs(power - expected) <= 0.1)
@@ -150,14 +150,14 @@ def print_exponent(what: str, amounts: list[float], expected: float) -> None:
 
 
 def added_megabytes(tokens: int) -> float:
-    """The growth of the largest resident size while one head after another is pooled."""
+    """Returns the growth of peak resident memory, in megabytes, while heads are pooled one after another."""
     code = f"from benchmarks.length import measure_memory; measure_memory({tokens})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def measure_memory(tokens: int) -> None:
-    """Prints the megabytes added; of the twelve heads three are pooled, the rest only held, as all take the same."""
+    """Prints the megabytes added; three of twelve heads are pooled and the rest counted, since all cost the same."""
     torch.set_num_threads(1)
     queries, keys = inputs(tokens, HEADS)
     pooled(held((queries[:1, :600], keys[:1, :600]), causal=True))
@@ -171,14 +171,14 @@ def measure_memory(tokens: int) -> None:
 
 
 def inputs(tokens: int, heads: int) -> tuple[Tensor, Tensor]:
-    """Random queries and keys, each ``(heads, tokens, features)``."""
+    """Returns random queries and keys, each ``(heads, tokens, features)``."""
     torch.manual_seed(0)
     queries, keys = torch.randn(2, heads, tokens, FEATURES).unbind()
     return queries, keys
 
 
 def peaked(tokens: int, heads: int) -> tuple[Tensor, Tensor]:
-    """Made queries and keys whose rows are far from even: neighbours alike, and a first key that all look at."""
+    """Returns synthetic queries and keys with uneven rows: neighbours are alike, and all attend to the first key."""
     queries, keys = inputs(tokens, heads)
     drift = torch.randn(heads, tokens, FEATURES).cumsum(1) * 0.1
     keys[:, 0] += 3 * FEATURES**0.5 / 8
@@ -186,7 +186,7 @@ def peaked(tokens: int, heads: int) -> tuple[Tensor, Tensor]:
 
 
 def real(tokens: int) -> tuple[Tensor, Tensor]:
-    """Queries and keys of MiniLM's middle layer over this project's documentation, its longest inputs end to end."""
+    """Returns queries and keys of MiniLM's middle layer over this project's documents, its longest inputs joined."""
     from transformers import AutoModel, AutoTokenizer
 
     import attnviz
@@ -209,12 +209,12 @@ def real(tokens: int) -> tuple[Tensor, Tensor]:
 
 
 def verdict(holds: bool) -> str:
-    """Whether a limit holds."""
+    """Returns the word for a limit that holds, or for one that is missed."""
     return "holds" if holds else "MISSED"
 
 
 def timed(function: Callable[[], object]) -> float:
-    """Seconds that one call computes; on several threads those that pass."""
+    """Returns the processor seconds of one call; on several threads the elapsed ones."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     start = clock()
     function()

@@ -1,4 +1,4 @@
-"""Long texts through models of BERT's and GPT-2's size, random: what showing them adds to running them.
+"""Measures what showing long texts adds to running them, on random models of BERT's and GPT-2's size.
 
 ``python -m benchmarks long`` measures the whole command over 8,192 tokens against a script that runs the same model as
 far and shows nothing, then all 12 x 12 heads captured and pooled against the bare forward pass, on one thread.
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def measure_command() -> None:
-    """The ratio of time and of peak memory of whole processes."""
+    """Measures time and peak memory of whole processes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_model(folder / "model", TOKENS)
@@ -60,7 +60,7 @@ def measure_command() -> None:
 
 
 def measure_all_heads(name: str, tokens: int, limit: float) -> None:
-    """Every head recorded as factors and pooled to 128 x 128 pixels, against the forward pass alone."""
+    """Measures recording every head as factors and pooling it to 128 x 128 pixels, against the forward pass alone."""
     import torch
     from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
@@ -101,13 +101,13 @@ def save_model(folder: Path, positions: int, **options: Any) -> None:
 
 
 def long_text(tokens: int) -> str:
-    """So many words, some oftener than others as in a text, from a seed."""
+    """Returns words from a seed, some more frequent than others as in a text."""
     numbers = random.Random(0)
     return " ".join(word(int(WORDS ** numbers.random())) for _ in range(tokens))
 
 
 def word(place: int) -> str:
-    """The word at this place of the vocabulary."""
+    """Returns the word at this place of the vocabulary."""
     return f"w{place}"
 
 

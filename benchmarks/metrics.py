@@ -1,4 +1,4 @@
-"""How long every metric of 12 x 12 heads at 512 tokens takes, against the forward pass of a model of BERT-base size."""
+"""Measures every metric of 12 x 12 heads at 512 tokens against the forward pass of a model of BERT-base's size."""
 
 import sys
 from collections.abc import Callable
@@ -20,7 +20,7 @@ MEASURE = "; from attnviz.metrics.metrics import measure; [measure(cell_maps(map
 
 
 def main() -> None:
-    """Prints the ratio of time to the forward pass, and of memory to the same recording held and not measured."""
+    """Prints the ratio of time to the forward pass, and that of memory to the same recording without metrics."""
     recording = random_recording()
     measured = pair_functions(lambda: [measure(cell_maps(maps)) for maps in recording.maps], forward_pass(), runs=RUNS)
     report(f"every metric, {LAYERS} x {HEADS} heads, {TOKENS} tokens, to a forward pass", measured, 1.0)
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def random_recording() -> Recording:
-    """A causal recording of that size, with copies of tokens, so that every metric has something to do."""
+    """Returns a causal recording of that size with repeated tokens, so that every metric applies."""
     random = np.random.default_rng(0)
     nothing = Tokens.numbered(TOKENS)
     tokens = replace(nothing, ids=random.integers(0, 200, TOKENS))
@@ -38,7 +38,7 @@ def random_recording() -> Recording:
 
 
 def forward_pass() -> Callable[[], object]:
-    """A forward pass of torch's own encoder, with the shape of BERT-base."""
+    """Returns a forward pass of torch's own encoder, with the shape of BERT-base."""
     import torch
     from torch import nn
 

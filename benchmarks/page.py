@@ -1,4 +1,4 @@
-"""The page of a whole model against BertViz's head view of the same arrays, and how quickly a browser shows it."""
+"""Measures the page of a whole model against BertViz's head view of the same arrays, and its speed in a browser."""
 
 import importlib.util
 import json
@@ -69,14 +69,14 @@ def main() -> None:
 
 
 def measure(which: str, path: Path, peak: float) -> dict[str, float]:
-    """Seconds, bytes and memory of a process of its own that writes the page."""
+    """Returns seconds, bytes and memory of a new process that writes the page."""
     command = [sys.executable, "-m", "benchmarks.page", which, str(path), str(peak)]
     result: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     return result
 
 
 def say(what: str, value: float, limit: float) -> None:
-    """One line: the figure, its limit (negative for a least one), and whether it holds."""
+    """Prints a line: the figure, its limit (negative for a lower bound), and if it holds."""
     holds = value <= limit if limit >= 0 else value >= -limit
     bound = f"at {'most' if limit >= 0 else 'least'} {abs(limit):g}"
     print(f"{what:58} {value:8.2f} ({bound}, {'holds' if holds else 'MISSED'})", flush=True)
@@ -84,7 +84,7 @@ def say(what: str, value: float, limit: float) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The page in Chromium; nothing where it or playwright is not installed."""
+    """Yields the page in Chromium, or ``None`` if Chromium or playwright is not installed."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None or not _installed("playwright"):
         print("Chromium or playwright is not installed")
@@ -101,7 +101,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def show_first_view(path: Path) -> None:
-    """Loads the page of causal heads, which are coloured by lift."""
+    """Times the first view of a page of causal heads, which are coloured by lift."""
     with opened(path) as page:
         if page is not None:
             first = page.evaluate("performance.getEntriesByName('first view drawn')[0].startTime")
@@ -109,7 +109,7 @@ def show_first_view(path: Path) -> None:
 
 
 def show_in_browser(path: Path) -> None:
-    """Loads the page in Chromium, and points at tokens of a head in every view."""
+    """Loads the page in Chromium and points at tokens of a head in every view."""
     with opened(path) as page:
         if page is None:
             return
@@ -122,7 +122,7 @@ def show_in_browser(path: Path) -> None:
 
 
 def show_long_text(path: Path) -> None:
-    """Writes the page of heads that are kept as queries and keys, and times what Chromium computes of them."""
+    """Writes a page of heads that are kept as queries and keys, and times how Chromium computes their cells."""
     from attnviz.api.drawing import draw
 
     maps = _long_maps(LONG, LONG_HEADS)
@@ -147,7 +147,7 @@ def show_long_text(path: Path) -> None:
 
 
 def _busy(session: Any) -> float:
-    """Milliseconds of processor time that the main thread has taken."""
+    """Returns the processor time of the main thread so far, in milliseconds."""
     metrics = session.send("Performance.getMetrics")["metrics"]
     return 1000 * float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 
@@ -214,7 +214,7 @@ def _maps(layer: int, peak: float, causal: bool = False) -> DenseMaps:
 
 
 def _long_maps(count: int, heads: int) -> FactoredMaps:
-    """Causal heads of random queries and keys."""
+    """Returns causal heads of random queries and keys."""
     random, tokens, features = np.random.default_rng(0), Tokens.numbered(count), 64
     queries, keys = (random.normal(size=(heads, count, features)).astype(np.float32) for _ in range(2))
     mask, sums = Mask(causal=True), np.empty((heads, count), dtype=np.float32)
@@ -267,7 +267,7 @@ def _installed(name: str) -> bool:
 
 
 def _measured(which: str, target: str, peak: str) -> None:
-    """What a process of its own does: writes, and prints what that took."""
+    """Writes a page in a new process and prints what that took."""
     path = Path(target)
     seconds = {"attnviz": write_ours, "bertviz": write_theirs}[which](path, float(peak))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,4 +1,4 @@
-"""The overview of a model's heads as a PNG, against a grid of matplotlib axes of the same arrays."""
+"""Measures the overview of a model's heads as a PNG against a grid of matplotlib axes of the same arrays."""
 
 import io
 import sys
@@ -37,7 +37,7 @@ WHOLE = SUBPLOTS + "\ndraw(np.load(sys.argv[1]), sys.argv[2])\n"
 
 
 def main() -> None:
-    """Prints both ratios: the drawing alone, and the whole process with the numbers read from a file."""
+    """Prints two ratios: for drawing alone, and for the whole process that reads the numbers from a file."""
     recording = random_recording()
     weights = np.stack([maps.weights for maps in recording.maps if isinstance(maps, DenseMaps)])
     scope: dict[str, object] = {}
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def random_recording() -> Recording:
-    """Peaked maps of every head, from a seed."""
+    """Returns peaked maps of every head, from a seed."""
     tokens = Tokens.numbered(TOKENS)
     maps = tuple(random_maps(tokens, layer=layer, heads=HEADS, peak=3, seed=layer) for layer in range(LAYERS))
     return Recording(maps=maps, model="random numbers")

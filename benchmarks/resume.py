@@ -1,6 +1,6 @@
-"""Kills surveys at random moments, in one and in two processes, and goes on with them: the same bytes as without.
+"""Kills surveys at random moments, in one and in two processes, and checks that resumed ones have the same bytes.
 
-``ATTNVIZ_MOMENTS`` says how many moments; what is surveyed takes some seconds with the small trained model.
+``ATTNVIZ_MOMENTS`` sets the number of moments; the survey takes some seconds with the small trained model.
 """
 
 import os
@@ -28,7 +28,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def main() -> None:
-    """Prints how many of the resumed surveys have the bytes of the whole one."""
+    """Prints how many of the resumed surveys have the bytes of the uninterrupted one."""
     random.seed(0)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def command(folder: Path, path: Path, processes: int) -> list[str]:
-    """A survey to a file."""
+    """Returns the command of a survey that is written to a file."""
     run = [sys.executable]
     if processes > 1:
         run += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
@@ -60,7 +60,7 @@ def command(folder: Path, path: Path, processes: int) -> list[str]:
 
 
 def kill(arguments: list[str], seconds: float, path: Path) -> bool:
-    """Ends a survey and all of its processes after so long; whether it had a checkpoint."""
+    """Kills a survey and all of its processes after ``seconds``; True if it had a checkpoint."""
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=one_thread())
     try:
         process.wait(seconds)
@@ -73,7 +73,7 @@ def kill(arguments: list[str], seconds: float, path: Path) -> bool:
 
 
 def descendants(process: int) -> list[int]:
-    """The processes that a process started, and those that they did."""
+    """Returns the child processes of a process, and theirs."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
     children = [number for number, parent in pairs if parent == process]
@@ -88,7 +88,7 @@ def finish(arguments: list[str]) -> None:
 
 
 def one_thread() -> dict[str, str]:
-    """The environment with one thread a process: sums within a text depend on how many there are."""
+    """Returns the environment with one thread per process, since sums within a text depend on the number of threads."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 

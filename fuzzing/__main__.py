@@ -1,6 +1,6 @@
-"""Fuzzes by hand: ``python -m fuzzing --minutes 60``, or of some targets, ``python -m fuzzing options texts``.
+"""Runs the fuzzers: ``python -m fuzzing --minutes 60``, or some of them, ``python -m fuzzing options texts``.
 
-What fails is shown with its simplest case, and the rest goes on from the next seed.
+A failure is shown with its simplest case, and fuzzing continues from the next seed.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from fuzzing.targets import TARGETS
 
 
 def main() -> int:
-    """Runs every target for its share of the time, says how many cases were tried, and returns how many failed."""
+    """Runs every target for its share of the time, prints the number of cases, and returns the number of failures."""
     parser = argparse.ArgumentParser(prog="python -m fuzzing", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; else all")
     parser.add_argument("--minutes", type=float, default=60.0, help="for all of them together")
@@ -21,13 +21,13 @@ def main() -> int:
     chosen = parser.parse_args()
     unknown = [name for name in chosen.targets if name not in TARGETS]
     if unknown:
-        parser.error(f"unknown target {unknown[0]!r}; {', '.join(TARGETS)} work")
+        parser.error(f"unknown target {unknown[0]!r}; choose from {', '.join(TARGETS)}")
     targets = [TARGETS[name] for name in chosen.targets or TARGETS]
     return sum(fuzz_on(target, chosen.minutes * 60 / len(targets), chosen.seed) for target in targets)
 
 
 def fuzz_on(target: Target, seconds: float, seed: int) -> int:
-    """Fuzzes a target for its time, whatever fails, and returns how many failures were found."""
+    """Fuzzes a target for its time, past any failure, and returns the number of failures."""
     end, cases, failures = time.monotonic() + seconds, 0, 0
     while (left := end - time.monotonic()) > 0:
         tried, seed, failure = fuzz(target, left, seed)

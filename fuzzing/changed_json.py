@@ -1,4 +1,4 @@
-"""JSON with one of its values, wherever it stands, replaced by one that nobody meant."""
+"""Changes JSON: replaces one value, at any depth, by one that nobody meant."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ changes = st.lists(st.tuples(st.lists(st.integers(0, 40), max_size=6), values), 
 
 
 def changed(value: Any, change: tuple[list[int], Any]) -> Any:
-    """A copy in which what stands at a place is replaced: each number of it chooses among the parts of one level."""
+    """Returns a copy with the value at a place replaced; each number of the place chooses a part of one level."""
     place, replacement = change
     if not place or not isinstance(value, dict | list) or not value:
         return replacement

@@ -1,4 +1,4 @@
-"""A command line run in this process, and what must be true of its end, whatever it was given."""
+"""Runs command lines in this process and checks what must be true of every end, whatever the input."""
 
 import io
 import json
@@ -15,18 +15,18 @@ from xml.etree import ElementTree
 from attnviz.cli.commands import main
 
 MAX_LINE = 1_200  # characters of a refusal
-KEPT = "\n"  # of the control characters, those that a result may hold
-HIDDEN = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # what turns the direction of writing
+KEPT = "\n"  # the control characters that a result may hold
+HIDDEN = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # characters that change the direction of writing
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command line ended.
+    """The end of a command line.
 
     Attributes:
         code: its exit code.
-        out: what it wrote to standard output.
-        err: what it wrote to standard error.
+        out: its standard output.
+        err: its standard error.
     """
 
     code: int
@@ -35,7 +35,7 @@ class Ended:
 
 
 def run(arguments: Sequence[str], piped: bytes | None = None) -> Ended:
-    """Runs a command line; an error of its own is raised, since it is a bug."""
+    """Runs a command line; raises every error that escapes, since that is a bug."""
     with streams(piped) as (out, err):
         try:
             code = main(arguments)
@@ -47,7 +47,7 @@ def run(arguments: Sequence[str], piped: bytes | None = None) -> Ended:
 
 @contextmanager
 def streams(piped: bytes | None) -> Iterator[tuple[io.BytesIO, io.StringIO]]:
-    """Standard streams that are kept, 80 columns wide and without colours."""
+    """Captures the standard streams, 80 columns wide and without colours."""
     out, err = io.BytesIO(), io.StringIO()
     given = io.TextIOWrapper(io.BytesIO(piped or b""))
     environment = {"COLUMNS": "80", "HF_HUB_OFFLINE": "1", "TERM": "dumb"}
@@ -63,7 +63,7 @@ def streams(piped: bytes | None) -> Iterator[tuple[io.BytesIO, io.StringIO]]:
 
 
 def attempt(arguments: Sequence[str], piped: bytes | None = None) -> Ended:
-    """Runs a command line, and raises where it did not end as every one must."""
+    """Runs a command line; raises AssertionError if it does not end as every command line must."""
     ended = run(arguments, piped)
     refuse_end(ended, piped_on="--format" in arguments)
     if ended.code == 0:
@@ -73,9 +73,9 @@ def attempt(arguments: Sequence[str], piped: bytes | None = None) -> Ended:
 
 
 def refuse_end(ended: Ended, piped_on: bool = False) -> None:
-    """Raises AssertionError where a terminal would obey what was written, or a refusal is not one line.
+    """Raises AssertionError if the output holds terminal controls, or a refusal is not one line.
 
-    What is ``piped_on`` to another program may be any bytes.
+    Output that is ``piped_on`` to another program may be any bytes.
     """
     assert ended.code in (0, 1, 2), f"exit code {ended.code}"
     refuse_obeyed(ended.err, "standard error")
@@ -91,14 +91,14 @@ def refuse_end(ended: Ended, piped_on: bool = False) -> None:
 
 
 def refuse_obeyed(text: str, where: str) -> None:
-    """Raises AssertionError where the text holds what a terminal obeys instead of showing it."""
+    """Raises AssertionError if the text holds characters that a terminal obeys instead of showing."""
     controls = {character for character in set(text) - set(KEPT) if unicodedata.category(character) == "Cc"}
     turning = set(HIDDEN.findall(text))
     assert not controls | turning, f"{where} holds {sorted(controls | turning)!r}"
 
 
 def refuse_file(path: Path) -> None:
-    """Raises AssertionError where a file is not of the kind that its suffix says."""
+    """Raises AssertionError if a file is not of the kind of its suffix."""
     suffix = path.suffix.lower()
     if suffix == ".svg":
         ElementTree.parse(path)

@@ -1,8 +1,8 @@
-"""Ends of processes that nobody chose: signals at any moment, disks that are full, terminals that go away.
+"""Ends processes in ways that nobody chose: signals at any moment, full disks, closed terminals.
 
 ``python -m fuzzing.faults kills 2000``, ``disks 200`` or ``terminals 50``; ``--seed`` chooses other moments. Each
-prints how many ended how. What is promised: a target is as it was or complete, nothing half-written stays (but after
-SIGKILL), what fails says so in one line, and a terminal is given back.
+prints the number of each kind of end. The promise: a target is unchanged or complete, nothing half-written stays
+(except after SIGKILL), a failure is one line, and the modes of the terminal are reset.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SIGNALS = tuple(map(signal.Signals, (*ENDING, signal.SIGKILL)))
 OLD = b"what was there before"
 RECORDING = "run.safetensors"
 PAGE = 4096  # bytes, of a file system in memory
-PATIENCE = 300.0  # seconds until a process counts as one that does not end
+PATIENCE = 300.0  # seconds until a process counts as hanging
 REFUSED = 1
 SAID = os.pipe()  # standard error of all processes: no disk can be too full for it
 
@@ -50,7 +50,7 @@ class Command:
 
 
 def command_for(suffix: str) -> Command:
-    """The command that writes a file of that kind."""
+    """Returns the command that writes a file of that kind."""
     target = f"x.{suffix}"
     if suffix == "safetensors":
         return Command(("record", "Life is short", "-o", target), target)
@@ -60,9 +60,9 @@ def command_for(suffix: str) -> Command:
 
 
 def forked(arguments: tuple[str, ...], before: Callable[[], object] = lambda: None, out: str = os.devnull) -> int:
-    """Runs a command line in a copy of this process, which has imported everything, and returns its number.
+    """Runs a command line in a copy of this process, which has imported everything, and returns its process id.
 
-    Its signals do what they do to a process that was just started.
+    Signals act on it as on a new process.
     """
     from attnviz.cli.commands import main
 
@@ -90,7 +90,7 @@ def forked(arguments: tuple[str, ...], before: Callable[[], object] = lambda: No
 
 
 def said() -> str:
-    """What processes have written to standard error since this was last asked."""
+    """Returns what the processes wrote to standard error since the last call."""
     parts = []
     while select.select([SAID[0]], [], [], 0)[0]:
         parts.append(os.read(SAID[0], 65_536))
@@ -98,7 +98,7 @@ def said() -> str:
 
 
 def ended(child: int, until: Callable[[], bool] = lambda: False) -> int | None:
-    """The exit code of the process, less than 0 for a signal; ``None`` once ``until`` holds."""
+    """Returns the exit code of the process, below 0 for a signal; ``None`` as soon as ``until`` is true."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         found, status = os.waitpid(child, os.WNOHANG)
@@ -113,12 +113,12 @@ def ended(child: int, until: Callable[[], bool] = lambda: False) -> int | None:
 
 
 def left_behind() -> list[Path]:
-    """The files that are still being written, or were left so."""
+    """Returns the temporary files that are being written or were left."""
     return list(Path().glob(f"{TEMPORARY_PREFIX}*"))
 
 
 def prepare(suffixes: tuple[str, ...]) -> dict[str, tuple[bytes, float]]:
-    """Makes the recording, and returns what each command writes, and in how many seconds."""
+    """Makes the recording; returns the bytes that each command writes, and its seconds."""
     assert ended(forked(("record", "Life is short", "-o", RECORDING))) == 0
     whole = {}
     for suffix in suffixes:
@@ -132,7 +132,7 @@ def prepare(suffixes: tuple[str, ...]) -> dict[str, tuple[bytes, float]]:
 
 
 def run_here(command: Command) -> None:
-    """Runs the command in this process once, so that its copies have all of its imports."""
+    """Runs the command in this process once, so that copies of the process have its imports."""
     from fuzzing.command_line import run
 
     assert run([*command.arguments, "--force"]).code == 0
@@ -140,7 +140,7 @@ def run_here(command: Command) -> None:
 
 
 def kill(suffix: str, number: signal.Signals, draw: random.Random, whole: tuple[bytes, float]) -> str:
-    """Ends a process by a signal while it works or writes, and says how that went."""
+    """Ends a process by a signal while it works or writes, and returns the outcome in words."""
     command, replaces = command_for(suffix), draw.random() < 0.5
     target = Path(command.target)
     if replaces:
@@ -171,7 +171,7 @@ def kill(suffix: str, number: signal.Signals, draw: random.Random, whole: tuple[
 
 
 def kills(count: int, draw: random.Random, suffixes: tuple[str, ...]) -> Counter[tuple[str, str]]:
-    """How many kills went how, by signal."""
+    """Returns the number of kills of each outcome, by signal."""
     whole = prepare(suffixes)
     results: Counter[tuple[str, str]] = Counter()
     for turn in range(count):
@@ -181,12 +181,12 @@ def kills(count: int, draw: random.Random, suffixes: tuple[str, ...]) -> Counter
 
 
 def limit_files(size: int) -> Callable[[], None]:
-    """What keeps the files of this process from being larger."""
+    """Returns a function that limits the size of the files of its process to ``size`` bytes."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def fill(suffix: str, draw: random.Random, whole: bytes, small: Path | None) -> str:
-    """Writes where there is no room for the whole file: under a limit, or on a small file system; says how it went."""
+    """Writes where the whole file does not fit, under a limit or on a small file system; returns the outcome."""
     room = draw.randrange(len(whole))
     replaces, printed = draw.random() < 0.5, suffix in ("json", "txt") and draw.random() < 0.5
     command = command_for(suffix)
@@ -217,14 +217,14 @@ def fill(suffix: str, draw: random.Random, whole: bytes, small: Path | None) -> 
 
 
 def leave_free(folder: Path, room: int) -> None:
-    """Fills a file system but for so many bytes, to a page."""
+    """Fills a file system up to ``room`` bytes, rounded to a page."""
     free = os.statvfs(folder).f_bavail * PAGE
     with (folder / "ballast").open("wb") as file:
         file.write(b"\0" * max(0, free - room // PAGE * PAGE))
 
 
 def disks(count: int, draw: random.Random, suffixes: tuple[str, ...]) -> Counter[tuple[str, str]]:
-    """How many full disks went how: a limit of files in turn with a file system in memory, where one can be mounted."""
+    """Returns the number of full disks of each outcome: limits of file size in turn with a small file system."""
     whole = prepare(suffixes)
     results: Counter[tuple[str, str]] = Counter()
     small = mounted()
@@ -239,7 +239,7 @@ def disks(count: int, draw: random.Random, suffixes: tuple[str, ...]) -> Counter
 
 
 def mounted() -> Path | None:
-    """A file system of two megabytes in memory, where this user may mount one."""
+    """Mounts a file system of two megabytes in memory and returns its folder; ``None`` if this user may not."""
     folder = Path("small")
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=2m", "attnviz", str(folder)]
@@ -251,7 +251,7 @@ def mounted() -> Path | None:
 
 
 def terminal(how: str, moment: float, sent: bytes) -> str:
-    """Ends an inspector by a signal, or by closing its terminal, so many seconds after its start; says how it went."""
+    """Ends an inspector by a signal or by closing its terminal, ``moment`` seconds after its start."""
     child, screen = pty.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -288,7 +288,7 @@ def terminal(how: str, moment: float, sent: bytes) -> str:
 
 
 def read_ready(screen: int) -> bytes:
-    """What can be read of a terminal now."""
+    """Returns what can be read from a terminal now."""
     try:
         return os.read(screen, 65_536) if select.select([screen], [], [], 0.02)[0] else b""
     except OSError:
@@ -296,14 +296,14 @@ def read_ready(screen: int) -> bytes:
 
 
 def left_screen(written: bytes) -> bool:
-    """Whether every mode of a terminal that was asked for was taken back."""
+    """True if every terminal mode that was set was reset."""
     modes = (b"1049", b"1000", b"1003", b"1004", b"1006", b"2004")
     taken_back = all(written.rfind(b"\x1b[?%bh" % mode) <= written.rfind(b"\x1b[?%bl" % mode) for mode in modes)
     return taken_back and written.rfind(b"\x1b[?25l") <= written.rfind(b"\x1b[?25h")
 
 
 def terminals(count: int, draw: random.Random, suffixes: tuple[str, ...]) -> Counter[tuple[str, str]]:
-    """How many ends of an inspector went how: its terminal closed in turn with every signal."""
+    """Returns the number of ends of an inspector of each outcome: every signal, in turn with closing its terminal."""
     assert ended(forked(("record", "Life is short", "-o", RECORDING))) == 0
     results: Counter[tuple[str, str]] = Counter()
     hows = [name for number in ENDING for name in ("close", signal.Signals(number).name)]
@@ -322,14 +322,14 @@ KINDS: dict[str, Callable[[int, random.Random, tuple[str, ...]], Counter[tuple[s
 
 
 def main() -> None:
-    """Prints the totals of one kind."""
+    """Prints the outcomes of one kind of fault."""
     parser = argparse.ArgumentParser(prog="python -m fuzzing.faults", description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--formats", default=",".join(FORMATS), help="of the files that are written")
     chosen = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"  # a copy of a process has none of its threads
+    os.environ["OMP_NUM_THREADS"] = "1"  # a forked process has no threads of its parent
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

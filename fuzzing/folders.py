@@ -1,4 +1,4 @@
-"""A model's folder whose files were changed: its configuration, tokenizer, chat template, index or weights."""
+"""Changes files of a model's folder: configuration, tokenizer, chat template, index or weights."""
 
 import atexit
 import json
@@ -39,7 +39,7 @@ cases = st.one_of(
 
 @cache
 def folder() -> Path:
-    """A tiny BERT that works, with an index beside its weights; it is removed when the process ends."""
+    """Returns the folder of a valid tiny BERT, with an index of its weights; it is removed when the process ends."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -81,7 +81,7 @@ def attempt_folder(case: tuple[str, Any]) -> None:
 
 
 def change_json(path: Path, change: Any) -> None:
-    """Changes a JSON file: a setting by its name, or values wherever they stand."""
+    """Changes a JSON file: a setting by its name, or values at any depth."""
     content = json.loads(path.read_text())
     if isinstance(change, tuple):
         content[change[0]] = change[1]

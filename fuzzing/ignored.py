@@ -1,7 +1,7 @@
-"""Looks for options that a command takes and makes nothing of, ``python -m fuzzing.ignored``.
+"""Looks for options that a command takes and ignores: ``python -m fuzzing.ignored``.
 
-Each option of each command is typed beside a line that works without it. The same answer, and no word on the standard
-error stream, is an option that was dropped: it should have been refused, or said to change nothing.
+Each option of each command is added to a line that is valid without it. If the answer stays the same and standard
+error says nothing about it, the option was dropped: it should be refused, or said to change nothing.
 """
 
 import os
@@ -37,12 +37,12 @@ logits=a mark=lines max-size=100kB metric=kl notes=two.txt num-heads=2 num-layer
 pool=max queries=0:2 query=b reduce=mean residual=0.3 sample=repeat scale=none seed=3 sets=0.0+1.1 size=4:3
 sort=previous step=softmax style=text table=scores temperature=2 theme=dark title=Other token-class=y=a tokenizer=char
 top=1 with=c with-model=trained"""
-# Which are as they would be without them, as a number of heads that there is or a device that was chosen anyway.
+# Options whose values above change nothing, as a number of heads or a device that would be chosen anyway.
 SAME = {"all", "bias", "causal", "dense", "device", "dtype", "filter", "head", "heads", "layers", "num-layers"}
 
 
 def answered(line: str, folder: Path) -> tuple[int, bytes]:
-    """The exit code of a command line, and all that it says on both streams."""
+    """Returns the exit code of a command line and its output on both streams."""
     held = [os.dup(stream) for stream in (1, 2)]
     with (folder / "said").open("wb+", buffering=0) as said:
         for stream in (1, 2):
@@ -59,7 +59,7 @@ def answered(line: str, folder: Path) -> tuple[int, bytes]:
 
 
 def dropped(folder: Path) -> list[str]:
-    """The lines with an option that changes nothing, and of which nothing is said."""
+    """Returns the command lines with an option that silently changes nothing."""
     values = dict(word.split("=", 1) for word in VALUES.split())
     commands, found = typer.main.get_command(app).commands, []  # type: ignore[attr-defined]
     for line in LINES.splitlines():

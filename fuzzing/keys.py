@@ -1,4 +1,4 @@
-"""Keys, clicks, pastes and sizes of the inspector in any order, and bytes as a terminal may send them."""
+"""Fuzzes the inspector: keys, clicks, pastes and sizes in any order, and bytes that a terminal may send."""
 
 import asyncio
 from collections.abc import Callable
@@ -51,12 +51,12 @@ byte_cases = st.tuples(st.sampled_from(("two", "words", "one")), SIZES, sent)
 
 @cache
 def recordings(name: str) -> tuple[Recording, Recording | None]:
-    """What is inspected, and what it may be compared with."""
+    """Returns the recording to inspect and one to compare it with."""
     return RECORDINGS[name]()
 
 
 def attempt_keys(case: tuple[str, tuple[int, int], list[str | tuple[int, int]]]) -> None:
-    """Presses the keys, and looks at the screen after each."""
+    """Presses the keys and checks the screen after each."""
     name, size, steps = case
     screen = Screen(Session(*recordings(name)), Size(*size), colors=256)
     state = first_state(screen)
@@ -69,7 +69,7 @@ def attempt_keys(case: tuple[str, tuple[int, int], list[str | tuple[int, int]]])
 
 
 def refuse_screen(screen: Screen, state: State) -> None:
-    """Raises AssertionError where a line is not as wide as the terminal, or holds what it would obey."""
+    """Raises AssertionError if a line is not as wide as the terminal, or holds terminal controls."""
     lines = ["".join(span.text for span in line) for line in draw_screen(screen, state)]
     assert len(lines) == screen.size.height
     assert {cell_len(line) for line in lines} == {screen.size.width}
@@ -77,7 +77,7 @@ def refuse_screen(screen: Screen, state: State) -> None:
 
 
 def attempt_bytes(case: tuple[str, tuple[int, int], list[bytes | str]]) -> None:
-    """Has the inspector answer what a terminal sent, read as it reads a terminal's bytes."""
+    """Sends bytes to the inspector through the parser that it uses for a terminal."""
     name, size, parts = case
     browser = Browser(Session(*recordings(name)), refuse_save)
 
@@ -99,7 +99,7 @@ async def settled(pilot: "Pilot[int]") -> None:
 
 
 def sent_events(parts: list[bytes | str]) -> list[events.Event]:
-    """What textual makes of bytes and keys, of which the inspector answers some."""
+    """Returns the events that textual makes of bytes and keys."""
     decoder, parser = KeyDecoder(lambda: None), XTermParser(False)
     found: list[events.Event] = []
     for part in parts:
@@ -111,7 +111,7 @@ def sent_events(parts: list[bytes | str]) -> list[events.Event]:
 
 
 def refuse_save(screen: Screen, state: State, path: Path) -> NoReturn:
-    """Writes nothing: what is typed may be any path."""
+    """Raises AttnvizError instead of writing, since the typed path may be any."""
     raise AttnvizError("nothing is saved here")
 
 

@@ -1,4 +1,4 @@
-"""Command lines of every command, with options drawn from those that it has and values of every kind."""
+"""Fuzzes the command line: every command, with random options of it and values of every kind."""
 
 import tempfile
 from functools import cache
@@ -22,14 +22,14 @@ float16 bfloat16 float64 entropy previous first composition rollout mean,max 0 1
 -1: 2:1 9.9 0-9999999 1e999 nan inf x.txt x.svg x.png x.pdf x.html x.json x.csv x.npz x.pptx x.md x.safetensors
 x.gif none/x.svg folder.svg there.svg . /
 """.split()
-MODELS = ("seeded", "trained", "./missing")  # never one that is looked for elsewhere
+MODELS = ("seeded", "trained", "./missing")  # never a name that would be looked up on the hub
 FILES = ("given.txt", "binary.txt", "latin.txt", "empty.txt", "missing.txt", ".")
 PATTERNS = ("(a+)+$", "[", "(" * 200, "[bold]x [[x]]", "a{999999}", "\\d+|\\s", "(?i)life", "\x1b")
 
 
 @cache
 def options_of(command: str) -> tuple[tuple[str, bool], ...]:
-    """The options of a command as they are written, and whether each takes a value."""
+    """Returns the options of a command as they are written, and if each takes a value."""
     group: Any = typer.main.get_command(app)
     named = [option for option in group.commands[command].params if option.opts[0].startswith("-")]
     return tuple(
@@ -38,7 +38,7 @@ def options_of(command: str) -> tuple[tuple[str, bool], ...]:
 
 
 def values(name: str) -> st.SearchStrategy[str]:
-    """Values for an option: some that work, most that may not."""
+    """Returns values for an option: some valid, most not."""
     if name in ("--model", "--with-model"):
         return st.sampled_from(MODELS)
     if name in ("--file", "--batch"):
@@ -55,7 +55,7 @@ def values(name: str) -> st.SearchStrategy[str]:
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    """A command, perhaps a text, and up to four options."""
+    """Draws a command line: a command, perhaps a text, and up to four options."""
     command = draw(st.sampled_from(COMMANDS[:1] * 3 + COMMANDS))
     arguments = [command]
     known = options_of(command)
@@ -67,7 +67,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
 
 def attempt_options(arguments: list[str]) -> None:
-    """Runs the command line where there are files of every kind, of which none may change without ``--force``."""
+    """Runs the command line among files of every kind, none of which may change without ``--force``."""
     make_files()
     attempt(arguments, b"piped text" if "-" in arguments else None)
     if "--force" not in arguments:
@@ -75,7 +75,7 @@ def attempt_options(arguments: list[str]) -> None:
 
 
 def make_files() -> None:
-    """A text, what is none, a folder, a file that is there already, and a recording."""
+    """Makes a text, a binary file, a folder, an existing output and a recording."""
     Path("given.txt").write_text("Life is short\nArt is long\n", encoding="utf-8")
     Path("binary.txt").write_bytes(bytes(range(32)) * 9)
     Path("latin.txt").write_bytes("café".encode("latin-1"))
@@ -87,7 +87,7 @@ def make_files() -> None:
 
 @cache
 def saved_recording() -> bytes:
-    """The bytes of a recording of three tokens."""
+    """Returns the bytes of a recording of three tokens."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.safetensors"
         with streams(None):
@@ -127,7 +127,7 @@ default_files = st.tuples(
 
 
 def attempt_defaults(case: tuple[str, str, list[str]]) -> None:
-    """Runs a command where a file sets defaults."""
+    """Runs a command in a folder whose file sets defaults."""
     name, content, arguments = case
     make_files()
     Path(name).write_text(content, encoding="utf-8")

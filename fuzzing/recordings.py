@@ -1,4 +1,4 @@
-"""Recordings of every kind of maps, changed in their bytes, their header or their numbers, shown in every medium."""
+"""Changes bytes, header or numbers of recordings of every kind of maps, and shows them in every medium."""
 
 import json
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def attempt_recording(case: tuple[bytes, tuple[str, Any], list[str]]) -> None:
 
 
 def by_bytes(saved: bytes, change: list[tuple[float, int]]) -> bytes:
-    """The file with some of its bytes replaced."""
+    """Returns the file with some of its bytes replaced."""
     content = bytearray(saved)
     for place, value in change:
         content[int(place * len(content))] = value
@@ -45,7 +45,7 @@ def by_bytes(saved: bytes, change: list[tuple[float, int]]) -> bytes:
 
 
 def by_numbers(saved: bytes, change: tuple[float, bytes]) -> bytes:
-    """The file with its numbers from a place on replaced by others again and again."""
+    """Returns the file with its numbers replaced, from a place on, by a repeated sequence of others."""
     place, numbers = change
     start = 8 + int.from_bytes(saved[:8], "little")
     first = start + int(place * (len(saved) - start)) // 8 * 8
@@ -53,7 +53,7 @@ def by_numbers(saved: bytes, change: tuple[float, bytes]) -> bytes:
 
 
 def in_header(saved: bytes, change: list[tuple[list[int], Any]]) -> bytes:
-    """The file with values of its own header replaced."""
+    """Returns the file with values of its header replaced."""
     stop = 8 + int.from_bytes(saved[:8], "little")
     entries = json.loads(saved[8:stop])
     header = json.loads(entries["__metadata__"]["attnviz"])

@@ -1,4 +1,4 @@
-"""Every setting of a model's folder with every value that nobody meant: ``python -m fuzzing.sweep``.
+"""Gives every setting of a model's folder every value that nobody meant: ``python -m fuzzing.sweep``.
 
 Each case is a picture or a refusal in one line, within seconds and without much memory. ``python -m fuzzing.sweep
 decoder/generation_config.json`` tries one file, and ``--every 7`` one case in seven.
@@ -37,11 +37,11 @@ model_specific_special_tokens do_lower_case name_or_path processor_class legacy 
 """.split()
 SPECIAL_TOKENS = "unk_token pad_token bos_token eos_token cls_token sep_token mask_token additional_special_tokens x"
 MOST_SECONDS, PATIENCE = 20, 300.0  # of the processor for a case, and of the clock for one that waits
-MOST_MEMORY = 700 * 2**20  # bytes beside what the process holds before
+MOST_MEMORY = 700 * 2**20  # bytes beyond the size of the process at the start
 
 
 def decoder() -> Path:
-    """A tiny GPT-2 that writes: ``encoder`` is a BERT, whose tokenizer it has too."""
+    """Returns the folder of a tiny GPT-2 that generates, with the tokenizer of the ``encoder``, a BERT."""
     import transformers
 
     kept = copied("decoder")
@@ -51,7 +51,7 @@ def decoder() -> Path:
 
 
 def translator() -> Path:
-    """A tiny T5, an encoder-decoder."""
+    """Returns the folder of a tiny T5, an encoder-decoder."""
     import transformers
 
     kept = copied("translator")
@@ -63,7 +63,7 @@ def translator() -> Path:
 
 
 def copied(name: str) -> Path:
-    """A copy of the encoder's folder without its model."""
+    """Returns a copy of the encoder's folder without its model."""
     kept = encoder().parent / f"{encoder().name}-{name}"
     shutil.copytree(encoder(), kept)
     for file in ("model.safetensors", "x.safetensors", "model.safetensors.index.json", "config.json"):
@@ -73,13 +73,13 @@ def copied(name: str) -> Path:
 
 @cache
 def folder(kind: str) -> Path:
-    """The folder of a model that works."""
+    """Returns the folder of a valid model."""
     kinds: dict[str, Callable[[], Path]] = {"encoder": encoder, "decoder": decoder, "translator": translator}
     return kinds[kind]()
 
 
 def settings_of(kind: str, file: str) -> list[str]:
-    """The names of what such a file sets."""
+    """Returns the names of the settings that such a file may hold."""
     import transformers
 
     generation: Any = transformers.GenerationConfig
@@ -101,7 +101,7 @@ SWEPT = (
 
 
 def cases(files: tuple[str, ...] = SWEPT, every: int = 1) -> Iterator[tuple[str, str, Any]]:
-    """Files with a setting of each and a value, or one case in so many."""
+    """Returns the cases: a file, a setting of it and a value; with ``every``, one case in so many."""
     number = 0
     for file in files:
         kind, _, name = file.partition("/")
@@ -127,7 +127,7 @@ def try_case(file: str, setting: str, value: Any) -> int:
 
 
 def tried(case: tuple[str, str, Any]) -> str:
-    """How a case ended in a copy of this process, which has imported everything: a word, or what is wrong."""
+    """Returns the outcome of a case in a copy of this process, which has imported everything: a word, or the fault."""
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     child = os.fork()
     if not child:
@@ -157,7 +157,7 @@ def tried(case: tuple[str, str, Any]) -> str:
 
 
 def main() -> int:
-    """Tries every case, prints how many of each file ended how, and returns how many ended as none may."""
+    """Tries every case, prints the outcomes of each file, and returns the number of faults."""
     parser = argparse.ArgumentParser(prog="python -m fuzzing.sweep", description=__doc__)
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(SWEPT)}; else all")
     parser.add_argument("--every", type=int, default=1, help="one case in so many")
@@ -180,7 +180,7 @@ def main() -> int:
 
 
 def tried_here(file: str, value: Any) -> None:
-    """Tries a setting in this process, so that its copies have all of its imports."""
+    """Tries a setting in this process, so that copies of the process have its imports."""
     with tempfile.TemporaryDirectory() as place:
         before = Path.cwd()
         os.chdir(place)
@@ -191,5 +191,5 @@ def tried_here(file: str, value: Any) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["OMP_NUM_THREADS"] = "1"  # a copy of a process has none of its threads
+    os.environ["OMP_NUM_THREADS"] = "1"  # a forked process has no threads of its parent
     sys.exit(min(main(), 100))

@@ -1,4 +1,4 @@
-"""What is fuzzed: cases drawn at random for a time, each tried, and failures brought to their simplest case."""
+"""Fuzzes a target: draws random cases for a time, tries each, and reduces failures to their simplest case."""
 
 import os
 import tempfile
@@ -18,12 +18,12 @@ MOST_SECONDS = 30.0  # of the processor, for any one case
 
 @dataclass(frozen=True)
 class Target:
-    """A door through which anything may come.
+    """An entry point of the program that must accept or refuse any input.
 
     Attributes:
-        name: what ``python -m fuzzing`` calls it.
-        cases: what may come.
-        attempt: raises where a case is neither taken nor refused in one line; works in an empty folder of its own.
+        name: its name for ``python -m fuzzing``.
+        cases: the strategy that draws its inputs.
+        attempt: raises if a case is neither accepted nor refused in one line; it runs in an empty folder of its own.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Target:
 
 
 def fuzz(target: Target, seconds: float, seed: int = 0) -> tuple[int, int, Exception | None]:
-    """Tries cases for that time or until one fails.
+    """Tries cases for a number of seconds or until one fails.
 
     Returns:
         How many were tried, the seed after the last one used (they count up, so that a run can be repeated), and the
@@ -68,7 +68,7 @@ def round_of(target: Target, attempt: Callable[[Any], None], number: int) -> Non
 
 
 def attempt_one(target: Target, case: Any) -> None:
-    """Tries one case in an empty folder, in which nothing half-written may stay."""
+    """Tries one case in an empty folder, and raises if a half-written file stays."""
     before, start = Path.cwd(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -1,4 +1,4 @@
-"""The table of what is fuzzed."""
+"""Lists the targets that are fuzzed."""
 
 from fuzzing import folders, keys, options, recordings, texts
 

@@ -1,4 +1,4 @@
-"""Texts of any characters, shown in every medium: nothing of them is obeyed, and what is written can be read."""
+"""Shows texts of any characters in every medium: no control character gets through, and the output can be read."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ cases = st.tuples(
 
 
 def attempt_text(case: tuple[str, str, str, str | None, str | None]) -> None:
-    """Shows the text of a file, perhaps under a title, in the terminal or as a file."""
+    """Shows the text of a file, perhaps with a title, in the terminal or as a file."""
     text, tokenizer, command, output, title = case
     Path("given.txt").write_bytes(text.encode("utf-8", "surrogatepass"))
     arguments = [command, "--file", "given.txt", "--tokenizer", tokenizer]

@@ -1,1 +1,1 @@
-"""Programs that make what the package carries."""
+"""Programs that make the files of the package, check the tree, and compare with other libraries."""

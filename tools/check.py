@@ -1,6 +1,6 @@
 """Checks the working tree as CI does: ``python -m tools.check``, or some of it: ``python -m tools.check lint types``.
 
-``fast`` stands for the tests that take no more than a moment each, ``settings`` for tests run as other machines would.
+``fast`` runs only the tests that are not marked slow, ``settings`` runs tests as other machines would.
 """
 
 import shutil
@@ -28,18 +28,18 @@ DEFAULT = [name for name in CHECKS if name not in ("fast", "settings")]
 
 
 def main() -> int:
-    """Runs the checks, says which failed, and returns how many did."""
+    """Runs the checks, prints which failed, and returns their number."""
     wanted = sys.argv[1:] or DEFAULT
     unknown = [name for name in wanted if name not in CHECKS]
     if unknown:
-        sys.exit(f"unknown check {unknown[0]!r}; {', '.join(CHECKS)} work")
+        sys.exit(f"unknown check {unknown[0]!r}; choose from {', '.join(CHECKS)}")
     failed = [name for name in wanted if not all(map(passes, CHECKS[name]))]
     print(f"failed: {', '.join(failed)}" if failed else f"passed: {', '.join(wanted)}")
     return len(failed)
 
 
 def passes(command: list[str]) -> bool:
-    """Runs a program in the checkout; whether it ended well, or is not installed, which is said."""
+    """Runs a program in the checkout; True if it succeeds, or is not installed, which is printed."""
     if shutil.which(command[0]) is None:
         print(f"left out, as {command[0]} is not installed: {' '.join(command)}", file=sys.stderr)
         return True

@@ -1,8 +1,8 @@
 """Compares logit attribution with TransformerLens (4.3.0): ``python -m tools.compare_with_transformer_lens FOLDER``.
 
 Direct logit attribution of the same random GPT-2, by head, by embedding, and by the attention and feed-forward of each
-layer together. Both may be installed in one environment, or the command is run twice with one folder: where
-TransformerLens is installed it writes what that finds, and where attnviz is it compares.
+layer together. Install both in one environment, or run the command twice with the same folder: the run with
+TransformerLens writes its results, and the run with attnviz compares with them.
 """
 
 import json
@@ -23,7 +23,7 @@ FOUND = "transformer_lens.json"
 
 
 def main() -> None:
-    """Writes what TransformerLens finds, or compares with what it found."""
+    """Writes the results of TransformerLens, or compares with them."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m tools.compare_with_transformer_lens FOLDER")
     folder = Path(sys.argv[1])
@@ -44,7 +44,7 @@ def _ids() -> torch.Tensor:
 
 
 def _write_model(folder: Path) -> None:
-    """A random GPT-2 whose biases and norms are random too, with a tokenizer that is not used."""
+    """Saves a GPT-2 with random weights, biases and norms, and a tokenizer that is not used."""
     from tokenizers import Tokenizer, models
 
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def _model(folder: Path) -> Any:
 
 
 def _found_by_transformer_lens(folder: Path) -> dict[str, dict[str, float]]:
-    """What heads and components add to the difference of two logits, by their labels."""
+    """Returns what each head and component adds to the difference of two logits, by label."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     from importlib import import_module
 
@@ -91,7 +91,7 @@ def _found_by_transformer_lens(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _difference(folder: Path) -> float:
-    """The largest difference of what a head, an embedding or a layer adds."""
+    """Returns the largest difference between the two libraries in what a head, an embedding or a layer adds."""
     import attnviz
 
     model, worst = _model(folder), 0.0

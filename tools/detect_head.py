@@ -18,7 +18,7 @@ NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head",
 
 
 def random_gpt2() -> ProbedModel:
-    """A random GPT-2 whose heads look at some keys much more than at others."""
+    """Returns a random GPT-2 whose heads attend to some keys much more than to others."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(SEEDS[0])
@@ -32,12 +32,12 @@ def random_gpt2() -> ProbedModel:
 
 
 def texts() -> list[np.ndarray]:
-    """Random tokens of few kinds, so that many are repeated."""
+    """Returns random tokens from a small vocabulary, so that many repeat."""
     return list(np.random.default_rng(SEEDS[1]).integers(0, 9, (TEXTS, TOKENS)))
 
 
 def by_transformer_lens(model: Any, ids: list[np.ndarray]) -> dict[str, list[Any]]:
-    """The scores of each text, layers by heads."""
+    """Returns the scores by type of head: for each text, layers by heads."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformer_lens.head_detector import detect_head

@@ -1,4 +1,4 @@
-"""The rooms of the package as its imports make them: read for the tests, drawn as ``build/house.svg``, and counted.
+"""Reads the rooms of the package from its imports, for the tests, a picture (``build/house.svg``) and counts.
 
 ``python -m tools.house`` draws and counts.
 """
@@ -35,7 +35,7 @@ PAPER, INK, FAINT, HATCHED, ODD = "#ffffff", "#1f2933", "#8895a3", "#eef1f4", "#
 
 
 def module_of(path: Path) -> str:
-    """The dotted name of a file: ``attnviz.maps.dense``, or ``attnviz.maps`` for the folder's own."""
+    """Returns the dotted name of a file: ``attnviz.maps.dense``, or ``attnviz.maps`` for ``__init__.py``."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -44,12 +44,12 @@ MODULES = {module_of(path): path for path in sorted((ROOT / "attnviz").rglob("*.
 
 @cache
 def tree_of(module: str) -> ast.Module:
-    """The parsed file."""
+    """Returns the syntax tree of a module."""
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 def named_by(node: ast.AST) -> list[str]:
-    """The dotted names that a part of a file may import, in a statement or in a string."""
+    """Returns the dotted names that a syntax node may import, in a statement or in a string."""
     if isinstance(node, ast.ImportFrom):
         return [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
     if isinstance(node, ast.Import):
@@ -60,31 +60,31 @@ def named_by(node: ast.AST) -> list[str]:
 
 
 def imported(module: str) -> set[str]:
-    """The modules of the package that a file imports anywhere: lazily, for types alone, and by a name in a string."""
+    """Returns the modules of the package that a module imports: lazily, for types only, or by name in a string too."""
     names = {name for node in ast.walk(tree_of(module)) for name in named_by(node)}
     return names & set(MODULES) - {module, "attnviz"}
 
 
 def room_of(module: str) -> str:
-    """The room that a module lies in; a module of the package's own folder is one by itself."""
+    """Returns the room of a module; a module directly in the package's folder is a room by itself."""
     return (*module.split("."), "__init__")[1]
 
 
 def inner_place(module: str) -> int:
-    """The place of a module among the rooms inside its room; the files of the room itself come after all of them."""
+    """Returns the place of a module among the inner rooms of its room; files directly in the room come last."""
     room, inner = (*module.split("."), "", "")[1:3]
     rooms = INNER_ROOMS.get(room, [])
     return rooms.index(inner) if inner in rooms else len(rooms)
 
 
 def arrows() -> Counter[tuple[str, str]]:
-    """How many files of a room each file of another imports, by the names of the two rooms."""
+    """Returns the number of imports between files of two rooms, by the names of the rooms."""
     pairs = ((room_of(module), room_of(name)) for module in MODULES for name in imported(module))
     return Counter(pair for pair in pairs if pair[0] != pair[1])
 
 
 def floors() -> int:
-    """The number of rooms on the longest way down the imports."""
+    """Returns the number of rooms on the longest path of imports."""
     below: dict[str, int] = {}
     for room in ROOMS:
         below[room] = 1 + max((below[two] for one, two in arrows() if one == room and two in below), default=0)
@@ -92,7 +92,7 @@ def floors() -> int:
 
 
 def draw() -> str:
-    """The picture, SVG: a row for each room, a column for each room that it may import, and how many files it does."""
+    """Returns the picture as SVG: a row and a column for each room, and in each cell the number of imports."""
     rooms = [room for room in ROOMS if not room.startswith("__")]
     counts, files = arrows(), Counter(map(room_of, MODULES))
     width, height = LABELS + CELL * len(rooms) + 20, TOP + CELL * len(rooms) + 20
@@ -109,7 +109,7 @@ def draw() -> str:
 
 
 def _name(room: str, place: int, files: int) -> str:
-    """A room's name beside its row, with the number of its files, and over its column."""
+    """Returns the labels of a room: its name and number of files beside its row, its name over its column."""
     middle, across = TOP + CELL * (place + 0.5), LABELS + CELL * (place + 0.5)
     noun = "file" if files == 1 else "files"
     return (
@@ -120,7 +120,7 @@ def _name(room: str, place: int, files: int) -> str:
 
 
 def _cell(row: int, column: int, count: int) -> str:
-    """A cell: darker the more files are imported; grey where importing is forbidden; orange where it is done anyway."""
+    """Returns a cell: darker for more imports, grey where imports are forbidden, orange where there are some anyway."""
     x, y = LABELS + CELL * column, TOP + CELL * row
     shade = min(1, math.log2(1 + count) / 7)
     fill = (
@@ -139,7 +139,7 @@ def _cell(row: int, column: int, count: int) -> str:
 
 
 def functions() -> Iterator[int]:
-    """The lines of every function and method."""
+    """Yields the number of lines of every function and method."""
     for module in MODULES:
         for node in ast.walk(tree_of(module)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -147,7 +147,7 @@ def functions() -> Iterator[int]:
 
 
 def main() -> None:
-    """Draws the picture and prints what the house amounts to."""
+    """Draws the picture and prints the counts."""
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw(), encoding="utf-8")
     print(PICTURE)

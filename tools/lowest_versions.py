@@ -1,7 +1,7 @@
 """Runs the tests with the lowest versions that pyproject.toml allows: ``python -m tools.lowest_versions FOLDER TESTS``.
 
-It makes an environment in the folder (or goes on with the one there), where every direct requirement has its lower
-bound; torch alone has the version of constraints.txt, since others are downloads of gigabytes.
+It makes an environment in the folder, or reuses one, where every direct requirement has its lower bound; torch alone
+has the version of constraints.txt, since other versions are downloads of gigabytes.
 """
 
 import re
@@ -19,7 +19,7 @@ BOUND = re.compile(r"([\w.-]+)>=([\w.]+)")
 
 
 def lowest_versions() -> dict[str, str]:
-    """The lower bound of each direct requirement, by name; of torch the tested version."""
+    """Returns the lower bound of each direct requirement by name; for torch the tested version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
     bounds = {match[1]: match[2] for match in map(BOUND.fullmatch, wanted) if match is not None}
@@ -27,7 +27,7 @@ def lowest_versions() -> dict[str, str]:
 
 
 def _tested(name: str) -> str:
-    """The version of a package in constraints.txt."""
+    """Returns the version of a package in constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return next(line.partition("==")[2] for line in lines if line.startswith(f"{name}=="))
 
@@ -38,7 +38,7 @@ def _requirements() -> Iterator[str]:
 
 
 def main(folder: Path, tests: list[str]) -> int:
-    """Installs, runs the tests, and returns their exit status; warnings of old versions are no errors."""
+    """Installs the versions, runs the tests and returns their exit status; warnings are not errors there."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)

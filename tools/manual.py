@@ -1,4 +1,4 @@
-"""The man page, from the help of the commands; ``hatch_build.py`` packs it, ``python -m tools.manual`` prints it."""
+"""Makes a man page from the help of the commands; ``hatch_build.py`` packs it, ``python -m tools.manual`` prints it."""
 
 import re
 from typing import Any
@@ -18,46 +18,46 @@ EXIT_CODES = (
 
 
 class ManualFormatter:
-    """Takes what a help formatter takes, and holds it as the text of a man page (roff)."""
+    """A help formatter that writes the text of a man page (roff)."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def write_usage(self, program: str, arguments: str = "") -> None:
-        """A line of use."""
+        """Adds the usage line."""
         self.lines += [f"\\fB{escape(program)}\\fR {escape(arguments)}", ".PP"]
 
     def write_text(self, text: str) -> None:
-        """A paragraph."""
+        """Adds a paragraph."""
         self.lines += [escape(text), ".PP"]
 
     def write(self, text: str) -> None:
-        """Lines that stay lines."""
+        """Adds lines that are not filled."""
         self.lines += [".PP", ".nf", *(escape(line) for line in text.splitlines()), ".fi"]
 
     def write_heading(self, heading: str) -> None:
-        """The title of a part."""
+        """Adds the heading of a part."""
         self.lines.append(f".SS {escape(heading)}")
 
     def write_dl(self, rows: list[tuple[str, str]], col_max: int = 0) -> None:
-        """Terms, each with what it is."""
+        """Adds terms with their meanings."""
         for term, meaning in rows:
             self.lines += [".TP", f"\\fB{escape(term)}\\fR", escape(meaning)]
 
     def write_paragraph(self) -> None:
-        """Nothing: parts stand apart on a man page."""
+        """Adds nothing: roff separates the parts itself."""
 
     indent = dedent = write_paragraph
 
 
 def escape(text: str) -> str:
-    """The text without the styles of a terminal, and with what roff would obey taken literally."""
+    """Returns the text without terminal styles, with the characters that roff interprets escaped."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text).strip("\n")
     return re.sub(r"^([.'])", r"\\&\1", plain.replace("\\", "\\e").replace("-", "\\-"))
 
 
 def manual() -> str:
-    """The page: the program, every command with all of its options, files and exit codes."""
+    """Returns the man page: the program, every command with all options, files and exit codes."""
     program: Any = typer.main.get_command(app)
     context = program.make_context("attnviz", [], resilient_parsing=True)
     page = ManualFormatter()

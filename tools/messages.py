@@ -1,4 +1,4 @@
-"""Lists every sentence that users read, by file, so that all of them can be read aloud at one go.
+"""Lists every sentence that users read, by file, so that all can be read aloud in one go.
 
 ``python -m tools.messages`` prints the list; two lists, before and after a change, make a diff of the words.
 """
@@ -52,7 +52,7 @@ def _docstrings(tree: ast.Module) -> set[ast.expr]:
 
 
 def _literals(node: ast.AST, kind: str, skipped: set[ast.expr]) -> Iterator[Message]:
-    """Yields the literals below a node that read as sentences; a kind of "" passes over all but named calls."""
+    """Yields the literals below a node that read as sentences; with kind "", only those in named calls."""
     if node in skipped:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

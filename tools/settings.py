@@ -1,7 +1,7 @@
 """Runs tests as other machines would: ``python -m tools.settings``, or as some: ``python -m tools.settings threads``.
 
-Other kernels and threads add float32 numbers in another order; a busy machine and another order of the tests show what
-waits for a clock, or needs what an earlier test left behind.
+Other kernels and threads add float32 numbers in another order. A busy machine reveals tests that wait for a clock, and
+another order of the tests those that need the leftovers of an earlier one.
 """
 
 import os
@@ -19,13 +19,13 @@ WAITING = "base browse capture cli models render streaming".split()
 
 
 class Setting(NamedTuple):
-    """How tests are run.
+    """A way to run tests.
 
     Attributes:
         rooms: folders of ``tests``.
         environment: what torch, MKL, oneDNN and OpenMP read.
         options: of pytest.
-        busy: whether other processes keep the processors busy meanwhile.
+        busy: True to keep the processors busy with other processes meanwhile.
     """
 
     rooms: list[str]
@@ -46,18 +46,18 @@ SETTINGS = {
 
 
 def main() -> int:
-    """Runs the tests under each setting, and returns how many of them fail."""
+    """Runs the tests under each setting and returns the number of settings that fail."""
     wanted = sys.argv[1:] or list(SETTINGS)
     unknown = [name for name in wanted if name not in SETTINGS]
     if unknown:
-        sys.exit(f"unknown setting {unknown[0]!r}; {', '.join(SETTINGS)} work")
+        sys.exit(f"unknown setting {unknown[0]!r}; choose from {', '.join(SETTINGS)}")
     failed = [name for name in wanted if not passes(SETTINGS[name])]
     print(f"failed: {', '.join(failed)}" if failed else f"passed: {', '.join(wanted)}")
     return len(failed)
 
 
 def passes(setting: Setting) -> bool:
-    """Whether all tests pass under this setting."""
+    """True if all tests pass under this setting."""
     folders = [f"tests/{room}" for room in setting.rooms]
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(os.cpu_count() or 1), *setting.options, *folders]
     shown = " ".join(f"{name}={value}" for name, value in setting.environment.items())
@@ -68,7 +68,7 @@ def passes(setting: Setting) -> bool:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Keeps processors busy with so many processes until the block ends."""
+    """Keeps the processors busy with ``count`` processes until the block ends."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(9999))"]) for _ in range(count)]
     try:
         yield

@@ -1,9 +1,9 @@
 """Trains the model that travels with the package: ``python -m tools.train_small_model``; the same seed, the same file.
 
-It learns to predict the next token of random segments that are said again and again. The first time round nothing can
-be known; from then on, the next token is the one that came after the present one before. To find that, a head of the
-first layer must copy each token's predecessor to it, and a head of the second look for a token whose predecessor is
-the present one (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Olsson et al. 2022).
+It learns to predict the next token of random segments that repeat. The first time, nothing can be predicted; later,
+the next token is the one that followed the previous occurrence of the current one. To find that, a head of the first
+layer must copy each token's predecessor to it, and a head of the second attend to a token whose predecessor is the
+current one (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Olsson et al. 2022).
 """
 
 import argparse
@@ -37,7 +37,7 @@ MIN_SEGMENT_TOKENS = 6  # tokens of a segment
 
 @dataclass(frozen=True)
 class Figures:
-    """What the model can do on segments said twice that it has not seen.
+    """Figures of the model on unseen segments that are repeated once.
 
     Attributes:
         accuracy: share of the second halves' tokens predicted.
@@ -59,7 +59,7 @@ class Figures:
 
 
 def train(seed: int = SEED, steps: int = STEPS) -> AttentionStack:
-    """The model after so many steps, with a progress bar on standard error where that is a terminal."""
+    """Returns the model after ``steps`` steps; shows a progress bar if standard error is a terminal."""
     from rich.console import Console
     from rich.progress import track
 
@@ -83,12 +83,12 @@ def train(seed: int = SEED, steps: int = STEPS) -> AttentionStack:
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """The share of the full rate at a step: rising, then full, then falling to a fiftieth."""
+    """Returns the share of the full learning rate at a step: it rises, stays, then falls to a fiftieth."""
     return min(1, step / WARM_UP) * max(0.02, min(1, (1 - step / steps) / (1 - SHORT_SHARE)))
 
 
 def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Segments of random bytes, each said until its row is full.
+    """Returns segments of random bytes, each repeated until its row is full.
 
     Returns:
         Ids after a start token, ``(batch, tokens + 1)``, and which bytes can be known, 1 or 0, ``(batch, tokens)``.
@@ -105,7 +105,7 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
 
 
 def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
-    """The model's figures on held-out segments of distinct bytes, each said twice."""
+    """Returns the model's figures on held-out segments of distinct bytes, each repeated once."""
     ids, known = held_out_repeats(START_TOKEN, texts, segment)
     with torch.no_grad():
         logits, runs = model.outputs(ids)
@@ -123,7 +123,7 @@ def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HE
 
 
 def numbered(ids: torch.Tensor) -> Tokens:
-    """Tokens with these ids and no text."""
+    """Returns tokens with these ids and no text."""
     tokens = Tokens.numbered(len(ids))
     return Tokens(**{**vars(tokens), "ids": ids.numpy().astype(np.int64)})
 
