@@ -65,23 +65,23 @@ def known_names(names: Iterable[object]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def nearest(given: str, names: Iterable[object]) -> str:
-    """Returns the question ``did you mean dark? `` after the name closest to ``given``, or "" if none is close."""
+def nearest(name: str, names: Iterable[object]) -> str:
+    """Returns the question ``did you mean dark? `` after the known name closest to ``name``, or "" if none is close."""
     from difflib import get_close_matches
 
-    known = {str(name).lower(): str(name) for name in names}
-    close = get_close_matches(given.lower(), known, n=1, cutoff=0.6)
-    return f"did you mean {known[close[0]]}? " if close else ""
+    by_lower_case = {str(known).lower(): str(known) for known in names}
+    close = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    return f"did you mean {by_lower_case[close[0]]}? " if close else ""
 
 
-def choices(given: object, names: Collection[object]) -> str:
+def choices(name: object, names: Collection[object]) -> str:
     """Returns the advice for an unknown name: ``did you mean dark? Choose light or dark``.
 
     Args:
-        given: the name that is not known; where no other is close to it, the advice is ``choose light or dark``.
-        names: all that are known.
+        name: the unknown name; where no other is close to it, the advice is ``choose light or dark``.
+        names: the known names.
     """
-    question = nearest(str(given), names)
+    question = nearest(str(name), names)
     return f"{question}{'Choose' if question else 'choose'} {known_names(names)}"
 
 

@@ -67,15 +67,15 @@ def declared_options(group: Callable[..., object]) -> dict[str, Declared]:
     }
 
 
-def refuse_alone(given: Iterable[str], declared: Mapping[str, Declared], present: Container[str]) -> None:
+def refuse_alone(names: Iterable[str], declared: Mapping[str, Declared], present: Container[str]) -> None:
     """Raises AttnvizError if an option is given without the option that it needs.
 
     Args:
-        given: the names of the options that the user gave.
+        names: the options that the user gave.
         declared: all options by name.
-        present: the names of the options that have a value, given or by default.
+        present: the options that have a value, from the user or by default.
     """
-    for name in given:
+    for name in names:
         needs = declared[name].option.needs if name in declared else None
         if needs is not None and needs[0] not in present:
             raise AttnvizError(f"{option(name)} needs {option(needs[0])}; add {option(*needs)}")
@@ -123,8 +123,8 @@ def within(low: float, high: float, unit: str = "") -> Check:
 
     def check(name: str, value: float) -> None:
         if not low <= value <= high:
-            given = f"{value:g}" if isinstance(value, float) else value
+            number = f"{value:g}" if isinstance(value, float) else value
             span = f"{low} to {high} {unit}".rstrip()
-            raise AttnvizError(f"{option(name)} {given} is out of range; give {span}")
+            raise AttnvizError(f"{option(name)} {number} is out of range; give {span}")
 
     return check

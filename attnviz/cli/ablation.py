@@ -58,7 +58,7 @@ def removed_heads(
     first = read[0]
     from attnviz.effects.ablation import ablate
 
-    said = metric
+    metric_name = metric
     if metric is not None and metric.startswith(LOGIT):
         metric = f"{LOGIT}{reader.find_token(metric.removeprefix(LOGIT), first.tokens)}"
     effects = ablate(
@@ -74,7 +74,7 @@ def removed_heads(
         positions=_positions(first, selection),
     )
     title = first.title if len(read) == 1 else f"{len(read)} texts"
-    return replace(effects, metric=said or effects.metric, model=reader.name, title=title, remarks=first.remarks)
+    return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=first.remarks)
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[str | None]:

@@ -42,7 +42,7 @@ from attnviz.cli.options import (
     Whole,
     Window,
     WithModel,
-    spread_options,
+    expand_options,
 )
 from attnviz.cli.output import (
     deliver,
@@ -91,7 +91,7 @@ ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SIN
 
 
 @command()
-@spread_options
+@expand_options
 def show(
     input: Input,
     settings: ModelSettings,
@@ -159,14 +159,14 @@ def _show_maps(recording: "Recording", options: ReportOptions, output: Output, s
     """Draws the maps of a recording; ``sampled`` if no text was given, since a remark on that takes a line."""
     from attnviz.report.build import build_report
 
-    said = [recording.untrained, sampled]  # lines before and after the picture
-    deliver(build_report(recording, drawn_on(options, output, sum(said))), output)
+    remarks = [recording.untrained, sampled]  # lines before and after the picture
+    deliver(build_report(recording, drawn_on(options, output, sum(remarks))), output)
     if recording.untrained and output.suffix is None:
         say_next("for trained heads: attnviz show --sample repeat --model trained")
 
 
 @command()
-@spread_options
+@expand_options
 def heads(
     *,
     input: Input,
@@ -194,27 +194,27 @@ def heads(
             raise AttnvizError(f"{option('effects')} needs the heads of a text, and this is a survey; leave it out")
         deliver(survey_heads_report(survey, options), output)
         return
-    known = None
+    table = None
     if effects is not None:
         from attnviz.report.heads.added_numbers import load_effects
 
-        known = load_effects(str(effects))
+        table = load_effects(str(effects))
     recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
-    if known is not None:
+    if table is not None:
         from attnviz.report.heads.added_numbers import refuse_others
 
         refuse_others(
-            known,
+            table,
             str(effects),
             {(maps.layer, head) for each in recordings for maps in each.maps for head in maps.heads},
         )
     from attnviz.report.heads.head_atlas import heads_report
 
-    deliver(heads_report(recordings, options, known), output)
+    deliver(heads_report(recordings, options, table), output)
 
 
 @command()
-@spread_options
+@expand_options
 def compare(
     input: Input,
     settings: ModelSettings,
@@ -263,7 +263,7 @@ def compare(
 
 
 @command("record")
-@spread_options
+@expand_options
 def record_command(
     input: Input,
     settings: ModelSettings,
@@ -292,7 +292,7 @@ def record_command(
 
 
 @command()
-@spread_options
+@expand_options
 def explain(
     *,
     input: Input,
@@ -325,7 +325,7 @@ def explain(
 
 
 @command()
-@spread_options
+@expand_options
 def ablate(
     *,
     input: Input,
@@ -351,7 +351,7 @@ def ablate(
 
 
 @command()
-@spread_options
+@expand_options
 def browse(
     input: Input,
     settings: ModelSettings,
@@ -370,25 +370,25 @@ def browse(
 
     refuse_browse()
     refuse_uninspected(look)
-    given, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
-    if given.path is not None and given.is_survey:
+    subject, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
+    if subject.path is not None and subject.is_survey:
         from attnviz.cli.surveys import look_through
 
         if other is not None or at is not None or look.effects is not None or values or grouping != Grouping():
-            named = "--with, --at, --effects, --of and --by"
-            raise AttnvizError(f"{named} do not apply to a survey, which has no maps; leave them out")
-        raise typer.Exit(look_through(given.path, selection, look))
-    recording = record(given, settings, selection, values=values)
+            names = "--with, --at, --effects, --of and --by"
+            raise AttnvizError(f"{names} do not apply to a survey, which has no maps; leave them out")
+        raise typer.Exit(look_through(subject.path, selection, look))
+    recording = record(subject, settings, selection, values=values)
     compared = None if other is None else record(Subject.of(other).shown(), settings, selection, values=values)
     if values:
         from attnviz.maps.contributions import contributions_of
 
         recording, compared = contributions_of(recording), None if compared is None else contributions_of(compared)
-    raise typer.Exit(browse(recording, compared, selection, look, given.path, at, grouping))
+    raise typer.Exit(browse(recording, compared, selection, look, subject.path, at, grouping))
 
 
 @command("survey")
-@spread_options
+@expand_options
 def survey_command(
     *,
     corpus: Corpus = None,
@@ -405,13 +405,13 @@ def survey_command(
     from attnviz.cli.surveys import Corpora, survey_path, write_survey
 
     path = survey_path(output, resume)
-    asked = Corpora(tuple(corpus or ()), column, tokens, window, tuple(token_class or ()))
-    if write_survey(asked, settings, selection, path, output.force, resume):
+    corpora = Corpora(tuple(corpus or ()), column, tokens, window, tuple(token_class or ()))
+    if write_survey(corpora, settings, selection, path, output.force, resume):
         print_path(path)
 
 
 @command("battery")
-@spread_options
+@expand_options
 def battery_command(
     *,
     settings: Annotated[ModelSettings, ("model", "device", "dtype", "device_map")],
@@ -432,7 +432,7 @@ def battery_command(
 
 
 @command()
-@spread_options
+@expand_options
 def samples() -> None:
     """List the sample texts for --sample NAME."""
     from attnviz.text.samples import read_sample, samples
@@ -445,7 +445,7 @@ def samples() -> None:
 
 
 @command()
-@spread_options
+@expand_options
 def devices() -> None:
     """List the devices of this machine for --device NAME."""
     from attnviz.base.machine import describe_devices
@@ -455,7 +455,7 @@ def devices() -> None:
 
 
 @command()
-@spread_options
+@expand_options
 def config() -> None:
     """List the defaults that you set, and where."""
     from attnviz.cli.defaults import describe
@@ -463,18 +463,18 @@ def config() -> None:
     write(describe().encode(errors="surrogateescape"))
 
 
-def drawn_on(options: ReportOptions, output: Output, said: int = 0) -> ReportOptions:
+def drawn_on(options: ReportOptions, output: Output, remarks: int = 0) -> ReportOptions:
     """Returns the options fitted to the medium of the output, with the size and colours of the terminal if it is one.
 
     Args:
         options: the user's options.
         output: where the report goes.
-        said: how many lines of the terminal remarks around the report take.
+        remarks: the number of lines that remarks around the report take in a terminal.
     """
     from attnviz.api import drawing
     from attnviz.render.terminal.console import on_terminal
 
-    look = on_terminal(options.look, said) if output.suffix is None else options.look
+    look = on_terminal(options.look, remarks) if output.suffix is None else options.look
     return drawing.fit(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 
@@ -537,10 +537,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
-        said = what_failed(error)
-        if said is None:
+        reason = what_failed(error)
+        if reason is None:
             raise
-        remark(said)
+        remark(reason)
         return 1
 
 

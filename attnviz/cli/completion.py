@@ -57,11 +57,11 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     from attnviz.maps.saved import load
 
     words = [context.params.get("text") or "", *context.args]  # typer stops parsing an incomplete line
-    given = next((word for word in words if word.endswith(".safetensors")), None)
-    if given is None:
+    path = next((word for word in words if word.endswith(".safetensors")), None)
+    if path is None:
         return []
     try:
-        recording = load(Path(given))
+        recording = load(Path(path))
     except AttnvizError:
         return []
     before = incomplete[: incomplete.rfind(",") + 1]

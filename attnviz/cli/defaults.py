@@ -108,15 +108,15 @@ def with_origin(line: str, typed: Iterable[str]) -> str:
         line: the message.
         typed: the words of the command line; options among them are not followed up.
     """
-    given = {word.partition("=")[0] for word in typed}
-    named: list[str] = []
+    options = {word.partition("=")[0] for word in typed}
+    origins: list[str] = []
     with suppress(AttnvizError):  # the message is about the defaults already
-        named = [
+        origins = [
             f"{flag(name)} is set in {each.source}"
             for name, each in read_defaults().items()
-            if flag(name) in line and flag(name) not in given
+            if flag(name) in line and flag(name) not in options
         ]
-    return f"{line} ({', '.join(named)})" if named else line
+    return f"{line} ({', '.join(origins)})" if origins else line
 
 
 def describe() -> str:
@@ -128,9 +128,9 @@ def describe() -> str:
     ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
-    known = fill(f"Options that you can set: {known_names(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
+    options = fill(f"Options that you can set: {known_names(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
     places = PLACES.format(printable(str(user_file())))
-    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), places, known, ""])
+    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), places, options, ""])
 
 
 def _written(name: str) -> str:
@@ -189,12 +189,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _checked(name: str, value: Any, path: Path) -> Default:
     """Returns the default; raises AttnvizError if there is no such option or it refuses the value."""
-    known = can_be_set()
-    if name not in known:
-        near = nearest(_written(name), map(_written, known)).strip()
+    options = can_be_set()
+    if name not in options:
+        near = nearest(_written(name), map(_written, options)).strip()
         raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near or OTHERS}")
     try:
-        return Default(_converted(name, _relative(name, value, path.parent), known[name]), str(path))
+        return Default(_converted(name, _relative(name, value, path.parent), options[name]), str(path))
     except AttnvizError as error:
         raise AttnvizError(f"{str(path)!r}: {error.worded(flag)}") from error
 
@@ -236,8 +236,8 @@ def _converted(name: str, value: Any, declared: Declared) -> str | float | bool:
     if type(value) in (int, float) and str in kinds:
         value = str(value)
     if type(value) not in kinds:
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kinds[0], "a text in quotes")
-        raise AttnvizError(f"{_written(name)} is {value!r}; give {wanted}")
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}.get(kinds[0], "a text in quotes")
+        raise AttnvizError(f"{_written(name)} is {value!r}; give {expected}")
     if declared.option.check is not None:
         declared.option.check(name, value)
     return cast("str | float | bool", value)

@@ -92,7 +92,7 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
         return None
     if len(found) == 1:
         raise AttnvizError(
-            f"{found[0].given!r} holds effects of heads; attnviz compare takes two such files, or two recordings or "
+            f"{found[0].source!r} holds effects of heads; attnviz compare takes two such files, or two recordings or "
             "texts"
         )
     one, other = (each.effects for each in found)

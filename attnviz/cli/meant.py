@@ -23,10 +23,10 @@ def usage_line(error: typer.TyperException, program: Any) -> str:
     """
     context = getattr(error, "ctx", None)
     path = "attnviz" if context is None else context.command_path
-    return f"{_said(error, context, path, program)} (see {path} --help)"
+    return f"{_problem(error, context, path, program)} (see {path} --help)"
 
 
-def _said(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
+def _problem(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
     message = error.format_message().rstrip(".")
     if context is None:
         return message
@@ -76,12 +76,12 @@ def _unquoted(context: Any, path: str, extra: str) -> str:
     """Returns the line for superfluous words, most often those of a text without quotes."""
     from attnviz.cli.subject import is_file, is_saved
 
-    given = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
-    if not given:
+    texts = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
+    if not texts:
         return f"{path} takes no {extra!r}; leave it out"
-    if is_file(given[0]) or any(map(is_saved, given)):
-        return f"{path} takes no {extra!r} beside {' and '.join(given)}; leave it out"
-    words = " ".join([*given, extra])
+    if is_file(texts[0]) or any(map(is_saved, texts)):
+        return f"{path} takes no {extra!r} beside {' and '.join(texts)}; leave it out"
+    words = " ".join([*texts, extra])
     return f'{path} takes one text, and these are several; quote the text: {path} "{words}"'
 
 
@@ -90,8 +90,8 @@ def _unknown_option(context: Any, path: str, unknown: str, program: Any) -> str:
     takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
     if takers:
         return f"{path} takes no {unknown}; attnviz {known_names(takers)} does"
-    meant = nearest(unknown, _options(context.command)).strip()
-    return f"no option {unknown} in {path}{'; ' if meant else ''}{meant}"
+    suggestion = nearest(unknown, _options(context.command)).strip()
+    return f"no option {unknown} in {path}{'; ' if suggestion else ''}{suggestion}"
 
 
 def _options(command: Any) -> Iterator[str]:
@@ -118,12 +118,12 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     from attnviz.cli.subject import RECORDING
 
     named = [name for name in suffixes if name]
-    known = known_names(named)
+    choice = known_names(named)
     example = next(name for name in suffixes if name != ".txt")
     if path.is_dir() or str(path).endswith(("/", "\\")):
         raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{example}")
     if not suffix:
-        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {path}{example} ({known})")
+        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {path}{example} ({choice})")
     if suffix == RECORDING and RECORDING not in suffixes:
         raise AttnvizError(f"attnviz record writes recordings; use attnviz record TEXT -o {path}")
     raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, named)}")

@@ -252,28 +252,28 @@ NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # parameters whose
 TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())  # names of the options that the user typed
 
 
-def spread_options(command: Callable[..., None]) -> Callable[..., None]:
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Returns the command with one typer parameter for every option of its groups, and ``-h``.
 
     A parameter of the command is an option, or a group: the group's type, or ``Annotated[type, names]`` to take only
     some of its options. The attribute ``declared`` of the returned function holds all options by name.
     """
     singles = declared_options(command)
-    taken = inspect.signature(command).parameters.values()
-    groups = {each.name: _group(each.annotation) for each in taken if each.name not in singles}
+    command_parameters = inspect.signature(command).parameters.values()
+    groups = {each.name: _group(each.annotation) for each in command_parameters if each.name not in singles}
     parameters = [
         parameter
-        for each in taken
+        for each in command_parameters
         for parameter in (
             groups[each.name].parameters if each.name in groups else [_parameter(each.name, singles[each.name])]
         )
     ]
 
-    def spread(parsed: Context, brief: bool = False, **values: Any) -> None:
+    def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
         values = without_unused(parsed, values)
-        given = given_names(parsed, values)
-        refuse_ignored(given, declared, values)
-        TYPED.set(tuple(given))
+        typed = given_names(parsed, values)
+        refuse_ignored(typed, declared, values)
+        TYPED.set(tuple(typed))
         if "model" in values and _recording_alone(values) is None:
             refuse_to_fetch(parsed, values["model"])
         built = {
@@ -284,12 +284,12 @@ def spread_options(command: Callable[..., None]) -> Callable[..., None]:
 
     parameters.append(inspect.Parameter("parsed", inspect.Parameter.KEYWORD_ONLY, annotation=Context))
     parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Brief))
-    spread.__name__, spread.__doc__ = command.__name__, command.__doc__
-    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     declared = dict(ChainMap(singles, *(group.declared for group in groups.values())))
-    spread.declared = declared  # type: ignore[attr-defined]
-    return spread
+    expanded.declared = declared  # type: ignore[attr-defined]
+    return expanded
 
 
 def given_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
@@ -297,18 +297,18 @@ def given_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
     return [name for name in values if (source := parsed.get_parameter_source(name)) and source.name == "COMMANDLINE"]
 
 
-def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: Mapping[str, Any]) -> None:
+def refuse_ignored(typed: list[str], declared: Mapping[str, Declared], values: Mapping[str, Any]) -> None:
     """Raises AttnvizError if a typed option has no effect on this input, on this medium, or without another option.
 
     Args:
-        given: the names of the typed options.
+        typed: the names of the typed options.
         declared: all options of the command by name.
         values: the values of all options by name.
     """
-    refuse_alone(given, declared, {name for name in values if values[name] is not None})
+    refuse_alone(typed, declared, {name for name in values if values[name] is not None})
     if (recording := _recording_alone(values)) is not None:
         settings = declared_options(ModelSettings)
-        if unused := next((name for name in given if name in settings), None):
+        if unused := next((name for name in typed if name in settings), None):
             raise AttnvizError(
                 f"{option(unused)} does not apply to a recording: {recording} holds what was computed; "
                 "leave it out, or record again with it"
@@ -317,7 +317,7 @@ def refuse_ignored(given: list[str], declared: Mapping[str, Declared], values: M
         from attnviz.render.formats import TERMINAL, refuse_unseen
 
         refuse_unseen(
-            [name for name in given if declared[name].option.media],
+            [name for name in typed if declared[name].option.media],
             Output(**{each: values[each] for each in declared_options(Output) if each in values}).suffix or TERMINAL,
         )
 
@@ -350,15 +350,15 @@ def _group(annotation: Any) -> OptionGroup:
 
 
 def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspect.Parameter:
-    said = declared.option
+    declaration = declared.option
     info = (
-        Argument(help=said.help, metavar=name.upper(), rich_help_panel="Input")
+        Argument(help=declaration.help, metavar=name.upper(), rich_help_panel="Input")
         if name in ARGUMENTS
         else TyperOption(
             *_names(name, declared),
-            help=said.help,
-            rich_help_panel=said.panel or panel,
-            autocompletion=completer(name, said),
+            help=declaration.help,
+            rich_help_panel=declaration.panel or panel,
+            autocompletion=completer(name, declaration),
         )
     )
     return inspect.Parameter(

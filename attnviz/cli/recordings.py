@@ -19,23 +19,23 @@ CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
 def record(
-    given: Subject, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
+    subject: Subject, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
 ) -> "Recording":
     """Returns the recording of a text, or the saved recording that the input names.
 
     Args:
-        given: the text or the saved recording.
+        subject: the text or the saved recording.
         settings: of the model that runs over a text.
         selection: the layers and heads to record of a text.
         whole: True if all numbers of a saved recording will be read.
         values: True to record what each key contributes too.
     """
-    if not given.is_text:
-        return given.recording(whole)
+    if not subject.is_text:
+        return subject.recording(whole)
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).record(Example.of(given.given, settings), selection, values)
+    return open_reader(settings).record(Example.of(subject.source, settings), selection, values)
 
 
 def record_batch(
@@ -63,11 +63,11 @@ def parse_head(head: str) -> tuple[int, int]:
 
 def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":
     """Returns every intermediate result of one layer of a model over a text."""
-    read = text.text_for("explain computes from a text, and a recording holds only scores and weights; give a text")
+    content = text.text_for("explain computes from a text, and a recording holds only scores and weights; give a text")
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).compute(Example.of(read, settings), layer)
+    return open_reader(settings).compute(Example.of(content, settings), layer)
 
 
 def record_both(
@@ -98,13 +98,17 @@ def record_both(
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
 
-    read = [Example.of(each.given, settings) for each in (text, other or text)]
+    examples = [Example.of(each.source, settings) for each in (text, other or text)]
 
     if settings.model != ModelSettings.model:
         if other is None:
             raise AttnvizError(NOTHING_TO_COMPARE)
         reader = open_reader(settings)
-        return reader.record(read[0], selection, values), reader.record(read[1], selection, values), "another text"
+        return (
+            reader.record(examples[0], selection, values),
+            reader.record(examples[1], selection, values),
+            "another text",
+        )
     refuse_little_memory()
     from attnviz.models.seeded import SeededReader
 
@@ -114,8 +118,8 @@ def record_both(
     refuse_unused(settings)
     before = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed}))
     after = SeededReader(settings, like=None if "seed" in changed else before)
-    recording_a = before.record(read[0], selection, values)
-    recording_b = after.record(read[1], selection, values)
+    recording_a = before.record(examples[0], selection, values)
+    recording_b = after.record(examples[1], selection, values)
     words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
     return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
 
@@ -170,6 +174,6 @@ def record_each(
 ) -> tuple["Recording", "Recording", str]:
     """Returns the recordings of two inputs of which at least one is a saved recording, and the change in words."""
     if other is None:
-        raise AttnvizError(f"nothing to compare {text.given} with; add a second recording, or --with TEXT")
+        raise AttnvizError(f"nothing to compare {text.source} with; add a second recording, or --with TEXT")
     before, after = (record(each, settings, selection, whole, values) for each in (text, other))
-    return before, after, f"the change to {other.given}"
+    return before, after, f"the change to {other.source}"

@@ -83,7 +83,7 @@ class Subject:
         tokens: a file with the labels of the tokens, where arrays were given without.
     """
 
-    given: str
+    source: str
     kind: Kind = Kind.TEXT
     tokens: Path | None = None
 
@@ -105,7 +105,7 @@ class Subject:
     @property
     def path(self) -> Path | None:
         """The path of the file; ``None`` for a text."""
-        return None if self.is_text else Path(self.given)
+        return None if self.is_text else Path(self.source)
 
     def text_for(self, refusal: str) -> str:
         """Returns the text.
@@ -115,7 +115,7 @@ class Subject:
         """
         if not self.is_text:
             raise AttnvizError(refusal)
-        return self.given
+        return self.source
 
     def refuse_recorded(self) -> None:
         """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""
@@ -134,7 +134,7 @@ class Subject:
             return read_arrays(Path(self.given), self.tokens)
         from attnviz.maps.saved import load
 
-        return load(self.given, whole)
+        return load(self.source, whole)
 
     @cached_property
     def survey(self) -> "Survey | None":
@@ -143,7 +143,7 @@ class Subject:
             return None
         from attnviz.corpus.saved import load_survey
 
-        return load_survey(self.given)
+        return load_survey(self.source)
 
     @cached_property
     def effects(self) -> "Effects | None":
@@ -152,7 +152,7 @@ class Subject:
             return None
         from attnviz.effects.effect_table import Effects
 
-        return Effects.load(Path(self.given))
+        return Effects.load(Path(self.source))
 
     def labelled(self, tokens: Path | None) -> "Subject":
         """Itself, with labels of its tokens.
@@ -185,4 +185,4 @@ class Subject:
             Kind.FOLDER: f"{given!r} is a folder here; --file takes a file in it, and --model the folder of a model",
             Kind.FILE: f"{given!r} is a file here; {recorded if beside else read}",
         }
-        raise AttnvizError(said[self.kind])
+        raise AttnvizError(advice[self.kind])

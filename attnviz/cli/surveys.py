@@ -76,12 +76,12 @@ def parse_count(name: str, text: str) -> int:
 
 
 def write_survey(
-    asked: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
+    corpora: Corpora, settings: "ModelSettings", selection: Selection, path: Path, force: bool, resume: bool
 ) -> bool:
     """Surveys a corpus and writes the survey; returns False if another process of the same run writes it.
 
     Args:
-        asked: the texts to survey.
+        corpora: the texts to survey.
         settings: of the model.
         selection: the layers and heads to measure.
         path: the file to write; its suffix picks a survey or a table.
@@ -94,10 +94,10 @@ def write_survey(
     from attnviz.corpus.texts.own_classes import parse_classes
     from attnviz.corpus.texts.read import STANDARD_INPUT, CorpusReader
 
-    if not asked.paths:
+    if not corpora.paths:
         raise AttnvizError(f"no corpus given; give a file, a folder or {STANDARD_INPUT} for standard input")
-    limit = None if asked.tokens is None else parse_count("tokens", asked.tokens)
-    own, reader = parse_classes(asked.token_class), CorpusReader(asked.paths, asked.column)
+    limit = None if corpora.tokens is None else parse_count("tokens", corpora.tokens)
+    classes, reader = parse_classes(corpora.token_class), CorpusReader(corpora.paths, corpora.column)
     from attnviz.base.machine import refuse_little_memory
 
     refuse_little_memory()
@@ -109,18 +109,23 @@ def write_survey(
     from attnviz.corpus.texts.batches import SurveyOptions
     from attnviz.corpus.texts.text_models import open_texts
 
-    kept = {name: value for name, value in vars(asked).items() if name in ("column", "window")}
-    kept |= {"tokens": limit, "token_class": list(asked.token_class), "layers": None, "heads": None}
-    kept |= {name: getattr(settings, name) for name in ("model", "dtype")}
-    kept |= {"layers": _said(selection.layers), "heads": _said(selection.heads or selection.pairs)}
+    saved_settings = {name: value for name, value in vars(corpora).items() if name in ("column", "window")}
+    saved_settings |= {"tokens": limit, "token_class": list(corpora.token_class), "layers": None, "heads": None}
+    saved_settings |= {name: getattr(settings, name) for name in ("model", "dtype")}
+    saved_settings |= {"layers": _as_text(selection.layers), "heads": _as_text(selection.heads or selection.pairs)}
     options = SurveyOptions(
-        selection=selection, own=own, tokens=limit, window=asked.window, settings=kept, corpus=asked.paths
+        selection=selection,
+        own=classes,
+        tokens=limit,
+        window=corpora.window,
+        settings=saved_settings,
+        corpus=corpora.paths,
     )
     checkpoint = checkpoint_of(path)
     with open_processes() as processes:
         if checkpoint.is_file() and not resume and processes.is_first:
             remark(f"replacing {str(checkpoint)!r} of an unfinished survey; --resume continues it instead")
-        model = open_texts(replace(settings, device=device_of_process(settings.device)), selection, asked.window)
+        model = open_texts(replace(settings, device=device_of_process(settings.device)), selection, corpora.window)
         survey = SurveyRun(model, options, processes, checkpoint).run(reader, resume)
         if survey is None:
             return False
@@ -166,6 +171,6 @@ def look_through(path: Path, selection: Selection, look: "Look") -> int:
         browse(opened.recording, None, Selection(), look, None, opened.at)
 
 
-def _said(numbers: object) -> str | None:
+def _as_text(numbers: object) -> str | None:
     """Returns a choice of layers or heads as a checkpoint stores it."""
     return None if numbers is None else repr(numbers)

@@ -270,8 +270,8 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
         return ()
     count = max(len(axis.marks) for panel in panels for axis in (panel.rows, panel.columns))
     if not count:
-        given = f"{option('mark')} {mark!r}"
-        raise AttnvizError(f"{given} matches nothing in the text shown; try lines, paragraphs or '^Chapter .*'")
+        written = f"{option('mark')} {mark!r}"
+        raise AttnvizError(f"{written} matches nothing in the text shown; try lines, paragraphs or '^Chapter .*'")
     return (
         f"Labels: {count} {plural(mark) if plural(mark) in NAMES else f'matches of {mark}'}, each at its first token.",
     )
