@@ -48,7 +48,8 @@ def _command_helps(tree: ast.Module) -> Iterator[Message]:
 
 
 def _docstrings(tree: ast.Module) -> set[ast.expr]:
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return {value for value in values if isinstance(value, ast.Constant)}
 
 
 def _literals(node: ast.AST, kind: str, skipped: set[ast.expr]) -> Iterator[Message]:

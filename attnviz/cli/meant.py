@@ -77,19 +77,20 @@ def _unquoted(context: Any, path: str, extra: str) -> str:
     from attnviz.cli.subject import is_file, is_saved
 
     texts = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
+    name = path.removeprefix("attnviz ")
     if not texts:
-        return f"{path} takes no {extra!r}; leave it out"
+        return f"{name} takes no {extra!r}; leave it out"
     if is_file(texts[0]) or any(map(is_saved, texts)):
-        return f"{path} takes no {extra!r} beside {' and '.join(texts)}; leave it out"
+        return f"{name} takes no {extra!r} beside {' and '.join(texts)}; leave it out"
     words = " ".join([*texts, extra])
-    return f'{path} takes one text, and these are several; quote the text: {path} "{words}"'
+    return f'{name} takes one text and was given several words; quote the text: {path} "{words}"'
 
 
 def _unknown_option(context: Any, path: str, unknown: str, program: Any) -> str:
     """Returns the line for an unknown option: it names the commands that take it, or the option closest to it."""
     takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
     if takers:
-        return f"{path} takes no {unknown}; attnviz {known_names(takers)} does"
+        return f"{path.removeprefix('attnviz ')} takes no {unknown}; attnviz {known_names(takers)} does"
     suggestion = nearest(unknown, _options(context.command)).strip()
     return f"no option {unknown} in {path}{'; ' if suggestion else ''}{suggestion}"
 

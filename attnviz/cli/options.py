@@ -110,7 +110,7 @@ At = Annotated[
     str | None,
     Option("Open this place: head=3.4&query=it, or the end of a page's link.", panel="Select"),
 ]
-Half = Annotated[bool, Option("Save the factors of a long text in bfloat16, which halves the file.", panel="Output")]
+Half = Annotated[bool, Option("Save the factors of a long text in bfloat16, at about half the size.", panel="Output")]
 Values = Annotated[bool, Option("Save what each key contributes too, for --of contributions.", panel="Output")]
 By = Annotated[
     str,

@@ -13,6 +13,7 @@ def show(text: Annotated[str, Option("The text in quotes.", brief="In quotes.")]
 
 def caption(names: list[str]) -> str:
     """Docstring of a function."""
+    remark("No heads are shown.")
     return ", ".join(names) + " of one model."
 '''
 
@@ -24,6 +25,7 @@ def test_list_has_help_options_refusals_and_captions_but_no_docstrings() -> None
         ("option", "The text in quotes."),
         ("refusal", "a name of a file"),
         ("refusal", "f'no file {text!r}; give '"),
+        ("text", "No heads are shown."),
         ("text", " of one model."),
     ]
 
