@@ -19,12 +19,12 @@ GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # as a mess
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
-    """What the options name, with the labels that they give to arrays."""
+    """Returns the input that the options name, with the labels that they give to arrays."""
     return _read_subject(input, tokenizer).labelled(input.tokens)
 
 
 def _read_subject(input: Input, tokenizer: str) -> Subject:
-    """The text or the file given, a file's text, a sample, standard input, or the first sample."""
+    """Returns the text, saved file, sample or standard input; else the first sample."""
     from attnviz.base.reading import read_stream, read_text
     from attnviz.text.samples import read_sample, samples
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
-OWN_MARK = b'"attnviz"'  # among the first bytes of a safetensors file that attnviz wrote
-SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # among the first bytes of a file of each kind
+OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
+SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
 
 
@@ -70,7 +70,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.FILE, is_file),
     (Kind.TEXT, lambda argument: True),
 )
-SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most commands take
+SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Subject:
     """The input of a command.
 
     Attributes:
-        given: a text, or the name of a file.
-        kind: which of both, and of files what they hold.
-        tokens: a file with the labels of the tokens, where arrays were given without.
+        source: a text, or the path of a file.
+        kind: text, or the kind of the file.
+        tokens: a file with the labels of the tokens of arrays; ``None`` if they have labels of their own.
     """
 
     source: str
@@ -120,7 +120,7 @@ class Subject:
     def refuse_recorded(self) -> None:
         """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""
         if not self.is_text and self.kind is not Kind.ARRAYS:
-            raise AttnvizError(f"{self.given!r} is a recording already; attnviz show {self.given} draws it")
+            raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
 
     def recording(self, whole: bool = False) -> "Recording":
         """Returns the saved recording.
@@ -131,7 +131,7 @@ class Subject:
         if self.kind is Kind.ARRAYS:
             from attnviz.arrays.file import read_arrays
 
-            return read_arrays(Path(self.given), self.tokens)
+            return read_arrays(Path(self.source), self.tokens)
         from attnviz.maps.saved import load
 
         return load(self.source, whole)
@@ -155,13 +155,13 @@ class Subject:
         return Effects.load(Path(self.source))
 
     def labelled(self, tokens: Path | None) -> "Subject":
-        """Itself, with labels of its tokens.
+        """Returns this subject with the labels of its tokens.
 
         Raises:
             AttnvizError: if labels are given for anything but arrays, which alone lack them.
         """
         if tokens is not None and self.kind is not Kind.ARRAYS:
-            raise AttnvizError(f"{self.given[:40]!r} has tokens of its own; leave out --tokens, which is for arrays")
+            raise AttnvizError(f"{self.source[:40]!r} has tokens of its own; leave out --tokens, which is for arrays")
         return replace(self, tokens=tokens)
 
     def shown(self, beside: bool = False) -> "Subject":
@@ -175,14 +175,14 @@ class Subject:
         """
         if self.kind in SHOWN:
             return self
-        given = self.given
-        read = f"--file {given} reads it"
-        recorded = f"attnviz record --file {given} -o other{RECORDING} makes it one to compare with"
-        said = {
-            Kind.EFFECTS: f"{given!r} holds effects of heads; attnviz heads TEXT --effects {given} lists them beside "
-            f"its numbers, and attnviz compare {given} OTHER.json compares them",
-            Kind.MODEL: f"{given!r} is the folder of a model; --model {given} beside a text runs it",
-            Kind.FOLDER: f"{given!r} is a folder here; --file takes a file in it, and --model the folder of a model",
-            Kind.FILE: f"{given!r} is a file here; {recorded if beside else read}",
+        source = self.source
+        as_text = f"--file {source} reads it"
+        recorded = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
+        advice = {
+            Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
+            f"attnviz compare {source} OTHER.json",
+            Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",
+            Kind.FOLDER: f"{source!r} is a folder here; give --file a file in it, or --model the folder of a model",
+            Kind.FILE: f"{source!r} is a file here; {recorded if beside else as_text}",
         }
         raise AttnvizError(advice[self.kind])

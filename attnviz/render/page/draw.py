@@ -226,7 +226,7 @@ def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[
         if any(page_factors(maps) is None for maps in head.sides.values()):
             remarks.append(NO_SINGLE_CELLS)
     if absent:
-        remarks.append("Blank cells are masked: the query cannot see that key.")
+        remarks.append(MASKED)
     if nan:
         remarks.append("Some weights are NaN (not a number); they have a colour of their own.")
     return remarks
