@@ -1,4 +1,4 @@
-"""Show what a transformer attends to: in the terminal, as a figure, with every number exact."""
+"""Shows what a transformer attends to: in the terminal, as a figure or as a page, with every number exact."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ EXPORTS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first asked for, so that importing attnviz imports nothing heavy."""
+    """Imports a public name on first access, so that ``import attnviz`` imports nothing heavy."""
     if name not in EXPORTS:
         raise AttributeError(f"module 'attnviz' has no attribute {name!r}")
     module, _, attribute = EXPORTS[name].partition(":")

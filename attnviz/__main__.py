@@ -1,4 +1,4 @@
-"""The process: runs the command line, and leaves at once when all of its output is out."""
+"""Runs the command line as a process, and ends it as soon as all output is written."""
 
 import gc
 import io
@@ -13,12 +13,12 @@ from typing import NoReturn
 def run() -> NoReturn:
     """Runs the command line and ends the process with its exit code.
 
-    Importing torch makes a million objects that live as long as the process: collecting garbage meanwhile, and
-    taking the interpreter down piece by piece at the end, is a third of the time of a short run.
+    Garbage collection is off, and the interpreter is not shut down at the end: importing torch creates a million
+    objects that live as long as the process, and collecting and freeing them takes a third of the time of a short run.
     """
     gc.disable()
     code = 130
-    with suppress(KeyboardInterrupt):  # while the command line itself is being imported, or output waits for its reader
+    with suppress(KeyboardInterrupt):  # Ctrl-C while the command line is being imported, or while a pipe's reader waits
         prepare_process()
         from attnviz.cli.commands import main
         from attnviz.cli.output import say_warning
@@ -30,9 +30,9 @@ def run() -> NoReturn:
 
 
 def prepare_process() -> None:
-    """Makes up for what the process was started without, and leaves out what it was started with for other programs."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's tiles are small: its threads would wait on each other
-    os.environ.pop("MPLBACKEND", None)  # of windows, which nothing here opens
+    """Prepares environment, standard streams and exception hook; exits with 1 if the working folder is gone."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's tiles are small: more threads would only wait
+    os.environ.pop("MPLBACKEND", None)  # names a backend for windows or notebooks, and nothing here opens one
     open_closed_streams()
     sys.excepthook = show_bug
     try:
@@ -43,18 +43,18 @@ def prepare_process() -> None:
 
 
 def open_closed_streams() -> None:
-    """Opens what is closed of standard input, output and error, so that no file gets the number of one of them."""
+    """Opens closed standard streams on the null device, so that no file gets descriptor 0, 1 or 2."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is `number`
     if sys.stderr is None:
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), "utf-8", "backslashreplace", line_buffering=True)
 
 
 def show_bug(kind: type[BaseException], bug: BaseException, trace: TracebackType | None) -> None:
-    """Prints the traceback of a bug, without what a terminal would obey: an error quotes what it was given."""
+    """Prints the traceback of a bug, with control characters made visible: an error may quote untrusted input."""
     import traceback
 
     from attnviz.base.printable import printable
@@ -64,10 +64,10 @@ def show_bug(kind: type[BaseException], bug: BaseException, trace: TracebackType
 
 
 def finish_output() -> None:
-    """Flushes what is still to be written, and removes the folders that libraries made for this process alone."""
+    """Flushes the standard streams, and runs matplotlib's exit handlers, which remove its temporary folders."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
-            with suppress(OSError):  # what could not be written has been said, or its reader has gone
+            with suppress(OSError):  # the failure has been reported already, or the pipe's reader is gone
                 stream.flush()
     if "matplotlib" in sys.modules:
         import atexit

@@ -1,1 +1,1 @@
-"""One attention call: its mask, bias, softmax and modules."""
+"""Computes attention: masks, biases, softmax, torch's kernels, and attention modules."""

@@ -1,4 +1,4 @@
-"""What is added to a score for where its query and key stand: ALiBi, relative buckets, or cell by cell."""
+"""Represents position biases, which are added to the scores: ALiBi, relative buckets, or one number per cell."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from attnviz.base.errors import AttnvizError
 
 @dataclass(frozen=True, eq=False)
 class Bias:
-    """A term of the score, after scale and soft cap, that depends on positions; the parts that are given add up.
+    """A position-dependent term that is added to the scores after scale and soft cap: the sum of its parts.
 
     Attributes:
-        relative: ``(heads, distances)``, for each distance key − query from ``-origin`` on.
-        origin: where in ``relative`` the distance 0 stands.
-        by_key: ``(heads, keys)``, for each key alone.
-        explicit: ``(heads, queries, keys)``.
+        relative: ``(heads, distances)``, one number per distance key − query, from ``-origin`` upwards.
+        origin: index of the distance 0 in ``relative``.
+        by_key: ``(heads, keys)``, one number per key, the same for every query.
+        explicit: ``(heads, queries, keys)``, one number per cell.
     """
 
     relative: FloatArray | None = None
@@ -28,7 +28,13 @@ class Bias:
         return not (self.relative is None and self.by_key is None and self.explicit is None)
 
     def refuse_unlike(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError where a part is not of the maps' shape."""
+        """Raises AttnvizError if the shape of a part does not fit the maps.
+
+        Args:
+            heads: number of heads of the maps.
+            queries: number of queries.
+            keys: number of keys.
+        """
         shapes = {"by_key": (heads, keys), "explicit": (heads, queries, keys)}
         wrong = {name for name, shape in shapes.items() if getattr(self, name, None) is not None
                  and getattr(self, name).shape != shape}  # fmt: skip
@@ -41,12 +47,19 @@ class Bias:
             raise AttnvizError(f"bias {sorted(wrong)[0]} does not fit {heads} heads, {queries} queries, {keys} keys")
 
     def block(self, heads: list[int], queries: slice, keys: slice) -> FloatArray:
-        """The bias of a block, ``(heads, queries, keys)``, for the heads held at these places."""
+        """Returns the bias of a block of cells, ``(heads, queries, keys)``.
+
+        Args:
+            heads: indices of the heads in the arrays of this bias.
+            queries: the queries of the block, with both ends.
+            keys: the keys of the block, with both ends.
+        """
         shape = (len(heads), queries.stop - queries.start, keys.stop - keys.start)
         total = np.zeros(shape, dtype=np.float32)
         if self.relative is not None:
+            # Row q of the block is a window of `relative`, and the window of row q + 1 begins one distance earlier.
             runs = np.lib.stride_tricks.sliding_window_view(self.relative[heads], shape[2], axis=-1)
-            last = keys.start - queries.start + self.origin  # where the run of the first query begins
+            last = keys.start - queries.start + self.origin  # start of the first query's window
             total += runs[:, last - shape[1] + 1 : last + 1][:, ::-1]
         if self.by_key is not None:
             total += self.by_key[heads, None, keys]
@@ -55,7 +68,13 @@ class Bias:
         return total
 
     def at(self, heads: list[int], queries: IntArray, keys: IntArray) -> FloatArray:
-        """The bias of single cells, ``(heads, cells)``."""
+        """Returns the bias of single cells, ``(heads, cells)``.
+
+        Args:
+            heads: indices of the heads in the arrays of this bias.
+            queries: ``(cells,)``, the query of each cell.
+            keys: ``(cells,)``, the key of each cell.
+        """
         total = np.zeros((len(heads), len(queries)), dtype=np.float32)
         if self.relative is not None:
             total += self.relative[heads][:, keys - queries + self.origin]

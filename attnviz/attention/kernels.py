@@ -1,4 +1,4 @@
-"""Torch's own attention kernels that return each row's log-sum-exp beside their output, without computing a map."""
+"""Calls torch's fused attention kernels, which return each row's log-sum-exp with the output and build no map."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,28 +7,31 @@ import torch
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 
-FLASH_BACKEND = 1  # torch's number of the kernel that returns the log-sum-exp as well
+FLASH_BACKEND = 1  # torch's number of the flash kernel, which also returns the log-sum-exp
 KERNEL_AXES = 4  # batch, heads, tokens, features
-EXACT_DTYPES = (torch.float32, torch.float64)  # of narrower numbers the kernel sums rounded powers
+EXACT_DTYPES = (torch.float32, torch.float64)  # in narrower dtypes the kernel sums exponentials that are rounded
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether torch's kernel for this device gives the log-sum-exp as well, whatever the number type."""
+    """True if torch has a kernel for this device that returns the log-sum-exp for every dtype."""
     return device.type == "cpu"
 
 
 def flash_attention(
     queries: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None = None, causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor]:
-    """The kernel's output, ``(batch, heads, queries, features)``, and each row's log-sum-exp, natural.
+    """Computes attention with torch's flash kernel for the CPU.
 
     Args:
         queries: ``(batch, heads, queries, features)``.
         keys: ``(batch, key heads, keys, features)``.
-        values: as the keys, and as wide.
+        values: the shape of the keys.
         mask: broadcast to ``(batch, heads, queries, keys)``: bool, true where visible, or numbers added to the scores.
-        causal: whether a query sees only keys up to its own.
-        scale: what q·k is multiplied by; ``None`` for one over the root of the features.
+        causal: if true, a query sees only keys up to its own position.
+        scale: factor of q·k; ``None`` for 1 / sqrt(features).
+
+    Returns:
+        The output ``(batch, heads, queries, features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
     """
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=queries.dtype).masked_fill_(~mask, float("-inf"))
@@ -38,28 +41,37 @@ def flash_attention(
 
 
 def has_fused_attention(features: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether ``fused_attention`` supports this head width; on CUDA it depends on torch's build and the card."""
+    """True if ``fused_attention`` supports this head; on CUDA that depends on torch's build and the GPU.
+
+    Args:
+        features: width of a head.
+        dtype: of queries, keys and values.
+        device: where attention is computed.
+    """
     if device.type != "cuda":
         return has_kernel(device)
     probe = torch.empty(1, 1, 8, features, dtype=dtype, device=device)
-    given = _kernel_parameters(probe, probe)
-    return can_use_flash_attention(given) or can_use_efficient_attention(given)
+    parameters = _kernel_parameters(probe, probe)
+    return can_use_flash_attention(parameters) or can_use_efficient_attention(parameters)
 
 
 def fused_attention(
     queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """What ``flash_attention`` gives, without a mask, on CUDA as well.
+    """Computes attention without a mask by a fused kernel, on the CPU or on CUDA.
 
-    There narrow numbers take the flash kernel and float32 the memory-efficient one, whose products keep float32's
-    precision (three of TF32 for each). Both give the natural log-sum-exp; the second one's rows are padded.
+    On CUDA, float16 and bfloat16 use the flash kernel, and float32 the memory-efficient one, whose products keep
+    float32's precision (three TF32 products each). Both return the natural log-sum-exp; the latter pads its rows.
 
     Args:
         queries: ``(batch, heads, queries, features)``; on CUDA the features are a multiple of 8.
         keys: ``(batch, heads, keys, features)``.
-        values: as the keys, and as wide.
-        causal: whether a query sees only keys up to its own; then there are as many queries as keys.
-        scale: what q·k is multiplied by, more than 0.
+        values: the shape of the keys.
+        causal: if true, a query sees only keys up to its own position; needs as many queries as keys.
+        scale: factor of q·k, more than 0.
+
+    Returns:
+        The output ``(batch, heads, queries, features)``, and the log-sum-exp ``(batch, heads, queries)``.
     """
     if queries.device.type != "cuda":
         return flash_attention(queries, keys, values, causal=causal, scale=scale)
@@ -73,34 +85,37 @@ def fused_attention(
 
 
 def _kernel_parameters(queries: Tensor, keys: Tensor) -> SDPAParams:
-    """Attention without mask or dropout as torch describes it when asked whether a kernel can compute it."""
+    """Returns torch's description of attention without mask or dropout, which its ``can_use_…`` functions take."""
     return SDPAParams(queries, keys, keys, None, 0.0, False, False)
 
 
-def dot_product(function: Callable[..., Tensor], given: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-    """``scaled_dot_product_attention`` and, where its kernel gives it, each row's log-sum-exp; the same to the bit.
+def dot_product(function: Callable[..., Tensor], arguments: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """Computes ``scaled_dot_product_attention`` to the bit, with the log-sum-exp where torch's kernel returns it.
 
     Args:
-        function: torch's.
-        given: its arguments by name.
+        function: torch's ``scaled_dot_product_attention``.
+        arguments: its arguments by name.
+
+    Returns:
+        The output, and the natural log-sum-exp ``(batch, heads, queries)`` or ``None``.
     """
-    if not _takes_kernel(given):
-        return function(**given), None
+    if not _torch_calls_flash(arguments):
+        return function(**arguments), None
     return flash_attention(
-        *(given[name] for name in ("query", "key", "value")),
-        mask=given.get("attn_mask"),
-        causal=given.get("is_causal", False),
-        scale=given.get("scale"),
+        *(arguments[name] for name in ("query", "key", "value")),
+        mask=arguments.get("attn_mask"),
+        causal=arguments.get("is_causal", False),
+        scale=arguments.get("scale"),
     )
 
 
-def _takes_kernel(given: dict[str, Any]) -> bool:
-    """Whether torch itself would call the kernel."""
-    tensors = [given[name] for name in ("query", "key", "value")]
+def _torch_calls_flash(arguments: dict[str, Any]) -> bool:
+    """True if torch itself would call the flash kernel of the CPU, so that calling it directly changes no bit."""
+    tensors = [arguments[name] for name in ("query", "key", "value")]
     plain = all(
         type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_kernel(tensor.device) for tensor in tensors
     )
-    plain = plain and given["query"].dtype in EXACT_DTYPES
-    if not plain or given.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
+    plain = plain and arguments["query"].dtype in EXACT_DTYPES
+    if not plain or arguments.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
         return False
-    return int(torch._fused_sdp_choice(**given)) == FLASH_BACKEND
+    return int(torch._fused_sdp_choice(**arguments)) == FLASH_BACKEND

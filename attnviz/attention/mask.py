@@ -1,4 +1,4 @@
-"""Which keys a query may look at: causal, windowed, in chunks, with a prefix, without padding, or cell by cell."""
+"""Represents masks as rules: causal, window, chunk, prefix, padding, or an array of visible cells."""
 
 from dataclasses import dataclass
 
@@ -7,25 +7,25 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError
 
-BEYOND_ALL_POSITIONS = 2**62  # beyond every position
-MAX_COUNTED_ROWS = 256  # rows of an explicit mask that are counted at once
+UNBOUNDED = 2**62  # larger than every position
+MAX_COUNTED_ROWS = 256  # rows of an explicit mask that are counted at once, which bounds the memory
 
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A rule that says for any block of queries and keys which cells are visible.
+    """The rules that decide which cells are visible, for any block of queries and keys.
 
-    A key is visible where every given rule allows it; keys of the ``prefix`` are exempt from
-    ``causal``, ``window`` and ``chunk``, never from ``padding`` or ``explicit``.
+    A cell is visible if every rule allows it. Keys of the ``prefix`` are exempt from
+    ``causal``, ``window`` and ``chunk``, but not from ``padding`` or ``explicit``.
 
     Attributes:
         causal: a query sees its own position and those before it.
         window: a query sees keys less than this many tokens away (``None``: no limit).
-        chunk: a query sees only keys of its own run of this many tokens (``None``: no limit).
-        prefix: this many first keys are seen by every query.
-        offset: position of the first query, counted in keys (as when earlier keys were cached).
-        padding: ``(keys,)``, true where the key is real; ``None`` where all are.
-        explicit: ``(queries, keys)``, true where a cell is visible; ``None`` where the rules say it all.
+        chunk: a query sees only keys in its own chunk of this many tokens (``None``: no limit).
+        prefix: number of first keys that every query sees.
+        offset: position of the first query, counted in keys; above 0 where earlier keys come from a cache.
+        padding: ``(keys,)``, true where the key is real; ``None`` if all are.
+        explicit: ``(queries, keys)``, true where a cell is visible; ``None`` if the other rules suffice.
     """
 
     causal: bool = False
@@ -45,7 +45,7 @@ class Mask:
             raise AttnvizError(f"a mask's prefix of {self.prefix} tokens is negative; 0 or more works")
 
     def visible(self, queries: slice, keys: slice) -> BoolArray:
-        """Whether each cell of the block is visible, ``(queries, keys)``; slices have both ends."""
+        """Returns the visible cells of a block, bool ``(queries, keys)``; both slices have both ends."""
         columns = np.arange(keys.start, keys.stop)
         start, stop = self.spans(queries, keys.stop)
         allowed = (columns >= start[:, None]) & (columns < stop[:, None])
@@ -58,7 +58,7 @@ class Mask:
         return allowed
 
     def sees(self, queries: IntArray, keys: IntArray) -> BoolArray:
-        """Whether each query sees the key beside it; the two broadcast, and a key below 0 is not seen."""
+        """Returns, element-wise, whether each query sees its key; the two broadcast, and a key below 0 is hidden."""
         start, stop = self._span(queries + self.offset)
         allowed = ((keys >= start) & (keys < stop)) | (keys < self.prefix)
         allowed &= keys >= 0
@@ -69,13 +69,16 @@ class Mask:
         return np.asarray(allowed)
 
     def spans(self, queries: slice, keys: int) -> tuple[IntArray, IntArray]:
-        """First key and end of the run that causal, window and chunk leave each query, both ``(queries,)``."""
+        """Returns start and end of the run of keys that causal, window and chunk allow each query, both ``(queries,)``.
+
+        Both are clipped to ``keys``, the number of keys; prefix, padding and explicit cells do not count here.
+        """
         rows = np.arange(queries.start, queries.stop, dtype=np.int64) + self.offset
         start, stop = (np.asarray(np.clip(end, 0, keys)) for end in self._span(rows))
         return start, np.maximum(start, stop)
 
     def reach(self, queries: slice, keys: int) -> slice:
-        """The shortest run of keys outside which none of these queries sees any."""
+        """Returns the shortest run of keys that holds all that causal, window, chunk and prefix show these queries."""
         first, last = (self._span_of(row + self.offset) for row in (queries.start, queries.stop - 1))
         start, stop = (min(max(end, 0), keys) for end in (first[0], last[1]))
         if self.prefix:
@@ -83,7 +86,10 @@ class Mask:
         return slice(start, max(start, stop))
 
     def coverage(self, queries: slice, keys: slice) -> bool | None:
-        """True where the block is visible for sure, False where it is hidden, ``None`` where cells decide."""
+        """Returns True if the whole block is surely visible, False if it is surely hidden, ``None`` if cells differ.
+
+        ``None`` may stand for a uniform block too; it means that the cells have to be looked at.
+        """
         if self.explicit is not None or (self.padding is not None and not self.padding[keys].all()):
             return None
         first, last = (self._span_of(row + self.offset) for row in (queries.start, queries.stop - 1))
@@ -94,15 +100,15 @@ class Mask:
 
     @property
     def moves_along(self) -> bool:
-        """Whether moving a block along the diagonal leaves its visible cells as they are."""
+        """True if visibility depends on the distance key − query alone, so that blocks on a diagonal are alike."""
         return self.chunk is None and not self.prefix and self.padding is None and self.explicit is None
 
     def counts(self, rows: IntArray, columns: IntArray) -> IntArray:
-        """How many cells of each block are visible, ``(blocks of rows, blocks of columns)``.
+        """Returns the number of visible cells in each block, ``(blocks of rows, blocks of columns)``.
 
         Args:
-            rows: where each block of queries begins, and the end.
-            columns: where each block of keys begins, and the end.
+            rows: ``(blocks + 1,)``, the first query of each block, and the end of the last.
+            columns: ``(blocks + 1,)``, the first key of each block, and the end of the last.
         """
         if self.explicit is not None:
             return self._counts_of_cells(rows, columns)
@@ -117,8 +123,8 @@ class Mask:
         return np.asarray(np.diff(below[1] - below[0] + fixed, axis=1))
 
     def _span_of(self, row: int) -> tuple[int, int]:
-        """What ``_span`` says of a single position, without the cost of arrays."""
-        start, stop = 0, BEYOND_ALL_POSITIONS
+        """Like ``_span``, for a single position, without the cost of arrays."""
+        start, stop = 0, UNBOUNDED
         if self.causal:
             stop = row + 1
         if self.window is not None:
@@ -129,8 +135,8 @@ class Mask:
         return start, stop
 
     def _span(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """First key and end that causal, window and chunk leave the queries at these positions, not clipped."""
-        start, stop = np.zeros_like(rows), np.full_like(rows, BEYOND_ALL_POSITIONS)
+        """Returns start and end of the keys that causal, window and chunk allow at these positions, not clipped."""
+        start, stop = np.zeros_like(rows), np.full_like(rows, UNBOUNDED)
         if self.causal:
             stop = rows + 1
         if self.window is not None:
@@ -151,8 +157,14 @@ class Mask:
 
 
 def _sums_capped(values: IntArray, rows: IntArray, caps: IntArray) -> IntArray:
-    """Sum of ``min(value, cap)`` over each block of rows, ``(blocks, caps)``; values and caps never fall."""
+    """Returns the sum of ``min(value, cap)`` over each block of rows, ``(blocks, caps)``.
+
+    Args:
+        values: ``(rows,)``, ascending.
+        rows: ``(blocks + 1,)``, the first row of each block, and the end of the last.
+        caps: ``(caps,)``, ascending.
+    """
     sums = np.concatenate([[0], np.cumsum(values)])
     below = np.searchsorted(values, caps, side="right")
-    split = np.clip(below[None, :], rows[:-1, None], rows[1:, None])  # where a block's values pass the cap
+    split = np.clip(below[None, :], rows[:-1, None], rows[1:, None])  # the first row of a block above the cap
     return np.asarray(sums[split] - sums[rows[:-1], None] + (rows[1:, None] - split) * caps)

@@ -1,4 +1,4 @@
-"""Attention modules in torch that return every step: a single head, heads by splitting, heads apart.
+"""Attention modules in torch that return every step: one head, heads split from one projection, separate heads.
 
 Attention(Q, K, V) = softmax(Q Kᵀ · scale) V, in one head or in several at once
 (Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2).
@@ -25,13 +25,13 @@ from attnviz.base.errors import AttnvizError, overflow
 
 
 class Attended(NamedTuple):
-    """Every step of attention, the last of which is the module's output.
+    """The output of an attention module, with every intermediate step.
 
     Attributes:
-        output: ``(batch, queries, features)``; ``(queries, batch, features)`` where not ``batch_first``.
+        output: ``(batch, queries, features)``; ``(queries, batch, features)`` if not ``batch_first``.
         scores: ``(batch, heads, queries, keys)``, scaled, before the mask.
         weights: ``(batch, heads, queries, keys)``, after the softmax, before dropout.
-        dropped: the weights after dropout, the remaining ones divided by 1 - dropout.
+        dropped: ``(batch, heads, queries, keys)``, the weights after dropout, the others divided by 1 - dropout.
         queries: ``(batch, heads, queries, features of a head)``.
         keys: ``(batch, heads, keys, features of a head)``.
         values: ``(batch, heads, keys, value features of a head)``.
@@ -49,21 +49,21 @@ class Attended(NamedTuple):
 
     @property
     def folded_weights(self) -> Tensor:
-        """The weights as ``(batch * heads, queries, keys)``, the heads of one text together."""
+        """The weights as ``(batch * heads, queries, keys)``, with the heads of one text next to each other."""
         return self.weights.flatten(0, 1)
 
 
 class AttentionOptions(TypedDict, total=False):
-    """Options that every module here takes by keyword; each has a default.
+    """The keyword options of every attention module; each has a default.
 
     Attributes:
-        dropout: the share of weights set to zero while training, 0 to 1; the others are divided by 1 - dropout.
-        causal: a query sees only keys up to its own position.
-        scale: what the dot products are multiplied by; ``None`` for 1 / sqrt(width of a query).
-        temperature: what the scores are then divided by: below 1 sharpens the weights, above 1 flattens them.
-        score: queries and keys to unscaled scores ``(batch, heads, queries, keys)``.
-        normalize: scores and what is visible to weights, rows summing to 1.
-        batch_first: inputs and output are ``(batch, tokens, features)``, else ``(tokens, batch, features)``.
+        dropout: share of weights set to zero in training, from 0 to below 1; the others are divided by 1 - dropout.
+        causal: if true, a query sees only keys up to its own position.
+        scale: factor of the dot products; ``None`` for 1 / sqrt(width of a query).
+        temperature: divisor of the scaled scores: below 1 sharpens the weights, above 1 flattens them.
+        score: maps queries and keys to unscaled scores ``(batch, heads, queries, keys)``.
+        normalize: maps scores and the visible cells to weights whose rows sum to 1.
+        batch_first: if true, inputs and output are ``(batch, tokens, features)``, else ``(tokens, batch, features)``.
     """
 
     dropout: float
@@ -76,22 +76,22 @@ class AttentionOptions(TypedDict, total=False):
 
 
 def dot_product(queries: Tensor, keys: Tensor) -> Tensor:
-    """Q Kᵀ: ``(..., queries, features)`` and ``(..., keys, features)`` to ``(..., queries, keys)``."""
+    """Returns Q Kᵀ ``(..., queries, keys)`` of ``(..., queries, features)`` and ``(..., keys, features)``."""
     return queries @ keys.transpose(-2, -1)
 
 
 class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention in ``num_heads`` heads, made by splitting wide projections.
+    """Scaled dot-product attention in ``num_heads`` heads, which share one wide projection each for Q, K and V.
 
     Args:
-        embed_dim: features of a token, in and out.
-        num_heads: how many heads share them.
+        embed_dim: features of an input token.
+        num_heads: number of heads that the projections are split into.
         qk_dim: width of a query and a key in each head; ``None`` for embed_dim / num_heads.
         value_dim: width of a value in each head; ``None`` for embed_dim / num_heads.
         output_dim: features of the output; ``None`` for embed_dim.
-        bias: which projections add a bias: all, none, or the named ones of query, key, value and output.
-        output_projection: whether the joined heads are mixed by a last projection.
-        init: ``linear`` draws weights as ``nn.Linear`` does; ``uniform`` from 0 to 1, with biases of zero.
+        bias: the projections with a bias: true for all, false for none, or names among query, key, value and output.
+        output_projection: if true, a last projection mixes the joined heads.
+        init: ``linear`` draws weights as ``nn.Linear`` does; ``uniform`` draws them from 0 to 1, and biases are zero.
         options: see ``AttentionOptions``.
 
     Raises:
@@ -127,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         self._set_options(qk_dim, options)
 
     def _set_options(self, width: int, options: AttentionOptions) -> None:
-        """Checks the options and sets what they say; ``width`` is that of a query."""
+        """Checks the options and stores them as attributes; ``width`` is the width of a query."""
         unknown = options.keys() - AttentionOptions.__annotations__
         if unknown:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}")
@@ -152,18 +152,18 @@ class MultiHeadAttention(nn.Module):
         value_tokens: Tensor | None = None,
         padding: Tensor | None = None,
     ) -> Attended:
-        """Attends from every token to every visible one.
+        """Attends from every token to every visible one, and returns every step.
 
         Args:
             tokens: ``(batch, queries, features)``.
-            visible: bool or 0 and 1, ``(queries, keys)`` or broadcast to ``(batch, heads, queries, keys)``; where
-                not ``batch_first`` also ``(queries, keys, batch)``. ``None`` where every key is visible.
-            context: ``(batch, keys, features)``, what keys and values come from; ``None`` for the tokens.
-            value_tokens: ``(batch, keys, features)``, what values alone come from; ``None`` for the context.
+            visible: bool or 0 and 1, ``(queries, keys)`` or broadcast to ``(batch, heads, queries, keys)``; if
+                not ``batch_first`` also ``(queries, keys, batch)``. ``None`` if every key is visible.
+            context: ``(batch, keys, features)``, the tokens of keys and values; ``None`` for ``tokens``.
+            value_tokens: ``(batch, keys, features)``, the tokens of the values alone; ``None`` for the context.
             padding: bool, ``(batch, keys)``, true where the key is real.
 
         Raises:
-            AttnvizError: if a shape does not fit, the context is empty, or half precision overflows.
+            AttnvizError: if a shape does not fit, the context is empty, or scores overflow in half precision.
         """
         context = tokens if context is None else context
         value_tokens = context if value_tokens is None else value_tokens
@@ -185,26 +185,26 @@ class MultiHeadAttention(nn.Module):
         return Attended(output, scores, weights, dropped, queries, keys, values, mixed)
 
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """The scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""
+        """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""
         scores = self.score(queries, keys) * self.scale
         if scores.dtype in (torch.float16, torch.bfloat16) and not scores.isfinite().all():
             raise overflow("scores", str(scores.dtype).removeprefix("torch."))
         return scores
 
     def batched(self, visible: Tensor | None) -> Tensor | None:
-        """A mask ``(queries, keys, batch)``, where not ``batch_first``, as ``(batch, 1, queries, keys)``."""
+        """Returns a mask ``(queries, keys, batch)`` as ``(batch, 1, queries, keys)``, and any other mask unchanged."""
         if self.batch_first or visible is None or visible.ndim != 3:
             return visible
         return visible.permute(2, 0, 1).unsqueeze(1)
 
     def split_heads(self, features: Tensor) -> Tensor:
-        """``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
+        """Reshapes ``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
         batch, tokens, _ = features.shape
         split = features.view(batch, tokens, self.num_heads, -1)  # (batch, tokens, heads, features of a head)
         return split.transpose(1, 2)
 
     def join_heads(self, context: Tensor) -> Tensor:
-        """``(batch, heads, queries, features of a head)`` to ``(batch, queries, features)``."""
+        """Reshapes ``(batch, heads, queries, features of a head)`` to ``(batch, queries, features)``."""
         return context.transpose(1, 2).flatten(2)
 
 
@@ -212,10 +212,10 @@ class SelfAttention(MultiHeadAttention):
     """Attention in a single head, without an output projection: the output is the weighted sum of the values.
 
     Args:
-        embed_dim: features of a token.
+        embed_dim: features of an input token.
         qk_dim: width of a query and a key; ``None`` for embed_dim.
         value_dim: width of a value, and so of the output; ``None`` for ``qk_dim``.
-        bias: which of the projections query, key and value add a bias.
+        bias: the projections with a bias: true for all, false for none, or names among query, key and value.
         init: ``linear`` or ``uniform``, see ``MultiHeadAttention``.
         options: see ``AttentionOptions``.
 
@@ -249,10 +249,21 @@ class SelfAttention(MultiHeadAttention):
 
 
 class SeparateHeads(nn.Module):
-    """Multi-head attention as ``num_heads`` single heads side by side, their outputs joined.
+    """Multi-head attention as ``num_heads`` single-head modules, whose outputs are joined.
 
-    The same function as ``MultiHeadAttention``, which computes all heads in one product; the weights are drawn head
-    by head. Takes the same arguments.
+    Computes the same function as ``MultiHeadAttention``, which computes all heads in one product; here the weights
+    are drawn head by head.
+
+    Args:
+        embed_dim: features of an input token.
+        num_heads: number of heads.
+        qk_dim: width of a query and a key in each head; ``None`` for embed_dim / num_heads.
+        value_dim: width of a value in each head; ``None`` for embed_dim / num_heads.
+        output_dim: features of the output; ``None`` for embed_dim.
+        bias: the projections with a bias: true for all, false for none, or names among query, key, value and output.
+        output_projection: if true, a last projection mixes the joined heads.
+        init: ``linear`` or ``uniform``, see ``MultiHeadAttention``.
+        options: see ``AttentionOptions``.
 
     Raises:
         AttnvizError: if the heads do not divide the width, or a number is out of range.
@@ -288,10 +299,10 @@ class SeparateHeads(nn.Module):
         value_tokens: Tensor | None = None,
         padding: Tensor | None = None,
     ) -> Attended:
-        """Attends in every head; arguments and errors are those of ``MultiHeadAttention``."""
+        """Attends in every head, and returns every step; arguments and errors as in ``MultiHeadAttention.forward``."""
         calls = [
             head(tokens, visible, context=context, value_tokens=value_tokens, padding=padding) for head in self.heads
         ]
         output = self.output(torch.cat([call.output for call in calls], dim=-1))  # (batch, queries, features)
         steps = [torch.cat(parts, dim=1) for parts in zip(*(call[1:] for call in calls), strict=True)]
-        return Attended(output, *steps)  # each (batch, 1, ...) of a head -> (batch, heads, ...)
+        return Attended(output, *steps)  # each step: (batch, 1, ...) of one head -> (batch, heads, ...)

@@ -1,4 +1,4 @@
-"""The linear projections of attention: their weights drawn from a seed, their widths checked."""
+"""Creates the linear projections of attention modules, and checks their widths and inputs."""
 
 from typing import Literal
 
@@ -13,12 +13,23 @@ Init = Literal["linear", "uniform"]
 
 
 def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
-    """A projection of ``(..., features)`` to ``(..., width)`` whose weights are drawn from torch's random state."""
+    """Returns a projection ``(..., features)`` to ``(..., width)``, with weights drawn from torch's random state.
+
+    Args:
+        features: width of the input.
+        width: width of the output.
+        bias: if true, the projection adds a bias.
+        init: ``linear`` draws as ``nn.Linear`` does; ``uniform`` draws weights from 0 to 1, and biases are zero.
+
+    Raises:
+        AttnvizError: if ``init`` is unknown.
+    """
     if init == "linear":
         return nn.Linear(features, width, bias=bias)
     if init != "uniform":
         raise AttnvizError(f"unknown init {init!r}; linear or uniform works")
-    linear = nn.Linear(features, width, bias=bias, device="meta").to_empty(device="cpu")  # draws nothing
+    # On the meta device nn.Linear draws no numbers, so that the random state stays free for the weights below.
+    linear = nn.Linear(features, width, bias=bias, device="meta").to_empty(device="cpu")
     with torch.no_grad():
         linear.weight.copy_(torch.rand(features, width).T)  # (features, width) -> (width, features)
         if bias:
@@ -27,7 +38,7 @@ def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
 
 
 def has_bias(bias: ProjectionBias, projection: str) -> bool:
-    """Whether that projection adds a bias; refuses names that are no projection."""
+    """True if the projection adds a bias; raises AttnvizError if ``bias`` names an unknown projection."""
     if isinstance(bias, bool):
         return bias
     unknown = [name for name in bias if name not in PROJECTIONS]
@@ -37,28 +48,43 @@ def has_bias(bias: ProjectionBias, projection: str) -> bool:
 
 
 def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *, projected: bool) -> nn.Module:
-    """The projection that mixes the joined heads, ``(..., width)`` to ``(..., output_dim)``; else the identity."""
+    """Returns the projection that mixes the joined heads, or the identity if not ``projected``.
+
+    Args:
+        width: features of the joined heads.
+        output_dim: features of the output.
+        bias: the projections with a bias; see ``MultiHeadAttention``.
+        init: see ``draw_linear``.
+        projected: if false, the joined heads are the output.
+    """
     return draw_linear(width, output_dim, has_bias(bias, "output"), init) if projected else nn.Identity()
 
 
 def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
-    """Raises AttnvizError where the heads cannot share the features equally."""
+    """Raises AttnvizError if the features cannot be split equally among the heads."""
     if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
-        near = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
-        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; {near} would be")
+        divisible = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
+        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; {divisible} would be")
 
 
 def refuse_not_positive(**widths: int) -> None:
-    """Raises AttnvizError where a width or a count is below 1."""
+    """Raises AttnvizError if a width or a count is below 1."""
     for name, width in widths.items():
         if width < 1:
             raise AttnvizError(f"{name} {width} is out of range; 1 or more works")
 
 
 def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
-    """Raises AttnvizError where an input is not ``(batch, tokens, features)``, is empty, or does not fit the others."""
-    for name, given in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
-        shape = tuple(given.shape)
+    """Raises AttnvizError if an input has a wrong shape, is empty, or does not fit the others.
+
+    Args:
+        features: width of an input token.
+        tokens: expected as ``(batch, queries, features)``.
+        context: expected as ``(batch, keys, features)``.
+        value_tokens: expected as ``(batch, keys, features)``.
+    """
+    for name, tensor in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
+        shape = tuple(tensor.shape)
         if len(shape) != 3 or shape[2] != features:
             raise AttnvizError(f"{name} of shape {shape}; (batch, tokens, {features}) works")
         if shape[1] == 0:
@@ -70,7 +96,13 @@ def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: 
 
 
 def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:
-    """The widths of a query (and key) and of a value in each head: those given, else an equal share of the features.
+    """Returns the widths of a query (and key) and of a value in each head.
+
+    Args:
+        embed_dim: features of an input token.
+        num_heads: number of heads.
+        qk_dim: width of a query; ``None`` for embed_dim / num_heads.
+        value_dim: width of a value; ``None`` for embed_dim / num_heads.
 
     Raises:
         AttnvizError: if an equal share is needed and the heads do not divide the features.

@@ -1,4 +1,4 @@
-"""Scores to weights in torch, over the visible keys alone: the mask before the softmax, or after it."""
+"""Turns scores into weights in torch, over the visible keys only: the mask is applied before the softmax or after."""
 
 import torch
 from torch import Tensor
@@ -7,37 +7,37 @@ from attnviz.base.errors import AttnvizError
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over the visible keys, ``(..., queries, keys)``, scores of hidden keys set to −∞ before it.
+    """Returns the softmax over the visible keys, ``(..., queries, keys)``; hidden scores are set to −∞ before it.
 
-    A row that sees nothing is all zero. Source: Vaswani et al. 2017, section 3.2.3.
+    A row without a visible key is all zero. Source: Vaswani et al. 2017, section 3.2.3.
     """
     if visible is None:
         return scores.softmax(dim=-1)
     weights = scores.masked_fill(~visible, float("-inf")).softmax(dim=-1)
-    return weights.masked_fill(~visible, 0.0)
+    return weights.masked_fill(~visible, 0.0)  # the softmax of a row that is all −∞ is NaN
 
 
 def renormalized_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over all keys, then hidden weights multiplied by 0 and each row divided by its sum.
+    """Returns the softmax over all keys, with hidden weights then set to 0 and each row divided by its sum.
 
-    Equal to ``masked_softmax``, since the softmax's own denominator cancels; a row that sees nothing is all zero.
+    Equals ``masked_softmax``, since the denominator of the softmax cancels; a row without a visible key is all zero.
     """
     weights = scores.softmax(dim=-1)
     if visible is None:
         return weights
-    kept = weights * visible
-    total = kept.sum(dim=-1, keepdim=True)
-    return kept / total.masked_fill(total == 0, 1.0)
+    visible_weights = weights * visible
+    total = visible_weights.sum(dim=-1, keepdim=True)
+    return visible_weights / total.masked_fill(total == 0, 1.0)
 
 
 def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None, causal: bool) -> Tensor | None:
-    """The cells that every mask leaves visible, bool, broadcast to ``(batch, heads, queries, keys)``; ``None`` for all.
+    """Returns the cells that every mask shows: bool, broadcasts to ``(batch, heads, queries, keys)``; ``None`` for all.
 
     Args:
         scores: ``(batch, heads, queries, keys)``.
-        visible: ``(queries, keys)``, or what broadcasts to the scores.
+        visible: ``(queries, keys)``, or any shape that broadcasts to the scores.
         padding: ``(batch, keys)``, true where the key is real.
-        causal: whether a query sees only keys up to its own position.
+        causal: if true, a query sees only keys up to its own position.
 
     Raises:
         AttnvizError: if a mask does not fit the scores.
@@ -60,10 +60,10 @@ def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None
 
 
 def refuse_mask(visible: Tensor, scores: Tensor) -> None:
-    """Raises AttnvizError where the mask does not broadcast to the scores."""
+    """Raises AttnvizError if the mask does not broadcast to the scores."""
     shape, expected = tuple(visible.shape), tuple(scores.shape)
     fits = len(shape) in (2, 4) and all(
-        size in (1, wanted) for size, wanted in zip(shape[::-1], expected[::-1], strict=False)
+        size in (1, target) for size, target in zip(shape[::-1], expected[::-1], strict=False)
     )
     if not fits:
         raise AttnvizError(
