@@ -38,7 +38,7 @@ def prepare_process() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        print("attnviz: the working folder is gone; cd to one that is there", file=sys.stderr)
+        print("attnviz: the working folder no longer exists; cd to a folder that does", file=sys.stderr)
         os._exit(1)
 
 

@@ -44,7 +44,10 @@ class Bias:
         ):
             wrong.add("relative")
         if wrong:
-            raise AttnvizError(f"bias {sorted(wrong)[0]} does not fit {heads} heads, {queries} queries, {keys} keys")
+            part = sorted(wrong)[0]
+            raise AttnvizError(
+                f"the shape of the bias {part!r} does not fit {heads} heads, {queries} queries and {keys} keys"
+            )
 
     def block(self, heads: list[int], queries: slice, keys: slice) -> FloatArray:
         """Returns the bias of a block of cells, ``(heads, queries, keys)``.

@@ -40,9 +40,9 @@ class Mask:
         for name in ("window", "chunk"):
             tokens = getattr(self, name)
             if tokens is not None and tokens < 1:
-                raise AttnvizError(f"a mask's {name} of {tokens} tokens hides every key; at least 1 works")
+                raise AttnvizError(f"the mask's {name} of {tokens} tokens hides every key; give at least 1")
         if self.prefix < 0:
-            raise AttnvizError(f"a mask's prefix of {self.prefix} tokens is negative; 0 or more works")
+            raise AttnvizError(f"the mask's prefix of {self.prefix} tokens is negative; give 0 or more")
 
     def visible(self, queries: slice, keys: slice) -> BoolArray:
         """Returns the visible cells of a block, bool ``(queries, keys)``; both slices have both ends."""

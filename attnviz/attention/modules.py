@@ -133,11 +133,11 @@ class MultiHeadAttention(nn.Module):
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}")
         dropout, scale, temperature = options.get("dropout", 0.0), options.get("scale"), options.get("temperature", 1.0)
         if not 0 <= dropout < 1:
-            raise AttnvizError(f"dropout {dropout} is out of range; from 0 to below 1 works")
+            raise AttnvizError(f"dropout {dropout} is out of range; give a number from 0 to below 1")
         if scale is not None and not abs(scale) < float("inf"):
-            raise AttnvizError(f"scale {scale} is no scale; a number works, or None for 1 / sqrt(width of a query)")
+            raise AttnvizError(f"scale {scale} is not finite; give a number, or None for 1 / sqrt(width of a query)")
         if not 0 < temperature < float("inf"):
-            raise AttnvizError(f"temperature {temperature} is out of range; above 0 works, and 1 changes nothing")
+            raise AttnvizError(f"temperature {temperature} is out of range; give a number above 0 (1 changes nothing)")
         self.scale = (width**-0.5 if scale is None else scale) / temperature
         self.causal, self.batch_first = options.get("causal", False), options.get("batch_first", True)
         self.score, self.normalize = options.get("score", dot_product), options.get("normalize", masked_softmax)

@@ -27,7 +27,7 @@ def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
     if init == "linear":
         return nn.Linear(features, width, bias=bias)
     if init != "uniform":
-        raise AttnvizError(f"unknown init {init!r}; linear or uniform works")
+        raise AttnvizError(f"unknown init {init!r}; choose linear or uniform")
     # On the meta device nn.Linear draws no numbers, so that the random state stays free for the weights below.
     linear = nn.Linear(features, width, bias=bias, device="meta").to_empty(device="cpu")
     with torch.no_grad():
@@ -43,7 +43,7 @@ def has_bias(bias: ProjectionBias, projection: str) -> bool:
         return bias
     unknown = [name for name in bias if name not in PROJECTIONS]
     if unknown:
-        raise AttnvizError(f"no projection {unknown[0]!r} to give a bias to; {known_names(PROJECTIONS)} works")
+        raise AttnvizError(f"bias for unknown projection {unknown[0]!r}; choose {known_names(PROJECTIONS)}")
     return projection in bias
 
 
@@ -64,14 +64,14 @@ def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
     """Raises AttnvizError if the features cannot be split equally among the heads."""
     if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
         divisible = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
-        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; {divisible} would be")
+        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use {divisible}")
 
 
 def refuse_not_positive(**widths: int) -> None:
     """Raises AttnvizError if a width or a count is below 1."""
     for name, width in widths.items():
         if width < 1:
-            raise AttnvizError(f"{name} {width} is out of range; 1 or more works")
+            raise AttnvizError(f"{name} {width} is out of range; give 1 or more")
 
 
 def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: Tensor) -> None:
@@ -86,13 +86,13 @@ def refuse_shapes(features: int, tokens: Tensor, context: Tensor, value_tokens: 
     for name, tensor in (("tokens", tokens), ("context", context), ("value_tokens", value_tokens)):
         shape = tuple(tensor.shape)
         if len(shape) != 3 or shape[2] != features:
-            raise AttnvizError(f"{name} of shape {shape}; (batch, tokens, {features}) works")
+            raise AttnvizError(f"{name} has shape {shape}; give (batch, tokens, {features})")
         if shape[1] == 0:
-            raise AttnvizError(f"{name} of shape {shape} hold no tokens; at least one works")
+            raise AttnvizError(f"{name} of shape {shape} has no tokens; give at least one")
         if shape[0] != tokens.shape[0]:
-            raise AttnvizError(f"{name} of a batch of {shape[0]}, but queries of {tokens.shape[0]}; as many work")
+            raise AttnvizError(f"{name} has batch size {shape[0]}, but tokens has {tokens.shape[0]}; give equal sizes")
     if context.shape[1] != value_tokens.shape[1]:
-        raise AttnvizError(f"{context.shape[1]} keys but {value_tokens.shape[1]} values; as many work")
+        raise AttnvizError(f"{context.shape[1]} keys, but {value_tokens.shape[1]} values; give as many values as keys")
 
 
 def head_widths(embed_dim: int, num_heads: int, qk_dim: int | None, value_dim: int | None) -> tuple[int, int]:

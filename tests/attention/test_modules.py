@@ -193,21 +193,21 @@ def test_modules_are_public() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embed_dim": 10, "num_heads": 3}, "embed_dim 10 is not divisible by num_heads 3; 9 would be"),
+        ({"embed_dim": 10, "num_heads": 3}, "embed_dim 10 is not divisible by num_heads 3; use 9"),
         ({"embed_dim": 8, "num_heads": 0}, "embed_dim 8 is not divisible by num_heads 0"),
-        ({"num_heads": 0, "qk_dim": 1, "value_dim": 1}, "num_heads 0 is out of range; 1 or more works"),
-        ({"qk_dim": -1}, "qk_dim -1 is out of range; 1 or more works"),
-        ({"value_dim": 0}, "value_dim 0 is out of range; 1 or more works"),
-        ({"dropout": 1.0}, "dropout 1.0 is out of range; from 0 to below 1 works"),
+        ({"num_heads": 0, "qk_dim": 1, "value_dim": 1}, "num_heads 0 is out of range; give 1 or more"),
+        ({"qk_dim": -1}, "qk_dim -1 is out of range; give 1 or more"),
+        ({"value_dim": 0}, "value_dim 0 is out of range; give 1 or more"),
+        ({"dropout": 1.0}, "dropout 1.0 is out of range; give a number from 0 to below 1"),
         ({"dropout": -0.1}, "dropout -0.1 is out of range"),
         ({"dropout": float("nan")}, "dropout nan is out of range"),
-        ({"temperature": 0.0}, "temperature 0.0 is out of range; above 0 works"),
+        ({"temperature": 0.0}, "temperature 0.0 is out of range; give a number above 0"),
         ({"temperature": -1.0}, "temperature -1.0 is out of range"),
         ({"temperature": float("inf")}, "temperature inf is out of range"),
-        ({"scale": float("nan")}, "scale nan is no scale; a number works"),
-        ({"output_dim": 0}, "output_dim 0 is out of range; 1 or more works"),
-        ({"init": "normal"}, "unknown init 'normal'; linear or uniform works"),
-        ({"bias": ("values",)}, "no projection 'values' to give a bias to; query, key, value or output works"),
+        ({"scale": float("nan")}, "scale nan is not finite; give a number"),
+        ({"output_dim": 0}, "output_dim 0 is out of range; give 1 or more"),
+        ({"init": "normal"}, "unknown init 'normal'; choose linear or uniform"),
+        ({"bias": ("values",)}, "bias for unknown projection 'values'; choose query, key, value or output"),
     ],
 )
 @pytest.mark.parametrize("module", [MultiHeadAttention, SeparateHeads])
@@ -219,15 +219,18 @@ def test_refuses_settings_out_of_range(module: Any, options: dict[str, Any], mes
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"tokens": (5, 12)}, "tokens of shape (5, 12); (batch, tokens, 12) works"),
-        ({"tokens": (2, 5, 11)}, "tokens of shape (2, 5, 11); (batch, tokens, 12) works"),
-        ({"context": (2, 7, 11)}, "context of shape (2, 7, 11); (batch, tokens, 12) works"),
-        ({"context": (2, 0, 12)}, "context of shape (2, 0, 12) hold no tokens; at least one works"),
-        ({"context": (3, 7, 12)}, "context of a batch of 3, but queries of 2; as many work"),
-        ({"value_tokens": (2, 6, 12)}, "5 keys but 6 values; as many work"),
-        ({"visible": (5, 4)}, "a mask of shape (5, 4) for scores of (2, 3, 5, 5); (queries, keys), (5, 5), or what"),
-        ({"visible": (2, 5, 5)}, "a mask of shape (2, 5, 5) for scores of (2, 3, 5, 5)"),
-        ({"padding": (5, 2)}, "padding of shape (5, 2); (2, 5), (batch, keys), works"),
+        ({"tokens": (5, 12)}, "tokens has shape (5, 12); give (batch, tokens, 12)"),
+        ({"tokens": (2, 5, 11)}, "tokens has shape (2, 5, 11); give (batch, tokens, 12)"),
+        ({"context": (2, 7, 11)}, "context has shape (2, 7, 11); give (batch, tokens, 12)"),
+        ({"context": (2, 0, 12)}, "context of shape (2, 0, 12) has no tokens; give at least one"),
+        ({"context": (3, 7, 12)}, "context has batch size 3, but tokens has 2; give equal sizes"),
+        ({"value_tokens": (2, 6, 12)}, "5 keys, but 6 values; give as many values as keys"),
+        (
+            {"visible": (5, 4)},
+            "a mask of shape (5, 4) does not fit scores of shape (2, 3, 5, 5); give (queries, keys), (5, 5), or",
+        ),
+        ({"visible": (2, 5, 5)}, "a mask of shape (2, 5, 5) does not fit scores of shape (2, 3, 5, 5)"),
+        ({"padding": (5, 2)}, "padding has shape (5, 2); give (2, 5), (batch, keys)"),
     ],
 )
 def test_refuses_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], message: str) -> None:
@@ -237,7 +240,7 @@ def test_refuses_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], mess
 
 
 def test_refuses_sequence_first_tokens_without_a_batch() -> None:
-    with pytest.raises(AttnvizError, match=r"^tokens of shape \(12,\); \(batch, tokens, 12\) works"):
+    with pytest.raises(AttnvizError, match=r"^tokens has shape \(12,\); give \(batch, tokens, 12\)"):
         MultiHeadAttention(EMBED, HEADS, batch_first=False)(torch.ones(EMBED))
 
 
