@@ -1,1 +1,1 @@
-"""Long maps to pixels and numbers, in memory that does not grow with their area."""
+"""Computes overviews and numbers of long maps tile by tile, in memory that does not grow with their area."""

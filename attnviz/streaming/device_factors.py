@@ -1,4 +1,4 @@
-"""What the maps of one attention call are computed from, as tensors on the device where it is."""
+"""Holds the factors of one attention call as tensors on a device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from attnviz.streaming.factors import Factors
 
 @dataclass(frozen=True, eq=False)
 class DeviceFactors:
-    """Queries, keys and the rules that turn them into weights.
+    """Queries, keys and the rules that turn them into weights, as tensors on a device.
 
     Attributes:
         queries: ``(heads, queries, features)``.
         keys: ``(key heads, keys, features)``.
-        key_heads: ``(heads,)``, which of the key heads each head reads.
-        scale: what q·k is multiplied by.
-        mask: which cells are visible.
-        bias: what is added to the scores.
-        softcap: the soft limit of the scores; ``None`` for none.
-        sink: ``(heads,)``, a score beside every row that is no key; ``None`` for none.
+        key_heads: ``(heads,)``, index of the key head that each head reads.
+        scale: factor of q·k.
+        mask: rules that decide which cells are visible.
+        bias: term that is added to the scores.
+        softcap: soft limit of the scores; ``None`` for none.
+        sink: ``(heads,)``, an extra score in every row's softmax that belongs to no key; ``None`` for none.
     """
 
     queries: Tensor
@@ -39,11 +39,19 @@ class DeviceFactors:
 
     @classmethod
     def on(cls, device: str, factors: Factors, places: Sequence[int]) -> "DeviceFactors":
-        """Those of the heads at these places in the memory of a device; of a bias, only that there is one."""
+        """Copies the factors of some heads to a device.
+
+        The bias is not cut to these heads, so that only its truth value may be used.
+
+        Args:
+            device: name of a torch device.
+            factors: the factors of all heads.
+            places: indices of the heads in the arrays of the factors.
+        """
         key_heads = sorted({factors.key_heads[place] for place in places})
         queries, keys = (
-            torch.from_numpy(np.stack([np.asarray(array[place], dtype=np.float32) for place in held])).to(device)
-            for array, held in ((factors.queries, places), (factors.keys, key_heads))
+            torch.from_numpy(np.stack([np.asarray(array[place], dtype=np.float32) for place in rows])).to(device)
+            for array, rows in ((factors.queries, places), (factors.keys, key_heads))
         )
         return cls(
             queries,
@@ -58,5 +66,5 @@ class DeviceFactors:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What is computed in: float32, or float64 where the queries are."""
+        """The dtype of computation: float64 if the queries are float64, else float32."""
         return torch.float64 if self.queries.dtype == torch.float64 else torch.float32

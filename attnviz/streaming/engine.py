@@ -1,4 +1,4 @@
-"""Overviews of factors by the engine that these name: numpy, torch on the processor, or torch on an accelerator."""
+"""Computes overviews of factors by numpy, by torch on the CPU or by torch on an accelerator, as the factors say."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,24 +16,24 @@ from attnviz.streaming.plan import TILE, TilePlan
 def overview_of(
     factors: Factors, places: Sequence[int], size: tuple[int, int], queries: slice, keys: slice, maximum: bool
 ) -> Overview:
-    """The weights of a block pooled to pixels; memory does not grow with the tokens it covers.
+    """Returns the weights of a block pooled to pixels; memory does not grow with the number of tokens.
 
     Args:
-        factors: what the weights are computed from.
-        places: where the heads are held.
-        size: pixels down and across.
-        queries: those of the block, with both ends.
-        keys: likewise.
-        maximum: whether the largest weight of each pixel is wanted; else it is all 0.
+        factors: the factors of the weights.
+        places: indices of the heads in the arrays of the factors.
+        size: pixels down (queries) and across (keys).
+        queries: the queries of the block, with both ends.
+        keys: the keys of the block, with both ends.
+        maximum: if true, the largest weight of each pixel is computed; else the maximum is all 0.
     """
     device = None if factors.device is None else device_with_room(factors.device)
     if device not in (None, "cpu") and not maximum and _is_whole(factors, queries, keys):
         from attnviz.streaming.device_factors import DeviceFactors
         from attnviz.streaming.fused_pass import overview_by_indicators, suits
 
-        held = DeviceFactors.on(str(device), factors, places)
-        if suits(held):
-            return overview_by_indicators(held, *size)[0]
+        on_device = DeviceFactors.on(str(device), factors, places)
+        if suits(on_device):
+            return overview_by_indicators(on_device, *size)[0]
     plan = TilePlan(factors, queries, keys, size, maximum, TILE["cpu" if device in (None, "cpu") else "cuda"])
     totals, peaks = np.zeros((len(places), *plan.shape)), np.zeros((len(places), *plan.shape), dtype=np.float32)
     if device is None:
@@ -49,13 +49,20 @@ def overview_of(
 
 
 def _is_whole(factors: Factors, queries: slice, keys: slice) -> bool:
-    """Whether a block is all of the maps."""
+    """True if the block covers all queries and all keys."""
     shape = factors.queries.shape[1], factors.keys.shape[1]
     return (queries, keys) == (slice(0, shape[0]), slice(0, shape[1]))
 
 
 def product(device: str | None, queries: NDArray[Any], keys: NDArray[Any], out: NDArray[Any]) -> None:
-    """Writes ``queries @ keysᵀ``, ``(queries, keys)``, by torch where the factors name a device, else by numpy."""
+    """Writes ``queries @ keysᵀ`` into ``out``, by torch if there is a device, else by numpy.
+
+    Args:
+        device: the device of the factors. Any name selects torch, which multiplies in its CPU memory here.
+        queries: ``(queries, features)``.
+        keys: ``(keys, features)``.
+        out: ``(queries, keys)``, of the same dtype.
+    """
     if device is None:
         np.matmul(queries, keys.T, out=out)
         return

@@ -1,4 +1,4 @@
-"""What the maps of one attention call are computed from: queries, keys, and the rules that turn them into weights."""
+"""Holds the factors of one attention call: queries, keys, and the rules that turn them into weights."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,36 +12,36 @@ from attnviz.base.errors import AttnvizError
 
 
 class FactorArray(Protocol):
-    """An array that is cut before it is read: one in memory, or a part of a file."""
+    """An array of which only the indexed part is read: an array in memory, or one in a file."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its axes."""
+        """The length of each axis."""
 
     def __getitem__(self, index: Any) -> Any:
-        """The part of it."""
+        """Reads the indexed part."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Factors:
-    """Queries, keys and the rules of one attention call.
+    """Queries, keys and the rules of one attention call, from which any part of its maps can be computed.
 
-    A score is ``q·k · scale``, then ``softcap · tanh(score / softcap)``, then the bias added. A weight is
-    ``exp(score − logsumexp)`` where the mask shows the cell.
+    A score is ``q·k · scale``, then ``softcap · tanh(score / softcap)`` if there is a soft cap, plus the bias.
+    A weight is ``exp(score − logsumexp)`` if the mask shows the cell, else 0.
 
     Attributes:
         queries: ``(heads, queries, features)``.
-        keys: ``(key heads, keys, features)``; grouped queries share one and are never expanded.
-        key_heads: ``(heads,)``, which of the key heads each head reads.
-        scale: what q·k is multiplied by.
-        logsumexp: ``(heads, queries)``, natural logarithm of the softmax's denominator, the sink included;
-            −inf where a query sees nothing.
-        mask: which cells are visible.
-        bias: what is added to the scores.
-        softcap: the soft limit of the scores; ``None`` for none.
-        sink: ``(heads,)``, a score beside every row that takes weight and is no key; ``None`` for none.
-        device: the torch device that computes overviews and metrics, which is where the model was; ``None`` for numpy,
-            as of maps that come from a file.
+        keys: ``(key heads, keys, features)``; heads of grouped-query attention share a key head, stored once.
+        key_heads: ``(heads,)``, index of the key head that each head reads.
+        scale: factor of q·k.
+        logsumexp: ``(heads, queries)``, natural logarithm of the softmax's denominator, including the sink;
+            −inf if a query sees no key.
+        mask: rules that decide which cells are visible.
+        bias: term that is added to the scores.
+        softcap: soft limit of the scores; ``None`` for none.
+        sink: ``(heads,)``, an extra score in every row's softmax that takes weight but is no key; ``None`` for none.
+        device: the torch device of the model, which also computes overviews and metrics; ``None`` for numpy, as for
+            maps from a file.
     """
 
     queries: FactorArray
@@ -61,7 +61,13 @@ class Factors:
                 array.setflags(write=False)
 
     def refuse_unlike(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError where a part is not of the maps' shape."""
+        """Raises AttnvizError if the shape of an array does not fit the maps.
+
+        Args:
+            heads: number of heads of the maps.
+            queries: number of queries.
+            keys: number of keys.
+        """
         features = self.queries.shape[-1]
         key_heads = 1 + max(self.key_heads, default=-1)
         for name, expected in (
@@ -77,6 +83,6 @@ class Factors:
         self.bias.refuse_unlike(heads, queries, keys)
 
     def reference(self, place: int, queries: slice) -> FloatArray:
-        """The log-sum-exp of each query, ``(queries, 1)``; +inf where it sees nothing, so that its weights are 0."""
-        held = np.asarray(self.logsumexp[place, queries], dtype=np.float32)
-        return np.where(np.isneginf(held), np.float32(np.inf), held).astype(np.float32)[:, None]
+        """Returns the log-sum-exp of each query, ``(queries, 1)``; +inf if it sees no key: its weights are then 0."""
+        logsumexp = np.asarray(self.logsumexp[place, queries], dtype=np.float32)
+        return np.where(np.isneginf(logsumexp), np.float32(np.inf), logsumexp).astype(np.float32)[:, None]

@@ -1,8 +1,9 @@
-"""Overviews by attention's own fused kernel, with values that say which block a key is in: the output is weights.
+"""Computes overviews by a fused attention kernel whose values are one-hot block numbers, so that it returns weights.
 
-A value has room for as many blocks as a head is wide, so keys are taken in chunks of so many blocks. Within a chunk the
-kernel gives each query's weight on every block; the chunk's log-sum-exp against that of the whole row says how much of
-the row the chunk holds. On CUDA plain tiles wait for memory, and the kernel keeps its tiles to itself.
+The value of a key is 1 at the feature of its block, else 0: the kernel's output is each query's weight on every block.
+A value has one feature per block, as many as a head is wide, so keys are cut into chunks of that many blocks. A chunk's
+weights are normalized over the chunk alone; exp(its log-sum-exp − that of the whole row) turns them into shares of the
+row. On CUDA this is faster than tiles in torch, which wait for memory: the kernel keeps its tiles on the chip.
 """
 
 import math
@@ -21,12 +22,12 @@ from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.overview import Overview, block_edges
 from attnviz.streaming.tiles import BlockAxis, Tile
 
-HELD = {"cpu": 2**26, "cuda": 2**29}  # bytes of weights on blocks that are held at once
-MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
+MAX_BYTES = {"cpu": 2**26, "cuda": 2**29}  # of the weights on blocks in memory at once
+WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this
 
 
 def suits(factors: DeviceFactors) -> bool:
-    """Whether this is the way to the means of these factors: on CUDA, where the kernel follows the rules."""
+    """True if the means of these factors should be computed here: on CUDA, by a kernel that supports their rules."""
     queries = factors.queries
     if queries.device.type != "cuda" or not expressible(factors):
         return False
@@ -34,7 +35,7 @@ def suits(factors: DeviceFactors) -> bool:
 
 
 def expressible(factors: DeviceFactors) -> bool:
-    """Whether the kernel computes these weights: full or causal, with a prefix, padding at the ends, a sink."""
+    """True if the kernel can compute these weights: full or causal, with a prefix, padding at the ends, a sink."""
     mask, bare = factors.mask, not factors.bias and factors.softcap is None
     if not bare or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
         return False
@@ -45,16 +46,16 @@ def expressible(factors: DeviceFactors) -> bool:
 
 @torch.no_grad()
 def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> tuple[Overview, FloatArray]:
-    """Each pixel's mean (its maximum is not found: all 0), and the log-sum-exp, ``(heads, queries)``.
+    """Returns the mean of each pixel (the maximum is all 0), and the log-sum-exp, ``(heads, queries)``.
 
-    With float32 factors right to 1e-5. With narrower ones the kernel rounds weights, and their sums over keys, to the
-    bits of these: pixels are right to 2**-7 of themselves for bfloat16 and 2**-10 for float16 (in which weights below
-    6e-8 are lost), commonly five times better, as the roundings within a block cancel out.
+    Pixels are right to 1e-5 with float32 factors. With narrower ones the kernel rounds weights, and their sums over
+    keys, to the same dtype: the relative error is up to 2**-7 for bfloat16 and 2**-10 for float16 (where weights below
+    6e-8 become 0), and usually five times smaller, as the rounding errors within a block cancel out.
 
     Args:
-        factors: such as are ``expressible``.
-        height: pixels along the queries; more than there are queries gives one a query.
-        width: pixels along the keys.
+        factors: factors that are ``expressible``.
+        height: pixels along the queries, at most one per query: a larger number counts as the number of queries.
+        width: pixels along the keys, limited likewise.
     """
     cut = _Cut(factors, height, width)
     heads, queries, _ = factors.queries.shape
@@ -72,7 +73,13 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
 
 
 class _Cut:
-    """How queries, keys and heads are cut so that what is held at once stays bounded."""
+    """The plan of an overview: cuts heads into groups, queries into bands and keys into chunks, to bound the memory.
+
+    Args:
+        factors: the factors of the overview.
+        height: pixels along the queries.
+        width: pixels along the keys.
+    """
 
     def __init__(self, factors: DeviceFactors, height: int, width: int) -> None:
         self.factors = factors
@@ -83,26 +90,31 @@ class _Cut:
         self.chunks = set(self.edges[:: self.wide].tolist())
         self.blocks = torch.from_numpy(np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges)))
         self.blocks = self.blocks.to(factors.queries.device)  # the block of each key
-        held = (len(self.chunks) + 2) * self.wide * factors.queries.element_size()  # bytes for one query
-        rows = max(1, HELD[factors.queries.device.type] // held)
+        row_bytes = (len(self.chunks) + 2) * self.wide * factors.queries.element_size()  # weights of one query
+        rows = max(1, MAX_BYTES[factors.queries.device.type] // row_bytes)
         self.together = max(1, min(rows // self.queries, heads))
         self.rows = BlockAxis.of(slice(0, self.queries), min(height, self.queries), rows)
-        self.bands = list(self.rows.tiles(rows if rows < self.queries else 2 * rows))  # ragged blocks count as longer
+        self.bands = list(
+            self.rows.tiles(rows if rows < self.queries else 2 * rows)
+        )  # blocks count as long as the longest
 
     def groups(self) -> Iterator[slice]:
-        """The heads, as many at a time as may be held."""
+        """Yields the heads in groups that fit the memory limit."""
         heads = len(self.factors.queries)
         return (slice(start, min(start + self.together, heads)) for start in range(0, heads, self.together))
 
     def indicators(self, keys: slice) -> tuple[slice, Tensor]:
-        """The blocks of keys of a chunk, and values ``(keys, features)`` that are 1 at each one's block, else 0."""
+        """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block."""
         first, last = (int(self.edges.searchsorted(key, side="right")) - 1 for key in (keys.start, keys.stop - 1))
         places = torch.arange(first, first + self.wide, device=self.blocks.device)
         values = self.blocks[keys, None] == places
         return slice(first, last + 1), values.to(self.factors.keys.dtype)
 
     def pieces(self, queries: slice) -> Iterator[slice]:
-        """Keys that these queries see, cut where a chunk ends, and where the rules begin to hide some of them."""
+        """Yields runs of the keys that these queries see, cut at the ends of chunks and where the mask begins to hide.
+
+        Each piece is then fully visible or causal, which are the two cases of the kernel.
+        """
         mask, real = self.factors.mask, _real(self.factors)
         reach = mask.reach(queries, self.keys)
         first, stop = max(real.start, reach.start), min(real.stop, reach.stop)
@@ -113,12 +125,13 @@ class _Cut:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What a piece of the keys holds of each row.
+    """The weights of each row on a piece of the keys.
 
     Attributes:
-        pixels: the blocks that the keys are in.
-        weights: ``(heads, queries, at least as many blocks)``, the weight of each among the keys of the piece.
-        logsumexp: ``(heads, queries)``, that of the piece; −inf where a query sees none of it.
+        pixels: the blocks that the keys belong to.
+        weights: ``(heads, queries, features)``, the first features are the weights on these blocks; over the keys of
+            the piece they sum to 1.
+        logsumexp: ``(heads, queries)``, over the keys of the piece; −inf if a query sees none of them.
     """
 
     pixels: slice
@@ -126,11 +139,11 @@ class _Part:
     logsumexp: Tensor
 
     def pooled(self, denominators: Tensor, band: Tile) -> Tensor:
-        """Sums over each block of queries, ``(heads, blocks of queries, blocks of keys)``.
+        """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``.
 
         Args:
             denominators: ``(heads, queries)``, the log-sum-exp of the whole rows.
-            band: which queries, in which blocks.
+            band: the queries and their blocks.
         """
         share = torch.exp(self.logsumexp - denominators)[..., None]
         weights = self.weights[..., : self.pixels.stop - self.pixels.start] * share
@@ -143,17 +156,17 @@ class _Part:
 
 
 def _band(cut: _Cut, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
-    """Sums of weights, ``(heads, blocks of queries, blocks of keys)``, and the log-sum-exp, ``(heads, queries)``."""
+    """Returns sums of weights ``(heads, blocks of queries, blocks of keys)``, and log-sum-exps ``(heads, queries)``."""
     factors = cut.factors
     queries, keys = _factors(factors, heads, band.tokens)
     parts = [_part(cut, queries, keys[:, :, piece], band.tokens, piece) for piece in cut.pieces(band.tokens)]
     nothing = torch.full(queries.shape[1:3], -math.inf, dtype=factors.dtype, device=queries.device)
-    known = [nothing, *(part.logsumexp for part in parts)]
+    terms = [nothing, *(part.logsumexp for part in parts)]
     if factors.sink is not None:
         sink = torch.tensor(factors.sink[heads].tolist(), dtype=nothing.dtype, device=nothing.device)
-        known.append(sink[:, None].expand_as(nothing))
-    logsumexp = torch.stack(known).logsumexp(0)
-    denominators = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # so that a row that sees nothing is 0
+        terms.append(sink[:, None].expand_as(nothing))
+    logsumexp = torch.stack(terms).logsumexp(0)
+    denominators = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # makes the rows that see no key 0, not NaN
     totals = nothing.new_zeros(len(nothing), band.count, len(cut.edges) - 1)
     for part in parts:
         totals[:, :, part.pixels] += part.pooled(denominators, band)
@@ -161,52 +174,55 @@ def _band(cut: _Cut, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
 
 
 def _part(cut: _Cut, queries: Tensor, keys: Tensor, rows: slice, piece: slice) -> _Part:
-    """What a piece holds: under a causal rule queries before it see none, its own what is before them, later ones all.
+    """Returns the weights of some queries on a piece of the keys.
+
+    Under a causal mask queries before the piece see none of it, queries within it see it causally, and later ones
+    see all of it; each of the three is a call of its own.
 
     Args:
-        cut: how all is cut.
-        queries: ``(1, heads, queries, features)``, those of the rows.
-        keys: ``(1, heads, keys, features)``, those of the piece.
-        rows: which queries.
-        piece: which keys.
+        cut: the plan of the overview.
+        queries: ``(1, heads, queries, features)``.
+        keys: ``(1, heads, keys, features)``, the keys of the piece.
+        rows: the positions of the queries.
+        piece: the positions of the keys.
     """
-    unseen = within = 0
+    earlier = within = 0  # queries before the piece, and queries up to its end
     if not cut.factors.mask.coverage(rows, piece):
-        unseen = piece.start - cut.factors.mask.offset - rows.start
-        within = unseen + keys.shape[2]
+        earlier = piece.start - cut.factors.mask.offset - rows.start
+        within = earlier + keys.shape[2]
     pixels, values = cut.indicators(piece)
     values = values.expand(*keys.shape)
-    found = [_nothing(cut, keys, unseen)] if unseen else []
-    for some, causal in ((queries[:, :, unseen:within], True), (queries[:, :, within:], False)):
+    results = [_nothing(cut, keys, earlier)] if earlier else []
+    for some, causal in ((queries[:, :, earlier:within], True), (queries[:, :, within:], False)):
         if some.shape[2]:
             output, logsumexp = fused_attention(some, keys, values, causal=causal, scale=cut.factors.scale)
-            found.append((output[0], logsumexp[0].to(cut.factors.dtype)))
-    weights, sums = found[0] if len(found) == 1 else (torch.cat(each, 1) for each in zip(*found, strict=True))
+            results.append((output[0], logsumexp[0].to(cut.factors.dtype)))
+    weights, sums = results[0] if len(results) == 1 else (torch.cat(each, 1) for each in zip(*results, strict=True))
     return _Part(pixels, weights, sums)
 
 
 def _nothing(cut: _Cut, keys: Tensor, queries: int) -> tuple[Tensor, Tensor]:
-    """What is found for queries that see none of the keys."""
-    unseen = torch.full((keys.shape[1], queries), -math.inf, dtype=cut.factors.dtype, device=keys.device)
-    return keys.new_zeros(*unseen.shape, cut.wide), unseen
+    """Returns weights of 0 and a log-sum-exp of −inf, for queries that see none of the keys."""
+    logsumexp = torch.full((keys.shape[1], queries), -math.inf, dtype=cut.factors.dtype, device=keys.device)
+    return keys.new_zeros(*logsumexp.shape, cut.wide), logsumexp
 
 
 def _factors(factors: DeviceFactors, heads: slice, queries: slice) -> tuple[Tensor, Tensor]:
-    """Some heads' queries and each one's keys, both ``(1, heads, tokens, features)`` with features of 0 added."""
+    """Returns queries and keys of some heads, both ``(1, heads, tokens, features)``, padded with features of 0."""
     chosen = factors.queries[heads, queries], factors.keys[list(factors.key_heads[heads])]
-    more = _width(factors.queries) - factors.queries.shape[2]
-    first, second = (functional.pad(each, (0, more))[None] for each in chosen)
+    padding = _width(factors.queries) - factors.queries.shape[2]
+    first, second = (functional.pad(each, (0, padding))[None] for each in chosen)
     return first, second
 
 
 def _width(queries: Tensor) -> int:
-    """How wide a head is for the kernel, and so how many blocks a value has room for."""
+    """Returns the width of a head for the kernel, which is also the number of blocks that a value can tell apart."""
     features = queries.shape[-1]
-    return features + -features % MULTIPLE
+    return features + -features % WIDTH_MULTIPLE
 
 
 def _real(factors: DeviceFactors) -> slice:
-    """The keys from the first to the last that is no padding."""
+    """Returns the keys from the first to the last that is not padding."""
     padding = factors.mask.padding
     if padding is None:
         return slice(0, factors.keys.shape[1])

@@ -1,4 +1,4 @@
-"""Overviews by numpy alone: tiles of weights become pixels and are forgotten."""
+"""Computes overviews by numpy alone, one tile of weights at a time."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from attnviz.streaming.tiles import Tile
 
 
 def pool(plan: TilePlan, places: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
-    """Writes the sum and the maximum of the weights in each part of a pixel, ``(heads, *plan.shape)``.
+    """Writes the sum and the maximum of the weights in each part of a pixel.
 
     Args:
-        plan: how the maps are cut.
-        places: where the heads are held.
-        totals: zeros, in float64.
-        peaks: zeros; they stay so where the maximum is not wanted.
+        plan: the tiles.
+        places: indices of the heads in the arrays of the factors.
+        totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
+        peaks: ``(heads, *plan.shape)``, zeros; receives the maxima if the plan asks for them.
     """
     memory = np.empty(plan.largest_tile, dtype=np.float32)
     for number, place in enumerate(places):
@@ -32,12 +32,13 @@ def pool(plan: TilePlan, places: Sequence[int], totals: Float64Array, peaks: Flo
 
 
 def _weights(plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, cut: bool, memory: FloatArray) -> FloatArray:
-    """The weights of a tile, ``(keys, queries)`` in order; hidden ones 0."""
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; hidden ones are 0."""
     keys, queries, softcap = head.keys[column.place], head.queries[row.place], plan.factors.softcap
     exponents = memory[: len(keys) * len(queries)].reshape(len(keys), len(queries))
     if softcap is None:
         np.matmul(keys, queries.T, out=exponents)
     else:
+        # The cap applies to the scaled product alone, so that the last two features are added after it.
         np.matmul(keys[:, :-2], queries[:, :-2].T, out=exponents)
         exponents /= softcap * BITS
         np.tanh(exponents, out=exponents)
@@ -51,7 +52,7 @@ def _weights(plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, cut: boo
 
 
 def _reduced(reduce: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
-    """A tile's weights reduced to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
+    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
     blocks = weights.reshape(column.count, column.longest, -1)
     if column.repeats is not None:
         blocks[column.repeats, -1] = 0

@@ -1,4 +1,4 @@
-"""Overviews: weights pooled to pixels, and the blocks of cells that each pixel stands for."""
+"""Pools weights to the pixels of an overview, each of which stands for a block of cells."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class Overview:
 
     Attributes:
         mean: ``(heads, height, width)``.
-        maximum: ``(heads, height, width)``.
-        visible: ``(height, width)``, whether any cell of the block is visible; ``(heads, height, width)`` of several
-            heads that see different cells.
+        maximum: ``(heads, height, width)``; all 0 if it was not computed.
+        visible: ``(height, width)``, true if any cell of the block is visible; ``(heads, height, width)`` if heads see
+            different cells.
     """
 
     mean: FloatArray
@@ -28,24 +28,30 @@ class Overview:
 
 
 def block_edges(count: int, blocks: int) -> IntArray:
-    """Where each of ``blocks`` nearly equal blocks of ``count`` cells begins, and the end: ``(blocks + 1,)``."""
+    """Returns the starts of ``blocks`` nearly equal blocks of ``count`` cells, and the end: ``(blocks + 1,)``."""
     return np.arange(blocks + 1, dtype=np.int64) * count // blocks
 
 
 def bands(queries: slice, keys: int, cells: int) -> Iterator[slice]:
-    """The queries in runs that have at most ``cells`` cells with so many keys, or are of one query."""
+    """Yields the queries in runs of at most ``cells`` cells, or of one query.
+
+    Args:
+        queries: all queries, with both ends.
+        keys: number of keys, so of cells in each row.
+        cells: limit of a run.
+    """
     step = max(1, cells // keys)
     return (slice(start, min(start + step, queries.stop)) for start in range(queries.start, queries.stop, step))
 
 
 def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: int) -> Overview:
-    """The weights, ``(heads, queries, keys)``, pooled to ``height`` x ``width`` pixels.
+    """Returns weights pooled to ``height`` x ``width`` pixels.
 
     Args:
-        weights: of the heads.
-        visible: ``(queries, keys)``, or the same for each head.
-        height: of the overview.
-        width: of the overview.
+        weights: ``(heads, queries, keys)``.
+        visible: bool, ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
+        height: pixels along the queries, at most one per query.
+        width: pixels along the keys, at most one per key.
     """
     shown = np.where(visible, weights, np.float32(0))
     count = reduce_blocks(np.add, visible.astype(np.int32), height, width)
@@ -57,7 +63,14 @@ def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: in
 
 
 def reduce_blocks(reduce: np.ufunc, cells: NDArray[Any], height: int, width: int) -> NDArray[Any]:
-    """The cells of the last two axes reduced over blocks, ``(..., height, width)``."""
+    """Reduces the last two axes over blocks, ``(..., rows, columns)`` to ``(..., height, width)``.
+
+    Args:
+        reduce: the ufunc that combines two cells.
+        cells: ``(..., rows, columns)``.
+        height: number of blocks along the rows, at most one per row.
+        width: number of blocks along the columns, at most one per column.
+    """
     edges = pairwise(block_edges(cells.shape[-2], height).tolist())
     rows = [cells[..., start : max(stop, start + 1), :] for start, stop in edges]
     columns = block_edges(cells.shape[-1], width)[:-1]

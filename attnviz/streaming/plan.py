@@ -1,7 +1,7 @@
-"""How maps are cut into tiles and pixels, and a head's queries and keys in the order of the tiles: for either engine.
+"""Plans the tiles of an overview for both engines, and loads a head's queries and keys in the order of the tiles.
 
-Tiles hold keys before queries, and the queries of a pixel apart: both axes are then reduced by adding whole runs of
-numbers, several times quicker than sums within a run.
+A tile is ``(keys, queries)``, and neighbouring columns are queries of different pixels: both axes are then reduced by
+adding whole runs of numbers element-wise, several times faster than sums within a run.
 """
 
 import math
@@ -16,23 +16,24 @@ from attnviz.base.arrays import FloatArray
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.tiles import BlockAxis, Tile
 
-TILE = {"cpu": (256, 512), "cuda": (2048, 4096)}  # queries and keys of a tile: what stays in the cache
+TILE = {"cpu": (256, 512), "cuda": (2048, 4096)}  # queries and keys of a tile, sized to stay in the cache
 MAX_RUN = 64  # tokens that are reduced in one step
-HIDDEN = np.float32(-1e30)  # the score of a hidden cell: unlike −inf, 0 times it is 0
-LOG2_E = math.log2(math.e)  # powers of two are quicker than those of e
+HIDDEN = np.float32(-1e30)  # the score of a hidden cell; with −inf, products with 0 would be NaN
+LOG2_E = math.log2(math.e)  # exp2 is faster than exp, so exponents are scaled by this
 BITS = np.float32(LOG2_E)
-MASK_CACHE_SIZE = 128  # tiles whose hidden cells are remembered for the next head
+MASK_CACHE_SIZE = 128  # tiles whose hidden cells are cached, as the next head has the same
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedHead:
-    """A head's queries and keys, repeated tokens included, so that one product gives the logarithms of its weights.
+    """A head's queries and keys in the order of the tiles, extended so that one product gives its log2 weights.
 
-    A weight of query q on key k is ``2 ** (BITS · (scale · q·k − logsumexp + added))``. With two features beside their
-    own, ``q' = (BITS · scale · q, −BITS · logsumexp, 1)`` and ``k' = (k, 1, BITS · added)``, the exponent is ``q'·k'``.
+    The weight of query q on key k is ``2 ** (BITS · (scale · q·k − logsumexp + added))``. With two more features each,
+    ``q' = (BITS · scale · q, −BITS · logsumexp, 1)`` and ``k' = (k, 1, BITS · added)``, the exponent is ``q'·k'``.
+    Tokens that pad a shorter block are repeated.
 
     Attributes:
-        place: where the head is held.
+        place: index of the head in the arrays of the factors.
         queries: ``(rows, features + 2)``.
         keys: ``(columns, features + 2)``.
     """
@@ -44,12 +45,12 @@ class LoadedHead:
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Some queries and the tiles of keys that they see.
+    """A run of queries, and the tiles of keys that they see.
 
     Attributes:
-        row: the queries.
-        columns: the tiles.
-        cut: for each tile, whether the rules may hide some of its cells.
+        row: the tile of the queries.
+        columns: the tiles of the keys.
+        cut: one flag per tile of keys, true if the mask may hide some of its cells.
     """
 
     row: Tile
@@ -58,13 +59,19 @@ class Band:
 
 
 class TilePlan:
-    """How the maps are cut, and what the mask hides in each tile.
+    """The tiles of an overview, with the cells that the mask hides in each.
+
+    Args:
+        factors: the factors of the maps.
+        queries: the queries of the overview, with both ends.
+        keys: the keys of the overview, with both ends.
+        size: pixels down (queries) and across (keys).
+        maximum: if true, the largest weight of each pixel is computed as well.
+        tile: queries and keys of a tile.
 
     Attributes:
-        factors: what the maps are computed from.
         row_axis: the queries, cut into parts of pixels.
-        column_axis: the keys, cut likewise.
-        maximum: whether the largest weight of each pixel is wanted.
+        column_axis: the keys, cut into parts of pixels.
         bands: the queries, each band with the tiles of keys that it sees.
         column: all keys as one tile.
     """
@@ -96,18 +103,18 @@ class TilePlan:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Parts of pixels along the keys and along the queries."""
+        """The numbers of parts of pixels along the keys and along the queries."""
         return len(self.column_axis.edges) - 1, len(self.row_axis.edges) - 1
 
     def load(self, place: int) -> LoadedHead:
-        """The queries and keys of the head held at a place."""
+        """Loads queries and keys of the head at this index of the factors' arrays."""
         factors, key_head = self.factors, self.factors.key_heads[place]
         features = factors.queries.shape[-1]
         queries, keys = (
             np.ones((len(order), features + 2), np.float32) for order in (self.row_order, self.column_order)
         )
-        own = np.asarray(factors.queries[place, self.queries])[self.row_order]
-        np.multiply(own, np.float32(factors.scale) * BITS, out=queries[:, :-2])
+        rows = np.asarray(factors.queries[place, self.queries])[self.row_order]
+        np.multiply(rows, np.float32(factors.scale) * BITS, out=queries[:, :-2])
         reference = np.maximum(-factors.reference(place, self.queries)[:, 0], HIDDEN)
         queries[:, -2] = reference[self.row_order] * BITS
         columns = np.asarray(factors.keys[key_head, self.keys])
@@ -116,7 +123,7 @@ class TilePlan:
         return LoadedHead(place, queries, keys)
 
     def _added(self, place: int) -> FloatArray:
-        """What is added to each key's scores, ``(keys,)``: its bias, and ``HIDDEN`` for padding."""
+        """Returns the term added to the scores of each key, ``(keys,)``: its bias, and ``HIDDEN`` for padding."""
         bias, padding = self.factors.bias.by_key, self.factors.mask.padding
         added = np.zeros(self.keys.stop - self.keys.start, dtype=np.float32)
         if bias is not None:
@@ -126,7 +133,7 @@ class TilePlan:
         return added
 
     def _band(self, row: Tile) -> Band:
-        """The tiles of the blocks of keys that any query of the row may see, and no more of them than these."""
+        """Returns the queries of ``row`` with tiles of exactly the blocks of keys that any of them may see."""
         reach = self.rules.reach(row.tokens, self.keys.stop)
         first = max(int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1, 0)
         stop = min(int(np.searchsorted(self.column_axis.edges, reach.stop)), self.column.count)
@@ -134,34 +141,43 @@ class TilePlan:
         return Band(row, columns, [self.rules.coverage(row.tokens, column.tokens) is not True for column in columns])
 
     def _part(self, first: int, stop: int) -> Tile:
-        """The tile of these blocks of keys, made once for all bands."""
+        """Returns the tile of these blocks of keys, which all bands share."""
         if (first, stop) not in self._parts:
             self._parts[first, stop] = self.column.part(slice(first, stop))
         return self._parts[first, stop]
 
     def hidden(self, row: Tile, column: Tile) -> FloatArray:
-        """``HIDDEN`` where the rules hide a cell, else 0, ``(keys, queries)`` in order."""
-        alike = self.rules.moves_along and row.repeats is None and column.repeats is None
+        """Returns ``HIDDEN`` for each cell that the mask hides, else 0, ``(keys, queries)`` in the order of the tile.
+
+        Results are cached; if visibility depends on the distance alone, tiles on a diagonal share one.
+        """
+        diagonal = self.rules.moves_along and row.repeats is None and column.repeats is None
         offset = row.tokens.start - column.tokens.start
-        key = (offset if alike else row.blocks.start, *row.grid.shape, *column.grid.shape)
-        key = key if alike else (*key, column.blocks.start)
-        found = self._hidden.get(key)
-        if found is None:
-            seen = self.rules.sees(row.interleaved, column.grid.reshape(-1, 1))
-            found = np.where(seen, np.float32(0), HIDDEN)
+        key = (offset if diagonal else row.blocks.start, *row.grid.shape, *column.grid.shape)
+        key = key if diagonal else (*key, column.blocks.start)
+        hidden = self._hidden.get(key)
+        if hidden is None:
+            visible = self.rules.sees(row.interleaved, column.grid.reshape(-1, 1))
+            hidden = np.where(visible, np.float32(0), HIDDEN)
             if len(self._hidden) >= MASK_CACHE_SIZE:
                 self._hidden.clear()
-            self._hidden[key] = found
-        return found
+            self._hidden[key] = hidden
+        return hidden
 
     def bias_of(self, place: int, row: Tile, column: Tile) -> FloatArray:
-        """What the bias that is not the key's adds to the exponents of a tile, ``(keys, queries)`` in order."""
+        """Returns the exponents that the relative and explicit bias add in a tile, ``(keys, queries)`` in its order.
+
+        Args:
+            place: index of the head in the arrays of the factors.
+            row: the tile of the queries.
+            column: the tile of the keys.
+        """
         block = self.bias.block([place], row.tokens, column.tokens)[0].T
         cells = block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)]
         return np.asarray(cells * BITS)
 
     def joined(self, reduce: np.ufunc, parts: NDArray[Any]) -> NDArray[Any]:
-        """The parts of pixels, ``(heads, *shape)``, reduced to whole pixels, ``(heads, height, width)``."""
+        """Reduces parts of pixels, ``(heads, *shape)``, to whole pixels, ``(heads, height, width)``."""
         columns, rows = self.column_axis.parts, self.row_axis.parts
         cut = parts.reshape(len(parts), self.shape[0] // columns, columns, self.shape[1] // rows, rows)
         return np.asarray(reduce.reduce(cut, axis=(2, 4))).swapaxes(1, 2)

@@ -1,4 +1,4 @@
-"""The blocks of an axis in tiles, each in an order in which reducing its blocks is fast."""
+"""Cuts an axis into blocks and tiles of blocks, with the tokens in an order in which reducing the blocks is fast."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from attnviz.streaming.overview import block_edges
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Neighbouring blocks of an axis, computed at once.
+    """Neighbouring blocks of an axis that are computed at once.
 
-    Blocks differ in length by one token at most; the shorter repeat their last token to be as long as the others.
+    Blocks differ in length by one token at most; the shorter ones repeat their last token to be as long as the others.
 
     Attributes:
-        blocks: which blocks.
-        tokens: which tokens they hold.
+        blocks: the numbers of the blocks.
+        tokens: the tokens of all blocks.
         grid: ``(blocks, longest)``, the tokens of each block.
-        repeats: ``(blocks,)``, true where the last entry of a block repeats the one before; ``None`` where none does.
+        repeats: ``(blocks,)``, true if the last entry of a block repeats the one before; ``None`` if none does.
     """
 
     blocks: slice
@@ -29,21 +29,21 @@ class Tile:
 
     @property
     def count(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.grid)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest block."""
+        """The number of tokens of the longest block."""
         return len(self.grid[0])
 
     @property
     def place(self) -> slice:
-        """Where its tokens stand among those of all tiles of its axis, repeated ones included."""
+        """The position of its tokens among those of all tiles of the axis, including repeated ones."""
         return slice(self.blocks.start * self.longest, self.blocks.stop * self.longest)
 
     def part(self, blocks: slice) -> "Tile":
-        """Some blocks of a tile that begins with the first block of its axis."""
+        """Returns the tile of some of the blocks; this tile must begin with the first block of its axis."""
         grid = self.grid[blocks]
         repeats = None if self.repeats is None else self.repeats[blocks]
         tokens = slice(int(grid[0, 0]), int(grid[-1, -1]) + 1)
@@ -51,17 +51,17 @@ class Tile:
 
     @property
     def interleaved(self) -> IntArray:
-        """First tokens of all blocks, then second tokens, and so on: reducing a block leaves adjacent blocks apart."""
+        """The first tokens of all blocks, then the second ones, and so on, so that blocks are reduced element-wise."""
         return self.grid.T.ravel()
 
 
 @dataclass(frozen=True, eq=False)
 class BlockAxis:
-    """An axis cut into blocks, and each of these into ``parts``, none of them longer than asked for.
+    """An axis cut into blocks, each of which is cut into the same number of parts.
 
     Attributes:
-        edges: ``(blocks * parts + 1,)``, where each part begins, and the end.
-        parts: how many parts make a block.
+        edges: ``(blocks * parts + 1,)``, the start of each part, and the end.
+        parts: number of parts of a block.
     """
 
     edges: IntArray
@@ -69,13 +69,19 @@ class BlockAxis:
 
     @classmethod
     def of(cls, span: slice, blocks: int, longest: int) -> "BlockAxis":
-        """The axis over a span of tokens; ``blocks`` are at most as many as the tokens."""
+        """Returns the axis of a span of tokens.
+
+        Args:
+            span: the tokens, with both ends.
+            blocks: number of blocks, at most one per token.
+            longest: the most tokens of a part.
+        """
         count = span.stop - span.start
         parts = max(1, min(-(-count // (blocks * longest)), count // blocks))
         return cls(span.start + block_edges(count, blocks * parts), parts)
 
     def tiles(self, size: int) -> Iterator[Tile]:
-        """The parts in tiles of about ``size`` tokens."""
+        """Yields the parts in tiles of about ``size`` tokens."""
         lengths = np.diff(self.edges)
         longest = int(lengths.max())
         step = max(1, size // longest)

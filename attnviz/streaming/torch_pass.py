@@ -1,4 +1,4 @@
-"""Overviews by torch, on threads or an accelerator: tiles of weights become pixels and are forgotten."""
+"""Computes overviews by torch, on CPU threads or on an accelerator, one tile of weights at a time."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from attnviz.streaming.workers import spread
 
 
 class _Head(NamedTuple):
-    """A loaded head on its device, and where its pixels are written."""
+    """A head loaded on the device, with the index of its pixels in the output."""
 
     number: int
     place: int
@@ -26,14 +26,14 @@ class _Head(NamedTuple):
 
 
 def pool(plan: TilePlan, places: Sequence[int], device: str, totals: Float64Array, peaks: FloatArray) -> None:
-    """Writes the sum and the maximum of the weights in each part of a pixel, ``(heads, *plan.shape)``.
+    """Writes the sum and the maximum of the weights in each part of a pixel.
 
     Args:
-        plan: how the maps are cut.
-        places: where the heads are held.
-        device: what computes.
-        totals: zeros, in float64.
-        peaks: zeros; they stay so where the maximum is not wanted.
+        plan: the tiles.
+        places: indices of the heads in the arrays of the factors.
+        device: name of the torch device that computes.
+        totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
+        peaks: ``(heads, *plan.shape)``, zeros; receives the maxima if the plan asks for them.
     """
 
     def loaded(number: int) -> _Head:
@@ -61,14 +61,14 @@ def pool(plan: TilePlan, places: Sequence[int], device: str, totals: Float64Arra
 
 
 def tensor_of(array: NDArray[Any]) -> Tensor:
-    """The array's own memory as a tensor, which nobody writes into where the array is read-only."""
+    """Returns a tensor that shares the array's memory; a caller must not write to it if the array is read-only."""
     _accept_read_only_arrays()
     return torch.from_numpy(array)
 
 
 @cache
 def _accept_read_only_arrays() -> None:
-    """Lets torch say unheard what it says once of read-only arrays."""
+    """Triggers, and ignores, the warning that torch gives once per process for a read-only array."""
     array = np.zeros(1, dtype=np.float32)
     array.setflags(write=False)
     with warnings.catch_warnings():
@@ -77,13 +77,13 @@ def _accept_read_only_arrays() -> None:
 
 
 def _weights(plan: TilePlan, head: _Head, row: Tile, column: Tile, cut: bool, memory: Tensor) -> Tensor:
-    """The weights of a tile, ``(keys, queries)`` in order; hidden ones 0."""
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; hidden ones are 0."""
     keys, queries, softcap = head.keys[column.place], head.queries[:, row.place], plan.factors.softcap
     exponents = memory[: keys.shape[0] * queries.shape[1]].view(keys.shape[0], queries.shape[1])
     if softcap is None:
         torch.mm(keys, queries, out=exponents)
     else:
-        cap = softcap * float(BITS)
+        cap = softcap * float(BITS)  # applies to the scaled product alone: the last two features are added after it
         torch.mm(keys[:, :-2], queries[:-2], out=exponents).div_(cap).tanh_().mul_(cap)
         exponents.addmm_(keys[:, -2:], queries[-2:])
     if plan.bias:
@@ -94,7 +94,7 @@ def _weights(plan: TilePlan, head: _Head, row: Tile, column: Tile, cut: bool, me
 
 
 def _reduced(reduce: Callable[..., Tensor], weights: Tensor, row: Tile, column: Tile) -> FloatArray:
-    """A tile's weights reduced to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
+    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
     runs = reduce(weights.view(column.count, column.longest, -1), 1).view(column.count, row.longest, row.count)
     if row.repeats is not None:
         runs[:, -1, torch.from_numpy(row.repeats)] = 0

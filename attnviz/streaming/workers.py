@@ -1,4 +1,4 @@
-"""Work spread over threads of torch's own number, each of which computes on one processor and flushes denormals."""
+"""Runs work in as many threads as torch uses; each computes on one core and flushes denormals."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,32 +14,32 @@ Found = TypeVar("Found")
 
 
 def spread(work: Callable[[Group, Item], None], groups: Iterable[Group], items: Sequence[Item], what: str) -> None:
-    """Does the work for each item of each group; an interrupt ends it.
+    """Calls ``work`` for each item of each group, in threads; an interrupt ends it.
 
-    A group is made while the items of the one before are worked on, so that two are held at once.
+    The next group is created while the items of the previous one run, so that two groups are in memory at once.
 
     Args:
-        work: called in one of the threads.
-        groups: made one by one in the caller's thread.
-        items: what there is to do for each group, the longest last.
-        what: what a progress bar says.
+        work: called with a group and an item, in one of the threads.
+        groups: iterated in the caller's thread.
+        items: the work items of each group, the longest last; the longest starts first.
+        what: label of the progress bar.
     """
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=_prepare)
-    before: list[Future[None]] = []
+    previous: list[Future[None]] = []
     try:
         for group in groups:
-            begun = [pool.submit(work, group, item) for item in reversed(items)]
-            _finish(before, what)
-            before = begun
-        _finish(before, what)
+            current = [pool.submit(work, group, item) for item in reversed(items)]
+            _finish(previous, what)
+            previous = current
+        _finish(previous, what)
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
 
 
 def side_by_side(work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-    """What the work gives for each item, in their order: the same however many threads there are."""
+    """Returns the result of ``work`` for each item, in their order; results do not depend on the number of threads."""
     threads = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(threads, initializer=_prepare) as pool:
@@ -49,11 +49,11 @@ def side_by_side(work: Callable[[Item], Found], items: Sequence[Item]) -> list[F
 
 
 def _prepare() -> None:
-    """Lets a thread compute on one processor, and take numbers below 2**-126 as 0: it is far slower on them."""
+    """Limits a thread to one core, and makes it treat denormals (below 2**-126) as 0: on them it is far slower."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
 
 
-def _finish(begun: list["Future[None]"], what: str) -> None:
-    for future in track(begun, what):
+def _finish(futures: list["Future[None]"], what: str) -> None:
+    for future in track(futures, what):
         future.result()

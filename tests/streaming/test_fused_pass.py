@@ -74,7 +74,7 @@ def test_bands_and_groups_of_heads_find_the_same(
 ) -> None:
     factors = on_cpu(factored(**case))
     whole, logsumexp = overview(factors, 7, 19)
-    monkeypatch.setitem(fused_pass.HELD, "cpu", held)
+    monkeypatch.setitem(fused_pass.MAX_BYTES, "cpu", held)
     found, again = overview(factors, 7, 19)
     np.testing.assert_allclose(found.mean, whole.mean, atol=room.of_weights(logsumexp))
     np.testing.assert_allclose(again, logsumexp, rtol=1e-6, atol=1e-6)
@@ -82,7 +82,7 @@ def test_bands_and_groups_of_heads_find_the_same(
 
 @pytest.mark.parametrize("pixels", [64, 512])
 def test_weights_held_at_once_are_bounded_however_many_the_pixels(pixels: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(fused_pass.HELD, "cpu", 100_000)
+    monkeypatch.setitem(fused_pass.MAX_BYTES, "cpu", 100_000)
     kernel, held = kernels.fused_attention, [0]
 
     def counting(*given: Any, **rest: Any) -> Any:
