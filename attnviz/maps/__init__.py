@@ -1,1 +1,1 @@
-"""The numbers of a run: recordings and their maps, held, saved and named."""
+"""Represents the attention of a run: recordings, their maps, and the files that hold them."""

@@ -1,4 +1,4 @@
-"""Pooled maps as maps whose cells are their blocks, to compare and inspect: the finest there are."""
+"""Turns pooled maps into maps whose cells are their blocks, so that they can be compared and inspected."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,11 +22,11 @@ REMARK = (
 
 
 def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
-    """The recordings with blocks for cells where single ones are not known, and a remark that says so.
+    """Returns the recordings with each pooled layer as maps of blocks, and a remark that says so.
 
     Raises:
-        AttnvizError: if a layer is known by its cells in one recording alone, or was not measured when it was captured,
-            or a part of the maps is chosen.
+        AttnvizError: if a layer is pooled in only some recordings, or has no metrics from its capture, or if the
+            selection has a part of the queries or keys.
     """
     recordings = list(recordings)
     pooled = [{maps.layer for maps in one.maps if isinstance(maps, PooledMaps)} for one in recordings]
@@ -34,8 +34,8 @@ def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[R
         return recordings
     for one in recordings:
         for maps in one.maps:
-            known_by_cells = not all(maps.layer in others for others in pooled)
-            if isinstance(maps, PooledMaps) and (known_by_cells or maps.measured is None):
+            whole_elsewhere = not all(maps.layer in layers for layers in pooled)
+            if isinstance(maps, PooledMaps) and (whole_elsewhere or maps.measured is None):
                 raise cells_unknown(maps)
     for name in ("queries", "keys"):
         if getattr(selection, name) != (None, None):
@@ -73,7 +73,7 @@ def _blocks_of(maps: PooledMaps) -> GroupedMaps:
 
 
 def _blocks(tokens: Tokens, blocks: int) -> Units:
-    """The blocks of an axis, each called by its first token."""
+    """Returns the blocks of an axis, each labelled by its first token."""
     edges = block_edges(len(tokens), blocks)
     sizes = np.diff(edges)
     labels = (f"{tokens.labels[first]}…" if size > 1 else tokens.labels[first]
@@ -83,6 +83,6 @@ def _blocks(tokens: Tokens, blocks: int) -> Units:
 
 
 def _block_tokens(blocks: Units) -> Tokens:
-    """A token for each block; one of several tokens is not special."""
+    """Returns one token per block; a block of several tokens is not special."""
     joined = blocks.as_tokens()
     return replace(joined, special=joined.special & (blocks.sizes == 1))

@@ -1,8 +1,9 @@
-"""Contributions: the maps of what is moved instead of where is looked, ‖α f(x)‖, from the maps of the weights α.
+"""Computes maps of contributions, ‖α f(x)‖, from maps of weights α.
 
-f(x) = (x W_V + b_V) W_O is what a key gives a query of full weight in one head. It does not depend on the query, so
-that a contribution is a weight times the key's own norm (Kobayashi et al. 2020, "Attention is Not Only a Weight",
-equation 4), and any window of a long map is as exact as its weights.
+A contribution is the norm of the vector that a key adds to a query's output in one head; f(x) = (x W_V + b_V) W_O is
+that vector for a weight of 1. f(x) does not depend on the query, so that a contribution is a weight times the norm of
+its key's f(x) (Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4), and any window of a long map is as
+exact as its weights.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import Overview, bands
 
-TINY = np.finfo(np.float32).tiny  # stands for nothing moved where a logarithm is taken
+TINY = np.finfo(np.float32).tiny  # replaces a norm of 0, which has no logarithm
 REMARK = (
     "Contributions: ‖α f(x)‖, a weight times the norm of what its key moves through values and output projection "
     "(Kobayashi et al. 2020); large does not yet mean that the output depends on it."
@@ -28,10 +29,10 @@ REMARK = (
 
 
 def contributions_of(recording: Recording) -> Recording:
-    """The recording with contributions in the place of weights; a remark says so.
+    """Returns the recording with contributions in place of weights, and a remark that says so.
 
     Raises:
-        AttnvizError: if the recording was made without what its keys move, or single cells are not known.
+        AttnvizError: if the recording lacks the norms of its values, or single cells are not known.
     """
     if all(maps.quantity == "contribution" for maps in recording.maps):
         return recording
@@ -40,10 +41,10 @@ def contributions_of(recording: Recording) -> Recording:
 
 
 def contribution_maps(maps: LayerMaps) -> LayerMaps:
-    """The maps with contributions in the place of weights.
+    """Returns the maps with contributions in place of weights.
 
     Raises:
-        AttnvizError: if they were made without what their keys move, or single cells are not known.
+        AttnvizError: if the maps lack the norms of their values, or single cells are not known.
     """
     if maps.moved is None:
         raise AttnvizError(
@@ -64,7 +65,14 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
 
 
 def moved_by(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
-    """What a head moves into a query: the sum of its contributions, the mean over the queries that see a key."""
+    """Returns the mean, over the queries that receive anything, of the sum of a head's contributions to a query.
+
+    Args:
+        maps: maps of contributions.
+        head: number of the head.
+        queries: the queries, with both ends; ``None`` for all.
+        keys: the keys, with both ends; ``None`` for all.
+    """
     queries, keys = queries or slice(0, len(maps.query_tokens)), keys or slice(0, len(maps.key_tokens))
     rows = bands(queries, keys.stop - keys.start, MAX_BAND_CELLS)
     totals = np.concatenate(
@@ -75,17 +83,17 @@ def moved_by(maps: CellMaps, head: int, queries: slice | None = None, keys: slic
 
 
 def bound_of(maps: LayerMaps) -> float:
-    """What no contribution is above: the largest norm that is moved, or where words were joined the largest of all."""
+    """Returns an upper bound of the contributions: their maximum in dense maps, else the largest norm of a value."""
     if isinstance(maps, DenseMaps):
         return float(maps.weights.max(initial=0))
     return 0.0 if maps.moved is None else float(maps.moved.max(initial=0))
 
 
 def divided_by(maps: LayerMaps, unit: float) -> LayerMaps:
-    """Maps of contributions, in a unit.
+    """Returns maps of contributions divided by ``unit``.
 
     Raises:
-        AttnvizError: for words of a long text, which are joined each time that they are asked for.
+        AttnvizError: for words of a long text, whose cells are computed at each access.
     """
     if isinstance(maps, DenseMaps):
         return replace(maps, weights=maps.weights / unit)
@@ -97,7 +105,7 @@ def divided_by(maps: LayerMaps, unit: float) -> LayerMaps:
 
 
 def _checked(recording: Recording) -> tuple[str, ...]:
-    """How far the sums of contributions are from what the model computed, in a sentence."""
+    """Returns a sentence that compares the sums of α f(x) with the model's output; none if a layer was not checked."""
     measured = [maps.moved_fidelity for maps in recording.maps if maps.moved_fidelity is not None]
     if len(measured) < len(recording.maps):
         return ()
@@ -109,7 +117,7 @@ def _checked(recording: Recording) -> tuple[str, ...]:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ContributionMaps(DerivedMaps):
-    """Weights times the norm of what their keys move.
+    """Maps of contributions: weights times the norms of their keys' values.
 
     Attributes:
         source: the maps of the weights.
@@ -118,24 +126,24 @@ class ContributionMaps(DerivedMaps):
     source: CellMaps
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """The block of weights, each times its key's norm."""
+        """Returns a block of weights, each times its key's norm."""
         window = self.source.window(heads, queries, keys)
         assert self.moved is not None
         return replace(window, weights=window.weights * self.moved[self.positions(heads), None, keys])
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Those of the weights."""
+        """Returns the head groups of the weights."""
         return self.source.head_groups(heads)
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The block in pixels; of long maps as fast as that of their weights, by norms added to the scores."""
+        """Pools a block to pixels; factored maps as fast as their weights, with log norms added to the scores."""
         if self._shifted is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
         pooled = self._shifted.overview(heads, height, width, queries, keys, maximum=maximum)
-        most = self._largest[self.positions(heads), None, None]
-        return replace(pooled, mean=pooled.mean * most, maximum=pooled.maximum * most)
+        largest = self._largest[self.positions(heads), None, None]
+        return replace(pooled, mean=pooled.mean * largest, maximum=pooled.maximum * largest)
 
     @cached_property
     def _largest(self) -> FloatArray:
@@ -145,7 +153,10 @@ class ContributionMaps(DerivedMaps):
 
     @cached_property
     def _shifted(self) -> FactoredMaps | None:
-        """Maps whose weights are contributions over the largest norm M, at most 1: exp(score + log m/M − logsumexp)."""
+        """Maps whose weights are contributions divided by the head's largest norm M: exp(score + log m/M − logsumexp).
+
+        Dividing by M keeps them at most 1. ``None`` if the weights are not factored.
+        """
         factors = self.source.cell_factors()
         if factors is None or not isinstance(self.source, FactoredMaps):
             return None
@@ -159,7 +170,7 @@ class ContributionMaps(DerivedMaps):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SharesOfRows(DerivedMaps):
-    """The numbers of other maps as shares of their rows, which sum to 1 as those of weights do.
+    """Other maps with each row divided by its sum, so that rows sum to 1 as rows of weights do.
 
     Attributes:
         source: the other maps.
@@ -168,15 +179,15 @@ class SharesOfRows(DerivedMaps):
     source: CellMaps
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """The block, each row divided by all of its numbers."""
+        """Returns the block, each row divided by the sum over all of its keys."""
         window = self.source.window(heads, queries, keys)
         totals = self.totals[self.positions(heads), queries]
         nothing = np.zeros_like(window.weights)
         shares = np.divide(window.weights, totals[:, :, None], out=nothing, where=totals[:, :, None] > 0)
-        return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # which are not those of the shares
+        return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # shares have no scores
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Those of the other maps."""
+        """Returns the head groups of the other maps."""
         return self.source.head_groups(heads)
 
     @cached_property
@@ -190,7 +201,7 @@ class SharesOfRows(DerivedMaps):
 
 
 def shares_of_rows(maps: CellMaps) -> CellMaps:
-    """The maps with rows that sum to 1: themselves where they hold weights."""
+    """Returns the maps with rows that sum to 1; maps of weights are returned unchanged."""
     if maps.quantity == "weight":
         return maps
     shared = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}

@@ -1,4 +1,4 @@
-"""DenseMaps: the maps of one attention call, held whole."""
+"""Represents maps of one attention call as whole arrays."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self, final
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DenseMaps(CellMaps):
-    """The maps themselves, held whole.
+    """Maps of one attention call as whole arrays.
 
     Attributes:
         scores: ``(heads, queries, keys)``, scaled, before the mask.
         weights: ``(heads, queries, keys)``, after the softmax, before dropout.
-        visible: ``(queries, keys)``; ``(heads, queries, keys)`` where heads see different cells.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
     """
 
     saved_as: ClassVar = "dense"
@@ -35,15 +35,15 @@ class DenseMaps(CellMaps):
     def __post_init__(self) -> None:
         super().__post_init__()
         shape = (len(self.heads), len(self.query_tokens), len(self.key_tokens))
-        seen = shape if self.visible.ndim == 3 else shape[1:]
-        for name, expected in (("scores", shape), ("weights", shape), ("visible", seen)):
+        visible_shape = shape if self.visible.ndim == 3 else shape[1:]
+        for name, expected in (("scores", shape), ("weights", shape), ("visible", visible_shape)):
             array = getattr(self, name)
             if array.shape != expected:
                 raise AttnvizError(f"layer {self.layer}: {name} of shape {array.shape}, expected {expected}")
             array.setflags(write=False)
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """The block, cut out of the arrays."""
+        """Returns a block, sliced from the arrays."""
         chosen = self.positions(heads)
         return Window(
             scores=self.scores[chosen, queries, keys],
@@ -52,39 +52,39 @@ class DenseMaps(CellMaps):
         )
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """The scores, cut out of the array."""
+        """Returns the scores of a block, sliced from the array."""
         return self.scores[self.positions(heads), queries, keys]
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The heads with equal cells together."""
+        """Returns the heads in groups with the same visible cells."""
         return groups_of(self.visible, heads, self.positions(heads))
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
-        """The block, cut out of the array."""
+        """Returns the visible cells of a block, sliced from the array."""
         return seen_by(self.visible[..., queries, keys], self.positions((head,)))
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """The visible cells of each query, counted."""
+        """Returns the number of visible keys of each query, ``(queries,)``."""
         return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The block, reduced to pixels."""
+        """Pools a block to pixels."""
         window = self.window(heads, queries, keys)
         return pool_weights(window.weights, window.visible, height, width)
 
     def cell_factors(self) -> None:
-        """None: the cells themselves are held."""
+        """Returns None: the maps hold cells, not factors."""
 
     def to_tensors(self) -> MapTensors:
-        """The three arrays."""
+        """Returns the three arrays for a file."""
         arrays = {"scores": self.scores, "weights": self.weights, "visible": self.visible}
         return MapTensors(self.saved_as, seen_header(self.visible), arrays)
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
-        """The maps that a file holds.
+        """Returns the maps of a file entry.
 
         Raises:
             AttnvizError: if an array is missing, or of another type or shape.

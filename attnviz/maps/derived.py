@@ -1,4 +1,4 @@
-"""Maps that are computed from other maps as they are read, so that those of long texts are never whole."""
+"""Represents maps that are computed from other maps at each access, so that maps of long texts are never whole."""
 
 from dataclasses import dataclass, fields
 
@@ -10,44 +10,44 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, MapTensors
 from attnviz.maps.seen_cells import shared_or_each
 from attnviz.streaming.overview import Overview, bands, block_edges
 
-MAX_BAND_CELLS = 2**20  # of a head that are computed at once
-MAX_HELD_CELLS = 2**24  # of all heads of maps that are computed once and held
+MAX_BAND_CELLS = 2**20  # cells of one head that are computed at once
+MAX_HELD_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DerivedMaps(CellMaps):
-    """Maps whose windows are computed from those of others: pooled in bands of queries."""
+    """Maps whose windows are computed from windows of other maps; overviews are pooled in bands of queries."""
 
     def held(self) -> CellMaps:
-        """The same maps computed once, where they are small enough to be held; else these."""
+        """Returns the maps as arrays if they are small enough to keep, else these maps."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
         if len(self.heads) * queries * keys > MAX_HELD_CELLS:
             return self
         return self.whole()
 
     def whole(self) -> DenseMaps:
-        """The same maps computed once, however large."""
+        """Returns the maps as arrays, however large."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
         whole = self.window(self.heads, slice(0, queries), slice(0, keys))
         common = {each.name: getattr(self, each.name) for each in fields(LayerMaps)}
         return DenseMaps(**common, scores=whole.scores, weights=whole.weights, visible=whole.visible)
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """The scores of the window."""
+        """Returns the scores of a window."""
         return self.window(heads, queries, keys).scores
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
-        """What the window of the head shows."""
+        """Returns the visible cells of a head's window."""
         return self.window((head,), queries, keys).visible
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """The visible cells of each query, counted."""
+        """Returns the number of visible keys of each query, ``(queries,)``."""
         return np.asarray(self.visibility(head, queries, slice(0, len(self.key_tokens))).sum(axis=1, dtype=np.float64))
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The block in pixels, a head and a band of queries at a time."""
+        """Pools a block to pixels, a head and a band of queries at a time."""
         pooled = [self._pooled(head, height, width, queries, keys) for head in heads]
         return Overview(
             mean=np.stack([total / np.maximum(counts, 1) for total, _, counts in pooled]).astype(np.float32),
@@ -56,16 +56,16 @@ class DerivedMaps(CellMaps):
         )
 
     def cell_factors(self) -> None:
-        """None: cells are computed from those of other maps."""
+        """Returns None: cells are computed from cells of other maps."""
 
     def to_tensors(self) -> MapTensors:
-        """Those of the same maps held whole."""
+        """Returns the arrays of the whole maps for a file."""
         return self.whole().to_tensors()
 
     def _pooled(
         self, head: int, height: int, width: int, queries: slice, keys: slice
     ) -> tuple[Float64Array, FloatArray, IntArray]:
-        """Sum and maximum of each pixel's visible weights and how many they are, all ``(height, width)``."""
+        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``."""
         total = np.zeros((height, width))
         largest = np.zeros((height, width), dtype=np.float32)
         counts = np.zeros((height, width), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Maps of any length, held as the factors they are computed from: size grows with the tokens, not their square."""
+"""Represents maps by their factors, so that memory grows with the number of tokens and not with its square."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
@@ -18,7 +18,7 @@ from attnviz.streaming.overview import Overview
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, StoredEntry
 
-MAX_FLOAT32_LOGSUMEXP = 16.0  # with a larger log-sum-exp, weights computed in float32 are not right to 1e-5
+MAX_FLOAT32_LOGSUMEXP = 16.0  # above it float32's rounding of score − log-sum-exp moves weights by more than 1e-5
 BFLOAT16_ROUNDING = 2.0**-8  # the largest relative error of rounding to bfloat16
 BIAS_ARRAYS = ("relative", "by_key", "explicit")
 MASK_RULES = ("causal", "window", "chunk", "prefix", "offset")
@@ -27,19 +27,19 @@ MASK_RULES = ("causal", "window", "chunk", "prefix", "offset")
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FactoredMaps(CellMaps):
-    """Queries, keys and the rules of one attention call; any window of its maps is computed when it is asked for.
+    """Maps of one attention call by queries, keys and rules; each window is computed at access.
 
-    Windows are right to 1e-5 while the log-sum-exp itself is, which float32 holds up to 128; overviews are computed in
-    float32, in which a score of size s is right to s · 1e-7.
+    Windows are right to 1e-5 as long as the log-sum-exp is, which is stored in float32: up to a size of 128. Overviews
+    are computed in float32, where a score of size s is right to s · 1e-7.
 
     Attributes:
         factors: queries, keys and rules.
-        rounding: the largest relative rounding of the numbers held, such as 2**-8 for bfloat16; 0 where exact.
+        rounding: largest relative rounding error of queries and keys, such as 2**-8 for bfloat16; 0 if exact.
     """
 
     saved_as: ClassVar = "factored"
 
-    scale: float | None = field(init=False, default=None)  # the factors' own
+    scale: float | None = field(init=False, default=None)  # set from the factors
     factors: Factors
     rounding: float = 0.0
 
@@ -52,38 +52,38 @@ class FactoredMaps(CellMaps):
             raise AttnvizError(f"layer {self.layer}: {error}") from None
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """The block, computed exactly: a cell takes as many products as a head has features."""
-        held = self.positions(heads)
+        """Computes a block exactly; a cell costs as many products as a head has features."""
+        places = self.positions(heads)
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         visible = self.factors.mask.visible(queries, keys)
-        scores, weights = (np.empty((len(held), *visible.shape), dtype=np.float32) for _ in range(2))
-        for place, of_head, weighed in zip(held, scores, weights, strict=True):
-            self._fill(place, queries, keys, of_head, weighed)
+        scores, weights = (np.empty((len(places), *visible.shape), dtype=np.float32) for _ in range(2))
+        for place, head_scores, head_weights in zip(places, scores, weights, strict=True):
+            self._fill(place, queries, keys, head_scores, head_weights)
         if not visible.all():
-            first = int(visible.all(axis=0).argmin())  # of the keys that are hidden from some query
+            first = int(visible.all(axis=0).argmin())  # keys before it are visible to every query
             np.copyto(weights[:, :, first:], np.float32(0), where=~visible[:, first:])
         return Window(scores=scores, weights=weights, visible=visible)
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """The scores of a block alone, computed exactly."""
+        """Computes only the scores of a block, exactly."""
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         scores = np.empty((len(heads), queries.stop - queries.start, keys.stop - keys.start), dtype=np.float32)
-        for place, of_head in zip(self.positions(heads), scores, strict=True):
-            self._fill(place, queries, keys, of_head)
+        for place, head_scores in zip(self.positions(heads), scores, strict=True):
+            self._fill(place, queries, keys, head_scores)
         return scores
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """One: a mask's rules are those of all heads."""
+        """Returns one group: all heads share the mask."""
         return [heads]
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
-        """The block by the mask's rules, without a weight computed for it."""
+        """Returns the visible cells of a block from the mask alone, without computing weights."""
         return self.factors.mask.visible(
             _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         )
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """The visible cells of each query, by the mask's rules."""
+        """Returns the number of visible keys of each query, ``(queries,)``, from the mask alone."""
         queries = _bounded(queries, len(self.query_tokens))
         keys = np.array([0, len(self.key_tokens)])
         return self.factors.mask.counts(np.arange(queries.start, queries.stop + 1), keys)[:, 0].astype(np.float64)
@@ -91,45 +91,45 @@ class FactoredMaps(CellMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The block, reduced to pixels tile by tile; memory does not grow with the tokens it covers."""
+        """Pools a block to pixels tile by tile; memory does not grow with the number of tokens."""
         queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
         return overview_of(self.factors, self.positions(heads), (height, width), queries, keys, maximum)
 
     def cell_factors(self) -> Factors:
-        """The factors."""
+        """Returns the factors."""
         return self.factors
 
     def halved(self) -> Self:
-        """The maps with queries and keys rounded to bfloat16."""
-        held = self.factors
-        if isinstance(held.queries, HalfArray):
+        """Returns the maps with queries and keys rounded to bfloat16."""
+        factors = self.factors
+        if isinstance(factors.queries, HalfArray):
             return self
-        queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (held.queries, held.keys))
-        return replace(self, factors=replace(held, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
+        queries, keys = (HalfArray.rounded(np.asarray(array[:])) for array in (factors.queries, factors.keys))
+        return replace(self, factors=replace(factors, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
 
     def to_tensors(self) -> MapTensors:
-        """The factors' arrays, those that are not there left out, and the rules."""
-        held = self.factors
-        optional = _optional_arrays(held)
+        """Returns the factors' arrays and rules for a file; arrays that are ``None`` are left out."""
+        factors = self.factors
+        optional = _optional_arrays(factors)
         arrays = {
             name: array.bits if isinstance(array, HalfArray) else np.asarray(array[:], dtype=np.float32)
-            for name, array in (("queries", held.queries), ("keys", held.keys), ("logsumexp", held.logsumexp))
+            for name, array in (("queries", factors.queries), ("keys", factors.keys), ("logsumexp", factors.logsumexp))
         }
         header = {
-            "dtype": "bfloat16" if isinstance(held.queries, HalfArray) else "float32",
-            "features": held.queries.shape[-1],
-            "key_heads": list(held.key_heads),
-            "distances": 0 if held.bias.relative is None else held.bias.relative.shape[1],
-            "origin": held.bias.origin,
-            "softcap": held.softcap,
-            "mask": {name: getattr(held.mask, name) for name in MASK_RULES},
+            "dtype": "bfloat16" if isinstance(factors.queries, HalfArray) else "float32",
+            "features": factors.queries.shape[-1],
+            "key_heads": list(factors.key_heads),
+            "distances": 0 if factors.bias.relative is None else factors.bias.relative.shape[1],
+            "origin": factors.bias.origin,
+            "softcap": factors.softcap,
+            "mask": {name: getattr(factors.mask, name) for name in MASK_RULES},
             "arrays": sorted(optional),
         }
         return MapTensors(self.saved_as, header, arrays | optional)
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
-        """The maps that a file holds, their arrays left there until a part of them is asked for.
+        """Returns the maps of a file entry; arrays stay in the file until a part of them is indexed.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
@@ -142,7 +142,17 @@ class FactoredMaps(CellMaps):
     def _fill(
         self, place: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
     ) -> None:
-        """Writes a head's scores, and its weights as if all were seen, ``(queries, keys)``: in float64 where needed."""
+        """Writes a head's scores, and its weights as if every cell were visible.
+
+        Computes in float64 where float32 is too coarse, so that weights are right to 1e-5.
+
+        Args:
+            place: index of the head in the factors' arrays.
+            queries: the queries, with both ends.
+            keys: the keys, with both ends.
+            scores: ``(queries, keys)``, receives the scores.
+            weights: ``(queries, keys)``, receives the weights; ``None`` if only scores are needed.
+        """
         reference = self.factors.reference(place, queries)
         sizes = np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference))
         coarse = bool((sizes > MAX_FLOAT32_LOGSUMEXP).any())
@@ -151,12 +161,12 @@ class FactoredMaps(CellMaps):
         if coarse:
             scores[...] = computed
         if weights is not None:
-            below = np.subtract(computed, reference, out=computed if coarse else weights)
-            np.minimum(below, 0, out=below)  # weights are at most 1: a hidden cell may hold any score
-            np.exp(below, out=weights)
+            exponents = np.subtract(computed, reference, out=computed if coarse else weights)
+            np.minimum(exponents, 0, out=exponents)  # the score of a hidden cell may be any number: no overflow in exp
+            np.exp(exponents, out=weights)
 
     def _score(self, place: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
-        """Writes a head's scores, ``(queries, keys)``, computed in the precision of ``out``."""
+        """Writes a head's scores, ``(queries, keys)``, computed in the dtype of ``out``."""
         rows, columns = (
             np.asarray(array, dtype=out.dtype)
             for array in (self.factors.queries[place, queries], self.factors.keys[self.factors.key_heads[place], keys])
@@ -170,23 +180,23 @@ class FactoredMaps(CellMaps):
 
 
 def _bounded(span: slice, count: int) -> slice:
-    """The span with both ends, within ``count`` tokens."""
+    """Returns the span with both ends, clipped to ``count`` tokens."""
     start, stop, _ = span.indices(count)
     return slice(start, stop)
 
 
 def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
-    held = stored.take("dtype", str)
-    if held not in ("float32", "bfloat16"):
-        raise stored.refusal(f"has factors of the unknown dtype {held!r}")
+    dtype = stored.take("dtype", str)
+    if dtype not in ("float32", "bfloat16"):
+        raise stored.refusal(f"has factors of the unknown dtype {dtype!r}")
     heads, queries, keys = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
     key_heads = _read_key_heads(stored, heads)
     if call["scale"] is None:
         raise stored.refusal("has factors without a scale")
     features, optional = stored.count("features"), _read_optional(stored, heads, queries, keys)
     return Factors(
-        queries=_read_factor(stored, "queries", held, (heads, queries, features)),
-        keys=_read_factor(stored, "keys", held, (1 + max(key_heads), keys, features)),
+        queries=_read_factor(stored, "queries", dtype, (heads, queries, features)),
+        keys=_read_factor(stored, "keys", dtype, (1 + max(key_heads), keys, features)),
         key_heads=key_heads,
         scale=call["scale"],
         logsumexp=stored.array("logsumexp", "float32", (heads, queries)),
@@ -198,7 +208,7 @@ def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
 
 
 def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
-    """The arrays that not all factors have, by their names in a file."""
+    """Returns the optional arrays of the factors, by their names in a file."""
     arrays = {"sink": factors.sink, "padding": factors.mask.padding, "mask": factors.mask.explicit}
     arrays |= {f"bias.{name}": getattr(factors.bias, name) for name in BIAS_ARRAYS}
     return {name: array for name, array in arrays.items() if array is not None}
@@ -224,8 +234,8 @@ def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _read_factor(stored: "StoredEntry", name: str, held: str, shape: tuple[int, ...]) -> FactorArray:
-    if held == "bfloat16":
+def _read_factor(stored: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
+    if dtype == "bfloat16":
         return HalfArray(stored.array(name, "uint16", shape))
     return stored.array(name, "float32", shape)
 

@@ -1,4 +1,4 @@
-"""Weights summed over groups of queries and keys, in bands of tokens, so that those of long maps are never whole."""
+"""Sums weights over groups of queries and keys, in bands of tokens, so that long maps are never whole in memory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from attnviz.maps.seen_cells import shared_or_each
 from attnviz.streaming.overview import bands
 from attnviz.text.groups import Groups
 
-MAX_SUMMED_CELLS = 2**24  # weights, of all heads, that are read at once
-MAX_FLOAT32_SUM = 512  # tokens of a group, beyond which weights are summed in float64
+MAX_SUMMED_CELLS = 2**24  # weights of all heads that are read at once
+MAX_FLOAT32_SUM = 512  # tokens of a group, above which weights are summed in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +20,8 @@ class GroupSums:
 
     Attributes:
         weights: ``(heads, rows, columns)``, over the visible cells of a group of queries and a group of keys.
-        visible: ``(rows, columns)``, whether any of them is visible; ``(heads, rows, columns)`` of several heads that
-            see different cells.
+        visible: ``(rows, columns)``, true if any of these cells is visible; ``(heads, rows, columns)`` if heads see
+            different cells.
     """
 
     weights: FloatArray | Float64Array
@@ -32,11 +32,11 @@ Read = Callable[[slice, slice], tuple[FloatArray, BoolArray]]
 
 
 def sum_groups(read: Read, heads: int, rows: Groups, columns: Groups) -> GroupSums:
-    """The weights of every group of queries and group of keys, summed.
+    """Sums the weights over every pair of a group of queries and a group of keys.
 
     Args:
-        read: gives the weights ``(heads, queries, keys)`` of spans of queries and keys, and which are visible.
-        heads: how many it reads.
+        read: returns the weights ``(heads, queries, keys)`` of spans of queries and keys, and the visible cells.
+        heads: number of heads that ``read`` returns.
         rows: the groups of queries.
         columns: the groups of keys.
     """
@@ -51,16 +51,21 @@ def sum_groups(read: Read, heads: int, rows: Groups, columns: Groups) -> GroupSu
         )
     if len(parts) == 1:
         return parts[0]
-    seen = [part.visible for part in parts]
-    by_head = any(each.ndim == 3 for each in seen)
-    whole = (
-        [np.broadcast_to(each, part.weights.shape) for each, part in zip(seen, parts, strict=True)] if by_head else seen
-    )
-    return GroupSums(np.concatenate([part.weights for part in parts], axis=1), np.concatenate(whole, axis=-2))
+    visible = [part.visible for part in parts]
+    if any(each.ndim == 3 for each in visible):
+        visible = [np.broadcast_to(each, part.weights.shape) for each, part in zip(visible, parts, strict=True)]
+    return GroupSums(np.concatenate([part.weights for part in parts], axis=1), np.concatenate(visible, axis=-2))
 
 
 def sums_of(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Groups) -> GroupSums:
-    """The sums of weights, ``(heads, queries, keys)``, of the tokens from the first group to the last on both axes."""
+    """Sums weights over groups of both axes.
+
+    Args:
+        weights: ``(heads, queries, keys)``, of the tokens from the first group to the end of the last on both axes.
+        visible: ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
+        rows: the groups of queries.
+        columns: the groups of keys.
+    """
     long = max(int(rows.sizes.max()), int(columns.sizes.max())) > MAX_FLOAT32_SUM
     cells = weights.astype(np.float64) if long else weights
     return GroupSums(
@@ -70,7 +75,7 @@ def sums_of(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Grou
 
 
 def _parts(rows: Groups, most: int) -> Iterator[Groups]:
-    """The groups in parts of at most so many queries, or of one group; whole where groups do not follow each other."""
+    """Yields the groups in parts of at most ``most`` queries or of one group; all at once if groups are out of order."""
     if not rows.in_order:
         yield rows
         return
@@ -82,16 +87,16 @@ def _parts(rows: Groups, most: int) -> Iterator[Groups]:
 
 
 def _sums_of_bands(read: Read, heads: int, rows: Groups, columns: Groups, most: int) -> GroupSums:
-    """The sums over bands of at most so many queries, added up in float64."""
+    """Sums bands of at most ``most`` queries, added up in float64."""
     weights = np.zeros((heads, len(rows), len(columns)))
     visible = np.zeros(weights.shape, dtype=bool)
     for band in bands(rows.token_span, 1, most):
-        of = rows.numbers[band.start - rows.first : band.stop - rows.first]
-        cells, seen = read(band, columns.token_span)
-        grouped = of >= 0
+        numbers = rows.numbers[band.start - rows.first : band.stop - rows.first]
+        cells, visible_cells = read(band, columns.token_span)
+        grouped = numbers >= 0
         by_key = columns.reduce(np.add, cells.astype(np.float64), 2)
-        seen_by_key = np.broadcast_to(columns.reduce(np.logical_or, seen, -1), by_key.shape)
+        visible_by_key = np.broadcast_to(columns.reduce(np.logical_or, visible_cells, -1), by_key.shape)
         for head in range(heads):
-            np.add.at(weights[head], of[grouped], by_key[head, grouped])
-            np.logical_or.at(visible[head], of[grouped], seen_by_key[head, grouped])
+            np.add.at(weights[head], numbers[grouped], by_key[head, grouped])
+            np.logical_or.at(visible[head], numbers[grouped], visible_by_key[head, grouped])
     return GroupSums(weights, shared_or_each(visible))

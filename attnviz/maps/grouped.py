@@ -1,4 +1,4 @@
-"""Maps over groups of tokens: words, lines, blocks as they were pooled, or tokens without those that are special."""
+"""Computes maps over groups of tokens: words, lines, pooled blocks, or the tokens that are not special."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +20,19 @@ from attnviz.text.units import Units
 
 
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
-    """The recording over groups of tokens, or without special tokens; a remark says what was done.
+    """Returns the recording over groups of tokens, or without special tokens, and a remark that says so.
 
-    A weight to a group is the sum over its tokens as keys, and the mean over its tokens as queries, so that a row
-    still sums to what it did. A group has no score.
+    The weight of a group is the sum over its tokens as keys, and the mean over its tokens as queries, so that the sum
+    of a row stays the same. A group has no score.
+
+    Args:
+        recording: the recording over tokens.
+        selection: the layers and heads to keep.
+        grouping: the groups, and the treatment of special tokens.
+        table: the table of the report, which must not ask for scores of groups; ``None`` for none.
 
     Raises:
-        AttnvizError: if scores of groups are wanted, there are no such groups, or nothing but special tokens is left.
+        AttnvizError: if the table needs scores of groups, the groups do not exist, or all tokens are special.
     """
     if grouping == Grouping():
         return recording
@@ -47,14 +53,15 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GroupedMaps(DerivedMaps):
-    """The maps of another call over groups of its tokens: rows still sum to what they did.
+    """Maps of an attention call over groups of its tokens, whose rows have the same sums as the rows of tokens.
 
     Attributes:
         source: the maps over tokens.
-        rows: what the queries stand for.
-        columns: what the keys stand for.
-        renormalize: whether each row is divided by its sum.
-        scored: whether cells of single tokens have their scores: a table of scores with holes would mislead.
+        rows: the groups of queries.
+        columns: the groups of keys.
+        renormalize: if true, each row is divided by its sum.
+        scored: if true, cells of single tokens have scores; false where groups join tokens, as a table of scores with
+            holes would mislead.
     """
 
     source: LayerMaps
@@ -64,7 +71,7 @@ class GroupedMaps(DerivedMaps):
     scored: bool = False
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """The block, summed from the tokens of its rows; to be renormalized, from all of their keys."""
+        """Returns a block, summed from the tokens of its groups; renormalizing needs all keys of its rows."""
         rows = self.rows.part(queries)
         columns = self.columns if self.renormalize else self.columns.part(keys)
         if self.scored:
@@ -77,20 +84,20 @@ class GroupedMaps(DerivedMaps):
         return joined
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Those of the tokens."""
+        """Returns the head groups of the maps over tokens."""
         return self.source.head_groups(heads)
 
 
 def join(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
-    """The window over groups: weights summed over the keys of a group and averaged over its queries.
+    """Joins a window to groups: sums weights over the keys of a group and averages them over its queries.
 
-    A group is visible where any of its cells is. A group of several tokens has no score (NaN).
+    A cell of groups is visible if any of its cells is. A group of several tokens has no score (NaN).
 
     Args:
-        window: that of the tokens from the first group to the end of the last, on both axes.
+        window: the window of the tokens from the first group to the end of the last, on both axes.
         rows: the groups of its queries.
         columns: the groups of its keys.
-        renormalize: divide each row by its sum.
+        renormalize: if true, each row is divided by its sum.
     """
     if rows.single and columns.single and not renormalize:
         return window
@@ -101,7 +108,7 @@ def join(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = F
 
 
 def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window:
-    """The sums divided by the number of queries of each row, without scores."""
+    """Divides the sums by the number of queries of each row; scores are NaN."""
     means = sums.weights / rows.sizes[:, None]
     if renormalize:
         total = means.sum(axis=2, keepdims=True)
@@ -110,13 +117,13 @@ def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window
     return Window(scores=np.full_like(weights, np.nan), weights=weights, visible=sums.visible)
 
 
-def _grouped_maps(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
+def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
     rows, columns = (_units(tokens, grouping) for tokens in (maps.query_tokens, maps.key_tokens))
     return GroupedMaps(
         layer=maps.layer,
         module=maps.module,
         kind=maps.kind,
-        heads=tuple(head for head in maps.heads if wanted is None or head in wanted) or maps.heads,
+        heads=tuple(head for head in maps.heads if heads is None or head in heads) or maps.heads,
         query_tokens=rows.as_tokens(),
         key_tokens=columns.as_tokens(),
         item=maps.item,
@@ -132,10 +139,10 @@ def _grouped_maps(maps: LayerMaps, wanted: tuple[int, ...] | None, grouping: Gro
 
 
 def _units(tokens: Tokens, grouping: Grouping) -> Units:
-    """The units of an axis.
+    """Returns the units of an axis.
 
     Raises:
-        AttnvizError: where special tokens are to be left out and there is nothing else.
+        AttnvizError: if special tokens are hidden and there are no others.
     """
     if grouping.no_special and tokens.special.all():
         raise AttnvizError(
@@ -145,7 +152,7 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
 
 
 def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> None:
-    """Raises AttnvizError where tokens are to be joined to groups that no axis of these maps has."""
+    """Raises AttnvizError if the grouping names groups that no axis of these maps has."""
     if grouping.by is None or grouping.units == WORDS:
         return
     axes = dict.fromkeys(tokens for maps in chosen for tokens in (maps.query_tokens, maps.key_tokens))
@@ -162,7 +169,7 @@ def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> Non
 
 
 def _given(grouping: Grouping) -> str:
-    """The option that joins tokens, as it was given."""
+    """Returns the option that joins tokens, as the user gave it."""
     return option("words", True) if grouping.words else option("by", grouping.by or "")
 
 

@@ -1,4 +1,4 @@
-"""Factors held in bfloat16, which takes half the room, and how far that moves the weights."""
+"""Rounds factors to bfloat16, which halves their memory, and measures the error of the weights."""
 
 from dataclasses import replace
 
@@ -13,10 +13,10 @@ SAMPLED_QUERIES = 32  # queries over which the error of the weights is measured
 
 
 def halve(recording: Recording) -> Recording:
-    """The recording with its factors in bfloat16, which a remark says with the error of the weights.
+    """Returns the recording with its factors in bfloat16, and a remark with the largest error of a sampled weight.
 
     Raises:
-        AttnvizError: if no maps of it are factored.
+        AttnvizError: if none of its maps are factored.
     """
     factored = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored:
@@ -32,7 +32,7 @@ def halve(recording: Recording) -> Recording:
 
 
 def largest_error(maps: CellMaps, exact: CellMaps) -> float:
-    """The largest difference of a weight over some queries and all keys."""
+    """Returns the largest difference of a weight over ``SAMPLED_QUERIES`` queries and all keys."""
     error = 0.0
     for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED_QUERIES).astype(int).tolist():
         block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))

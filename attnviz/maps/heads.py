@@ -1,4 +1,4 @@
-"""The heads of a recording: chosen by a selection, and named."""
+"""Chooses heads of a recording by a selection, and names them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from attnviz.text.selection import Selection, refuse_missing, resolve_span
 
 @dataclass(frozen=True, eq=False)
 class ChosenHead:
-    """A head that is shown, and which part of it.
+    """A head chosen by the user, with the queries and keys that are shown.
 
     Attributes:
         maps: the attention call that it belongs to.
-        head: its own number there.
-        queries: the first query and the one after the last.
-        keys: the same for keys.
+        head: number of the head in that call.
+        queries: the queries, with both ends.
+        keys: the keys, with both ends.
     """
 
     maps: LayerMaps
@@ -30,25 +30,25 @@ class ChosenHead:
 
     @property
     def name(self) -> str:
-        """As it is written everywhere: ``layer.head``."""
+        """The name ``layer.head``, as in all output."""
         return head_name(self.maps, self.head)
 
     @property
     def key(self) -> tuple[str, int, str, int, int]:
-        """What tells it from the other heads of its recording, whether over tokens or over words."""
+        """An identity within the recording, the same over tokens and over words."""
         return self.maps.module, self.maps.layer, self.maps.kind, self.maps.item, self.head
 
 
 def head_name(maps: LayerMaps, head: int) -> str:
-    """A head as it is written everywhere: ``layer.head``."""
+    """Returns the name of a head as in all output: ``layer.head``."""
     return f"{maps.layer}.{head}"
 
 
 def choose(recording: Recording, selection: Selection) -> list[ChosenHead]:
-    """The chosen heads in the order chosen, each with its chosen queries and keys.
+    """Returns the selected heads in the order of the selection, each with its selected queries and keys.
 
     Raises:
-        AttnvizError: naming what is not there and what is.
+        AttnvizError: if a layer, head or position does not exist; the message lists those that do.
     """
     return [
         ChosenHead(
@@ -62,10 +62,10 @@ def choose(recording: Recording, selection: Selection) -> list[ChosenHead]:
 
 
 def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
-    """The maps and the number of each head, for what needs single cells.
+    """Returns the maps and the number of each head, for callers that need single cells.
 
     Raises:
-        AttnvizError: if these are not known of one of them.
+        AttnvizError: if a head's maps are pooled, so that single cells are not known.
     """
     return [(cell_maps(head.maps), head.head) for head in heads]
 
@@ -79,14 +79,14 @@ class OneHead(Protocol):
 
     @property
     def head(self) -> int:
-        """Its own number there."""
+        """The number of the head in that call."""
 
 
 def measurable_heads(heads: Iterable[OneHead]) -> list[tuple[LayerMaps, int]]:
-    """The maps and the number of each head, for metrics: of maps without single cells those that were measured.
+    """Returns the maps and the number of each head, for metrics; pooled maps must have metrics from their capture.
 
     Raises:
-        AttnvizError: if one of them cannot be measured and was not.
+        AttnvizError: if a head's maps are pooled and have no metrics.
     """
     return [
         (cell_maps(tokens_of(head.maps)) if measured_of(head.maps) is None else head.maps, head.head) for head in heads
@@ -94,23 +94,23 @@ def measurable_heads(heads: Iterable[OneHead]) -> list[tuple[LayerMaps, int]]:
 
 
 def can_be_measured(maps: LayerMaps) -> bool:
-    """Whether single cells are known, or were measured while they were."""
+    """True if single cells are known, or metrics were measured at capture."""
     return isinstance(maps, CellMaps) or measured_of(maps) is not None
 
 
 def measured_of(maps: LayerMaps) -> HeldNumbers | None:
-    """What was measured of maps while they were captured, where their single cells are not known."""
+    """Returns the metrics that were measured at capture, if the maps are pooled and have them."""
     source = tokens_of(maps)
     return source.measured if isinstance(source, PooledMaps) else None
 
 
 def tokens_of(maps: LayerMaps) -> LayerMaps:
-    """The maps over tokens, of maps whose cells are blocks of them."""
+    """Returns the pooled maps behind maps whose cells are their blocks; other maps are returned unchanged."""
     return maps.source if isinstance(maps, GroupedMaps) and maps.source.block != (1, 1) else maps
 
 
 def heads_with_cells(heads: Iterable[OneHead]) -> list[tuple[CellMaps, int]]:
-    """The same for those heads of which single cells are known."""
+    """Like ``cell_heads``, but skips heads whose single cells are not known."""
     return [(head.maps, head.head) for head in heads if isinstance(head.maps, CellMaps)]
 
 

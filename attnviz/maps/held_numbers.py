@@ -1,4 +1,4 @@
-"""HeldNumbers: what was measured of heads while their single cells were known, beside maps that know these no more."""
+"""Stores metrics that were measured at capture with pooled maps, from which they can no longer be computed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ ARRAYS = ("values", "counts", "sinks", "keys")
 
 @dataclass(frozen=True, eq=False)
 class HeldNumbers:
-    """Metrics of the heads of one call.
+    """Metrics of the heads of one attention call, measured at capture.
 
     Attributes:
-        names: of the metrics.
-        values: ``(heads, metrics)``, NaN where one has no meaning.
-        counts: ``(heads, metrics)``, how many queries each value is a mean of.
-        sinks: ``(heads,)``, the number of the key that receives most.
-        keys: ``(heads,)``, how many keys the queries see.
+        names: the names of the metrics.
+        values: ``(heads, metrics)``, NaN where a metric is not applicable.
+        counts: ``(heads, metrics)``, the number of queries that each value is a mean of.
+        sinks: ``(heads,)``, the position of the key that receives most weight.
+        keys: ``(heads,)``, the number of keys that the queries see.
     """
 
     names: tuple[str, ...]
@@ -35,19 +35,25 @@ class HeldNumbers:
     keys: IntArray
 
     def refuse_unlike(self, heads: int, keys: int, what: str) -> None:
-        """Raises AttnvizError where they are not of so many heads over so many keys."""
+        """Raises AttnvizError if the arrays do not fit the maps.
+
+        Args:
+            heads: number of heads of the maps.
+            keys: number of keys of the maps.
+            what: name of the maps in the message.
+        """
         shape = heads, len(self.names)
         fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
         if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
             raise AttnvizError(f"{what}: numbers that are not of {heads} heads over {keys} keys")
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What a file holds of them."""
+        """Returns header and arrays for a file."""
         return {"metrics": list(self.names)}, {f"metric_{name}": getattr(self, name) for name in ARRAYS}
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", heads: int) -> Self:
-        """Those of a file.
+        """Returns the metrics of a file entry.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
@@ -63,11 +69,11 @@ class HeldNumbers:
 
 
 def joined_numbers(parts: Iterable[HeldNumbers]) -> HeldNumbers:
-    """Those of one head after the other."""
+    """Concatenates metrics along the axis of heads."""
     first, *others = parts
     if not others:
         return first
-    every: dict[str, Any] = {
+    arrays: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in (first, *others)]) for name in ARRAYS
     }
-    return replace(first, **every)
+    return replace(first, **arrays)

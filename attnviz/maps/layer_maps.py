@@ -1,4 +1,4 @@
-"""What is known of one attention call: ``LayerMaps`` give overviews, and ``CellMaps`` among them single cells."""
+"""Defines the maps of one attention call: every ``LayerMaps`` gives overviews, and ``CellMaps`` also single cells."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ from attnviz.text.tokens import Tokens
 if TYPE_CHECKING:
     from attnviz.streaming.factors import Factors
 
-LONG_MAP_TOKENS = 2048  # queries and keys beyond which maps are kept as factors
+LONG_MAP_TOKENS = 2048  # tokens per axis, above which maps are kept as factors
 Kind = Literal["self", "cross"]
 QuantityName = Literal["weight", "contribution"]
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A block of one layer's maps.
+    """A block of cells of one layer's maps.
 
     Attributes:
-        scores: ``(heads, queries, keys)``, scaled, before the mask.
+        scores: ``(heads, queries, keys)``, scaled, before the mask; NaN where there are none.
         weights: ``(heads, queries, keys)``, after the softmax, before dropout; 0 where not visible.
-        visible: ``(queries, keys)``; ``(heads, queries, keys)`` of several heads that see different cells.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
     """
 
     scores: FloatArray
@@ -40,7 +40,7 @@ class Window:
 
 
 class CallFields(TypedDict):
-    """What every kind of maps holds, by the names of its attributes."""
+    """The fields that all kinds of maps share, by the names of their attributes."""
 
     layer: int
     module: str
@@ -57,12 +57,12 @@ class CallFields(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class MapTensors:
-    """What a file holds of maps beside the fields of their call.
+    """The parts of maps that a file stores beside the fields of their call.
 
     Attributes:
-        kind: the name of their kind.
-        header: JSON values.
-        arrays: by name.
+        kind: name of the kind of maps: ``dense``, ``factored`` or ``pooled``.
+        header: JSON values by name.
+        arrays: arrays by name.
     """
 
     kind: str
@@ -72,24 +72,24 @@ class MapTensors:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class LayerMaps(ABC):
-    """One attention call of a run.
+    """The attention of one call in a run, for one text of a batch.
 
     Attributes:
-        layer: its number, from 0.
-        module: the name of the module that made the call.
-        kind: ``self``, or ``cross`` where keys come from another text.
-        heads: the heads' own numbers, in the order in which they are held.
-        query_tokens: the tokens that look, one a row.
-        key_tokens: the tokens looked at, one a column.
-        item: which text of a batch this is, from 0.
-        scale: what q·k was multiplied by; ``None`` where not known.
-        fidelity: the largest difference between weights @ values and what the model's attention
-            really gave; ``None`` where not known.
-        moved: ``(heads, keys)``, the norm of what each key gives a query of weight 1: ‖f(x)‖ of its value after the
-            output projection; ``None`` where it was not kept.
-        moved_fidelity: the largest difference between the sum of α f(x) over heads and keys, with the bias, and what
-            the model's output projection really gave; ``None`` where not known.
-        quantity: what the numbers are that stand where weights do.
+        layer: number of the layer, from 0.
+        module: name of the module that made the call.
+        kind: ``self``, or ``cross`` if keys come from another text.
+        heads: the heads' numbers in the model, in the order of the arrays.
+        query_tokens: the tokens that attend, one per row.
+        key_tokens: the tokens that are attended to, one per column.
+        item: index of the text in the batch, from 0.
+        scale: factor of q·k; ``None`` if unknown.
+        fidelity: the largest difference between weights @ values and the output of the model's own attention;
+            ``None`` if unknown.
+        moved: ``(heads, keys)``, ‖f(x)‖ of each key: the norm of its value after the output projection, which is what
+            it adds to a query at weight 1; ``None`` if not recorded.
+        moved_fidelity: the largest difference between the sum of α f(x) over heads and keys plus the bias and the
+            output of the model's own projection; ``None`` if unknown.
+        quantity: the quantity in ``weights``: attention weights or contributions.
     """
 
     layer: int
@@ -116,47 +116,58 @@ class LayerMaps(ABC):
     @property
     @abstractmethod
     def block(self) -> tuple[int, int]:
-        """Queries and keys of the largest block that is known as one: ``(1, 1)`` where single cells are."""
+        """The numbers of queries and keys of the largest pooled block; ``(1, 1)`` if single cells are known."""
 
     @abstractmethod
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
-        """The most pixels that an overview of these queries and keys can have, down and across: one a known block."""
+        """Returns the most pixels that an overview of these queries and keys can have, down and across."""
 
     @abstractmethod
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The weights of the given heads (by their own numbers), pooled to ``height`` x ``width`` pixels.
+        """Pools weights to ``height`` x ``width`` pixels.
 
-        Where the maximum is not wanted it may be left out, all zero: it takes a tenth of the time of a long block.
+        Args:
+            heads: numbers of the heads.
+            height: pixels along the queries.
+            width: pixels along the keys.
+            queries: the queries, with both ends.
+            keys: the keys, with both ends.
+            maximum: if false, the maximum may stay all 0, which makes long blocks up to ten times faster.
         """
 
     @abstractmethod
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """The weights of the given heads (by their own numbers) summed over groups of queries and keys.
+        """Sums weights over groups of queries and keys.
+
+        Args:
+            heads: numbers of the heads.
+            rows: the groups of queries.
+            columns: the groups of keys.
 
         Raises:
-            AttnvizError: if the groups are smaller than the blocks that are known.
+            AttnvizError: if the maps are pooled, and the groups are not unions of their blocks.
         """
 
     @abstractmethod
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The given heads in groups that see the same cells: all in one, but where a mask differs between heads."""
+        """Returns the heads in groups with the same visible cells: one group unless the mask differs between heads."""
 
     @abstractmethod
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """How many keys each query of a head may see, ``(queries,)``; the mean of its block where no more is known."""
+        """Returns the number of visible keys of each query of a head, ``(queries,)``; if pooled, the mean of its block."""
 
     @abstractmethod
     def cell_factors(self) -> "Factors | None":
-        """What each cell is computed from, where the maps are held so."""
+        """Returns the factors that cells are computed from, or None if the maps are stored otherwise."""
 
     @abstractmethod
     def to_tensors(self) -> MapTensors:
-        """What a file holds of these maps."""
+        """Returns header and arrays for a file."""
 
     def positions(self, heads: tuple[int, ...]) -> list[int]:
-        """Where the heads with these numbers are held."""
+        """Returns the indices of the heads in the arrays, by their numbers."""
         return [self.heads.index(head) for head in heads]
 
     def __repr__(self) -> str:
@@ -168,23 +179,29 @@ class LayerMaps(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class CellMaps(LayerMaps):
-    """One attention call of which every single cell is known."""
+    """Maps whose single cells are known or can be computed."""
 
     @property
     def block(self) -> tuple[int, int]:
-        """A single cell."""
+        """A single cell: ``(1, 1)``."""
         return 1, 1
 
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
-        """A pixel for each cell."""
+        """Returns one pixel per cell."""
         return queries.stop - queries.start, keys.stop - keys.start
 
     @abstractmethod
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """The cells of the given heads (by their own numbers), exactly."""
+        """Returns the exact cells of some heads.
+
+        Args:
+            heads: numbers of the heads.
+            queries: the queries, with both ends.
+            keys: the keys, with both ends.
+        """
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """The cells, summed a band of queries at a time."""
+        """Sums the cells over groups, a band of queries at a time."""
 
         def read(queries: slice, keys: slice) -> tuple[FloatArray, BoolArray]:
             window = self.window(heads, queries, keys)
@@ -194,15 +211,21 @@ class CellMaps(LayerMaps):
 
     @abstractmethod
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """The scores of the given heads alone, ``(heads, queries, keys)``."""
+        """Returns only the scores of a window, ``(heads, queries, keys)``."""
 
     @abstractmethod
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
-        """Whether each cell of a head is visible, ``(queries, keys)``."""
+        """Returns the visible cells of one head, bool ``(queries, keys)``."""
 
 
 def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float64Array:
-    """How many keys the queries of each block may see on average, of those that see any: ``(blocks,)``."""
+    """Returns the mean number of visible keys in each block of queries, over those that see any key: ``(blocks,)``.
+
+    Args:
+        maps: the maps of the head.
+        head: number of the head.
+        edges: ``(blocks + 1,)``, the first query of each block, and the end of the last.
+    """
     counts = maps.visible_keys(head, slice(edges[0], edges[-1]))
     starts = np.asarray(edges[:-1]) - edges[0]
     totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
@@ -210,15 +233,15 @@ def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float
 
 
 def is_long(queries: int, keys: int) -> bool:
-    """Whether maps of so many queries and keys are kept as factors where nothing else is asked for."""
+    """True if maps of this size are kept as factors by default."""
     return queries * keys > LONG_MAP_TOKENS**2
 
 
 def cell_maps(maps: LayerMaps) -> CellMaps:
-    """The maps, for what needs their single cells.
+    """Returns the maps, for callers that need single cells.
 
     Raises:
-        AttnvizError: if these are not known.
+        AttnvizError: if the maps are pooled, so that single cells are not known.
     """
     if isinstance(maps, CellMaps):
         return maps
@@ -226,7 +249,7 @@ def cell_maps(maps: LayerMaps) -> CellMaps:
 
 
 def cells_unknown(maps: LayerMaps) -> AttnvizError:
-    """The refusal of what needs smaller blocks than are known."""
+    """Returns the error for a request that needs smaller blocks than the pooled ones."""
     height, width = maps.block
     return AttnvizError(
         f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens when it was captured, so its single "

@@ -1,4 +1,4 @@
-"""Whether the weights that a file holds can be those of a softmax: what is said where they cannot."""
+"""Checks whether the weights of a file can come from a softmax, and words a remark if they cannot."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,14 +7,14 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
 
-SAMPLED_QUERIES = 8  # of each attention call: the first, the last, and some between
-ROUNDED_ROWS = 0.02  # how far the sum of a row may be from 1 where weights were computed in half precision
-ROUNDED_FACTORS = 0.3  # the same where queries and keys were rounded
-OUTSIDE = 1e-3  # beyond 0 or 1
+SAMPLED_QUERIES = 8  # queries of each attention call: the first, the last, and some between
+ROUNDED_ROWS = 0.02  # tolerance of a row's sum, for weights that were computed in half precision
+ROUNDED_FACTORS = 0.3  # tolerance of a row's sum, for queries and keys rounded to bfloat16
+OUTSIDE = 1e-3  # tolerance of a weight below 0 or above 1
 
 
 def implausible(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
-    """A sentence for weights outside 0 to 1, and one for rows that do not sum to one, each where there are any."""
+    """Returns a sentence if weights are outside 0 to 1, and one if rows do not sum to 1; empty if neither."""
     rows = [row for each in maps if isinstance(each, CellMaps) for heads in _groups(each) for row in _rows(each, heads)]
     if not rows:
         return ()
@@ -34,13 +34,16 @@ def implausible(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
 
 
 def _groups(maps: CellMaps) -> list[tuple[int, ...]]:
-    """The heads that are looked at, those that see the same cells together: of maps that are computed one."""
+    """Returns the heads to check, grouped by visible cells; of factored maps only the first, as cells cost time."""
     return maps.head_groups(maps.heads if maps.cell_factors() is None else maps.heads[:1])
 
 
 def _rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
-    """Of some rows: smallest and largest weight, and how far below and above 1 the sum is beyond what is rounded."""
-    allowed = ROUNDED_FACTORS if getattr(maps, "rounding", 0) else ROUNDED_ROWS
+    """Yields four numbers per sampled query: smallest and largest weight, and the errors of the sums below and above 1.
+
+    Errors within the tolerance of rounding count as 0.
+    """
+    tolerance = ROUNDED_FACTORS if getattr(maps, "rounding", 0) else ROUNDED_ROWS
     count = len(maps.query_tokens)
     for query in sorted(set(np.linspace(0, count - 1, min(SAMPLED_QUERIES, count)).astype(int).tolist())):
         window = maps.window(heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
@@ -48,5 +51,5 @@ def _rows(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
         weights = weights[np.isfinite(weights).all(axis=1)]
         if weights.size:
             sums = weights.sum(axis=1) - 1
-            below, above = (float(change) if abs(change) > allowed else 0.0 for change in (sums.min(), sums.max()))
+            below, above = (float(error) if abs(error) > tolerance else 0.0 for error in (sums.min(), sums.max()))
             yield np.array([weights.min(), weights.max(), min(below, 0.0), max(above, 0.0)])

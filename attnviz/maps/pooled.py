@@ -1,4 +1,4 @@
-"""Maps that were pooled as they were captured: of long attention whose queries and keys are not known."""
+"""Represents maps that were pooled at capture, because they are long and their queries and keys are not known."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from attnviz.text.groups import Groups
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
 
-MAX_BLOCKS_A_SIDE = 512  # a side: as many as a large picture of one head has pixels
+MAX_BLOCKS_A_SIDE = 512  # about the pixels per side of a large picture of one head
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PooledMaps(LayerMaps):
-    """Mean and maximum of each block of weights, the blocks those of ``block_edges``; no cell by itself, no score.
+    """Mean and maximum of each block of weights, with blocks as ``block_edges`` cuts them; no single cell, no score.
 
     Attributes:
         mean: ``(heads, rows, columns)``, over the visible cells of a block.
         maximum: ``(heads, rows, columns)``.
-        counts: ``(rows, columns)``, how many cells of a block are visible; ``(heads, rows, columns)`` where heads see
+        counts: ``(rows, columns)``, number of visible cells of each block; ``(heads, rows, columns)`` if heads see
             different cells.
-        measured: the metrics of the heads, if they were measured while they were captured.
+        measured: the metrics of the heads, if they were measured at capture.
     """
 
     saved_as: ClassVar = "pooled"
@@ -56,64 +56,64 @@ class PooledMaps(LayerMaps):
 
     @property
     def block(self) -> tuple[int, int]:
-        """Queries and keys of the largest block."""
+        """The numbers of queries and keys of the largest block."""
         rows, columns = self.counts.shape[-2:]
         return -(-len(self.query_tokens) // rows), -(-len(self.key_tokens) // columns)
 
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
-        """A pixel for each block."""
+        """Returns one pixel per block that touches the span."""
         rows, columns = self._blocks(queries, keys)
         return rows.stop - rows.start, columns.stop - columns.start
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """The blocks that touch the span, whole ones: a pixel's edge is right to a block.
+        """Pools the blocks that touch the span, whole ones: the edges of pixels are exact to one block.
 
         Raises:
             AttnvizError: for more pixels than blocks.
         """
-        most, widest = self.resolution(queries, keys)
-        if height > most or width > widest:
+        tallest, widest = self.resolution(queries, keys)
+        if height > tallest or width > widest:
             raise cells_unknown(self)
-        held = self.positions(heads)
+        places = self.positions(heads)
         rows, columns = self._blocks(queries, keys)
-        counts = seen_by(self.counts[..., rows, columns], held)
-        totals = reduce_blocks(np.add, self.mean[held, rows, columns].astype(np.float64) * counts, height, width)
-        seen = reduce_blocks(np.add, counts, height, width)
+        counts = seen_by(self.counts[..., rows, columns], places)
+        totals = reduce_blocks(np.add, self.mean[places, rows, columns].astype(np.float64) * counts, height, width)
+        pixel_counts = reduce_blocks(np.add, counts, height, width)
         return Overview(
-            mean=(totals / np.maximum(seen, 1)).astype(np.float32),
-            maximum=reduce_blocks(np.maximum, self.maximum[held, rows, columns], height, width),
-            visible=seen > 0,
+            mean=(totals / np.maximum(pixel_counts, 1)).astype(np.float32),
+            maximum=reduce_blocks(np.maximum, self.maximum[places, rows, columns], height, width),
+            visible=pixel_counts > 0,
         )
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """The means times the visible cells of each block.
+        """Sums the blocks of each group: the mean of a block times its number of visible cells.
 
         Raises:
-            AttnvizError: for groups that are not made of whole blocks.
+            AttnvizError: for groups that do not consist of whole blocks.
         """
-        held, edges = self.positions(heads), self._edges()
-        blocks = [self._groups_of_blocks(of, axis) for of, axis in zip((rows, columns), edges, strict=True)]
+        places, edges = self.positions(heads), self._edges()
+        blocks = [self._groups_of_blocks(groups, axis) for groups, axis in zip((rows, columns), edges, strict=True)]
         queries, keys = (groups.token_span for groups in blocks)
-        counts = seen_by(self.counts[..., queries, keys], held)
-        return sums_of(self.mean[held, queries, keys].astype(np.float64) * counts, counts > 0, *blocks)
+        counts = seen_by(self.counts[..., queries, keys], places)
+        return sums_of(self.mean[places, queries, keys].astype(np.float64) * counts, counts > 0, *blocks)
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The heads with equal counts together."""
+        """Returns the heads in groups with equal counts of visible cells."""
         return groups_of(self.counts, heads, self.positions(heads))
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """The mean of the block that each query is in."""
+        """Returns the mean number of visible keys in the block of each query, ``(queries,)``."""
         edges, _ = self._edges()
         means = seen_by(self.counts, self.positions((head,))).sum(axis=1) / np.diff(edges)
         return np.repeat(means, np.diff(edges))[queries]
 
     def cell_factors(self) -> None:
-        """None: no cell is known."""
+        """Returns None: no cell is known."""
 
     def to_tensors(self) -> MapTensors:
-        """The three arrays, how many blocks there are, and what was measured."""
+        """Returns the three arrays, the numbers of blocks, and the metrics for a file."""
         rows, columns = self.counts.shape[-2:]
         header, arrays = ({}, {}) if self.measured is None else self.measured.to_tensors()
         return MapTensors(
@@ -124,7 +124,7 @@ class PooledMaps(LayerMaps):
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
-        """The maps that a file holds.
+        """Returns the maps of a file entry.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
@@ -144,20 +144,20 @@ class PooledMaps(LayerMaps):
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
 
     def _groups_of_blocks(self, groups: Groups, edges: IntArray) -> Groups:
-        """The groups of tokens as groups of blocks.
+        """Turns groups of tokens into groups of blocks.
 
         Raises:
-            AttnvizError: if they end within blocks.
+            AttnvizError: if a group begins or ends within a block.
         """
         if not np.isin(np.concatenate([groups.runs.starts, groups.runs.stops]), edges).all():
             raise cells_unknown(self)
-        of = np.full(len(edges) - 1, -1, dtype=np.int64)
-        held = slice(*np.searchsorted(edges, [groups.first, groups.first + len(groups.numbers)]).tolist())
-        of[held] = groups.numbers[edges[:-1][held] - groups.first]
-        return Groups(of, groups.labels)
+        numbers = np.full(len(edges) - 1, -1, dtype=np.int64)
+        covered = slice(*np.searchsorted(edges, [groups.first, groups.first + len(groups.numbers)]).tolist())
+        numbers[covered] = groups.numbers[edges[:-1][covered] - groups.first]
+        return Groups(numbers, groups.labels)
 
     def _blocks(self, queries: slice, keys: slice) -> tuple[slice, slice]:
-        """The blocks that touch a span of each axis."""
+        """Returns the blocks that touch a span of each axis."""
         rows, columns = (
             slice(int(np.searchsorted(edges, span.start, "right")) - 1, int(np.searchsorted(edges, span.stop)))
             for edges, span in zip(self._edges(), (queries, keys), strict=True)
@@ -166,10 +166,10 @@ class PooledMaps(LayerMaps):
 
 
 def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, Any]]:
-    """What ``PooledMaps`` hold of each text.
+    """Pools one head after the other, and returns the array fields of ``PooledMaps`` for each text.
 
     Args:
-        heads: weights, 0 where hidden, and visible cells of one head after the other, both ``(texts, queries, keys)``.
+        heads: weights of each head, 0 where hidden, and its visible cells, both ``(texts, queries, keys)``.
     """
     totals, highest, counts = [], [], list[IntArray]()
     first: BoolArray | None = None
@@ -180,15 +180,15 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
         first = visible if first is None else first
         same = counts and np.array_equal(first, visible)
         counts.append(counts[0] if same else reduce_blocks(np.add, visible.astype(np.int64), *shape))
-    of_texts = (np.stack(arrays, axis=1) for arrays in (totals, highest))
-    seen = (shared_or_each([of_head[text] for of_head in counts]) for text in range(len(counts[0])))
+    by_text = (np.stack(arrays, axis=1) for arrays in (totals, highest))
+    text_counts = (shared_or_each([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
     return [
         {"mean": (total / np.maximum(count, 1)).astype(np.float32), "maximum": largest, "counts": count}
-        for total, largest, count in zip(*of_texts, seen, strict=True)
+        for total, largest, count in zip(*by_text, text_counts, strict=True)
     ]
 
 
 def _blocks_of(count: int) -> int:
-    """How many blocks so many cells make: each of as many cells as the fewest that do not make too many blocks."""
+    """Returns the number of blocks of ``count`` cells, with the smallest block size that keeps to the limit."""
     cells = -(-count // MAX_BLOCKS_A_SIDE)
     return -(-count // cells)

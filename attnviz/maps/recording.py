@@ -1,4 +1,4 @@
-"""Recording: the maps of one run, and where they came from."""
+"""Defines the recording: the maps of one run, with model, text and settings."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,17 +12,17 @@ MAX_LISTED_CALLS = 12  # attention calls that the repr of a recording lists
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Recording:
-    """The maps of one run, in layer order, and where they came from; what is shown of it can be printed as it is.
+    """The maps of one run, in layer order, with their provenance; all of its strings are safe to print.
 
     Attributes:
-        maps: one LayerMaps for each attention call (and each text of a batch).
-        model: what made them: a name or a path.
-        untrained: whether the weights are random, so that the picture means nothing about language.
-        settings: what the run was given, as JSON values.
-        seed: what the random numbers came from, if any were drawn.
-        version: the version of attnviz that made it.
-        remarks: sentences that a reader of the maps must see.
-        doubts: more of them, about numbers of a file that no attention has; found when it is read, and not saved.
+        maps: one LayerMaps per attention call and text of a batch.
+        model: name or path of the model.
+        untrained: true if the model's weights are random, so that the picture says nothing about language.
+        settings: settings of the run, as JSON values.
+        seed: seed of the random numbers; ``None`` if none were drawn.
+        version: version of attnviz that created the recording.
+        remarks: sentences that must be shown with the maps.
+        doubts: further remarks, on weights of a file that cannot come from a softmax; found on reading, never saved.
     """
 
     maps: tuple[LayerMaps, ...]

@@ -1,4 +1,4 @@
-"""Recordings as safetensors files."""
+"""Saves recordings as safetensors files, and loads them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,37 +21,41 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 2
 READ_VERSIONS = (1, 2)
 SUFFIX = ".safetensors"
-KINDS_OF_MAPS = ("dense", "factored", "pooled")  # as files name them
-CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # of the header, and the tokens
+KINDS_OF_MAPS = ("dense", "factored", "pooled")  # their names in files
+CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header as they are
 
 
 def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """Writes the recording as safetensors, with tokens and settings as JSON in its header.
 
+    Args:
+        recording: the recording.
+        path: path of the file, which ends in ``.safetensors``.
+        force: if true, an existing file is replaced.
+
     Raises:
-        AttnvizError: if the file exists and ``force`` is not given, or cannot be written, if the suffix is another, or
-            if ``load`` would refuse what was written.
+        AttnvizError: if the file exists and ``force`` is false, if it cannot be written, if the suffix is wrong, or
+            if ``load`` would refuse the result.
     """
     if path.suffix.lower() != SUFFIX:
         raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, by which a recording is known; run{SUFFIX} works")
     from attnviz.base.tensor_file import HeldTensors, write_tensors
 
     header, arrays = _to_tensors(recording)
-    _from_tensors(HeldTensors(header, arrays, str(path)))  # refuses what could not be read again
+    _from_tensors(HeldTensors(header, arrays, str(path)))  # before writing, refuses what `load` would refuse
     with output_file(path, force) as file:
         write_tensors(file, header, arrays)
 
 
 def load(path: str | Path, whole: bool = False) -> "Recording":
-    """The recording that a file holds, equal to the one written; maps are read from it as they are used.
+    """Opens a saved recording, equal to the one that was written; maps are read from the file at access.
 
     Args:
-        path: of the file.
-        whole: whether all numbers are compared with their checksums, as those of small files are: for who goes on to
-            read all of them.
+        path: path of the file.
+        whole: if true, all arrays are compared with their checksums, as in small files: for callers that read all.
 
     Raises:
-        AttnvizError: if the file is not a whole recording of a version that this one can read.
+        AttnvizError: if the file is not a complete recording of a version that this attnviz reads.
     """
     from attnviz.base.tensor_file import TensorFile
     from attnviz.maps.plausible import implausible
@@ -61,7 +65,7 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
 
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
-    """What a file holds of a recording: its header, and its arrays by name."""
+    """Returns header and arrays of a recording for a file."""
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
     axes = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
@@ -82,7 +86,7 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
 
 
 def _from_tensors(file: "Tensors") -> "Recording":
-    """The recording of a file, or of one to be written: the same checks on both sides."""
+    """Returns the recording of a file, or of one to be written, with the same checks for both."""
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import read_texts, read_tokens
 
@@ -133,12 +137,12 @@ def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
 
 
 def _read_moved(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
-    """What each key moves, where the file holds it."""
+    """Returns the norm of each key's value, ``(heads, keys)``, if the file has it."""
     return stored.array("moved", "float32", shape) if stored.value.get("has_moved") else None
 
 
 def _reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
-    """What reads a kind of maps: that kind alone is imported, since factors bring the streaming with them."""
+    """Returns the reader of a kind of maps; imports only that kind, since factored maps import all of streaming."""
     if saved_as == "dense":
         from attnviz.maps.dense import DenseMaps
 
@@ -153,7 +157,7 @@ def _reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
 
 
 def _call_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
-    """The fields of the call, tokens by their numbers in the file."""
+    """Returns the fields of the call for the header, with tokens as their numbers in the file."""
     queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))
     header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
     return header if maps.moved is None else header | {"has_moved": True, "moved_fidelity": maps.moved_fidelity}

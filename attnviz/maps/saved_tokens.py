@@ -1,4 +1,4 @@
-"""Tokens as files hold them: version 2 with what was read, places and groups, and version 1 as offsets into a text."""
+"""Saves and reads tokens: version 2 stores media, places and groups, version 1 a text with offsets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 
 TEXT_ARRAYS = {"ids": "int64", "offsets": "int64", "words": "int64", "special": "bool", "segments": "int64"}
-MAX_NAME_CHARACTERS = 100  # of groups
+MAX_NAME_CHARACTERS = 100  # of the name of a kind of groups
 
 
 def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What a file holds of these tokens: its header, in which each medium stands once, and its arrays by name."""
+    """Returns header and arrays of tokens for a file; each medium is stored once."""
     media = list({id(medium): medium for tokens in axes for medium in tokens.media}.values())
     numbers = {id(medium): number for number, medium in enumerate(media)}
     stored = [medium.to_tensors() for medium in media]
@@ -33,7 +33,7 @@ def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str,
         ],
     }
     arrays = {
-        f"media.{number}.{name}": array for number, (_, held) in enumerate(stored) for name, array in held.items()
+        f"media.{number}.{name}": array for number, (_, tensors) in enumerate(stored) for name, array in tensors.items()
     }
     for number, tokens in enumerate(axes):
         named = {name: getattr(tokens, name) for name in ("ids", "special", "medium", "places")}
@@ -43,20 +43,20 @@ def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str,
 
 
 def read_tokens(file: Tensors) -> list[Tokens]:
-    """The tokens of all axes.
+    """Returns the tokens of all axes of a file of version 2.
 
     Raises:
-        AttnvizError: if a value is missing or wrong, or a token stands outside what was read.
+        AttnvizError: if a value is missing or wrong, or the place of a token is outside its medium.
     """
     media = [read_medium(stored) for stored in file.stored("media")]
     return [_read_axis(stored, media) for stored in file.stored("tokens")]
 
 
 def read_texts(file: Tensors) -> list[Tokens]:
-    """The tokens of all axes of a file of version 1, in which each is a text's.
+    """Returns the tokens of all axes of a file of version 1, where every axis is a text.
 
     Raises:
-        AttnvizError: if a value is missing or wrong, or a token stands outside its text.
+        AttnvizError: if a value is missing or wrong, or the offsets of a token are outside its text.
     """
     return [_read_text(stored) for stored in file.stored("tokens")]
 
@@ -79,22 +79,22 @@ def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
     )
     if not ((tokens.medium >= -1) & (tokens.medium < len(chosen))).all():
         raise stored.refusal("has tokens of media that are not there")
-    stands_in = np.maximum(tokens.medium, 0)  # what stands for nothing may have no impossible place either
+    numbered = np.maximum(tokens.medium, 0)  # a token without a medium (-1) needs a possible place too
     for number, medium in enumerate(chosen):
-        if not medium.holds(tokens.places[stands_in == number, : medium.place_size]):
+        if not medium.holds(tokens.places[numbered == number, : medium.place_size]):
             raise stored.refusal(f"has tokens outside their {medium.name}")
     return tokens
 
 
 def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
-    """The groups of a name, whose labels stand in the header."""
+    """Returns the groups of one name; their labels are in the header."""
     if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
         raise stored.refusal("has groups without a name that can be shown")
     labels = Entry(stored.value["groups"], stored.what).lines(name)
-    of = stored.array(f"groups.{name}", "int64", (count,))
-    if labels and of.max(initial=-1) >= len(labels):
+    numbers = stored.array(f"groups.{name}", "int64", (count,))
+    if labels and numbers.max(initial=-1) >= len(labels):
         raise stored.refusal(f"has numbers of {name!r} out of range")
-    return Groups(of, labels)
+    return Groups(numbers, labels)
 
 
 def _read_text(stored: StoredEntry) -> Tokens:

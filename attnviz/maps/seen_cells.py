@@ -1,4 +1,4 @@
-"""What the heads of a call may see: one array where all see the same cells, one for each head where they do not."""
+"""Stores the visible cells of heads: one array if all heads see the same cells, else one per head."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -7,37 +7,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BY_HEAD = "by_head"  # in a file's header, where its heads see different cells
+BY_HEAD = "by_head"  # key in a file's header, true if heads see different cells
 
 
 def shared_or_each(heads: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray[Any]:
-    """What all heads see where that is the same, ``(rows, columns)``; else each head's, ``(heads, rows, columns)``."""
+    """Returns ``(rows, columns)`` if the arrays of all heads are equal, else ``(heads, rows, columns)``."""
     first = heads[0]
     return first if all(np.array_equal(first, each) for each in heads[1:]) else np.asarray(heads)
 
 
 def seen_by(cells: NDArray[Any], places: list[int]) -> NDArray[Any]:
-    """What the heads at these places see, of cells that are the same for all heads or ``(heads, rows, columns)``."""
+    """Returns the cells of the heads at these indices; ``(rows, columns)`` if they are equal.
+
+    Args:
+        cells: ``(rows, columns)`` for all heads, or ``(heads, rows, columns)``.
+        places: indices of the heads in ``cells``.
+    """
     return cells if cells.ndim == 2 else shared_or_each([cells[place] for place in places])
 
 
 def shape_to_hold(cells: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of what holds parts of maps ``(heads, rows, columns)``: with an axis of heads where one part has it."""
+    """Returns the shape that can hold all parts: ``shape`` with its axis of heads if any part has one, else without."""
     return shape if any(each.ndim == 3 for each in cells) else shape[1:]
 
 
 def seen_shape(shape: tuple[int, int, int], stored: dict[str, Any]) -> tuple[int, ...]:
-    """The shape of what a file holds of the cells of maps ``(heads, rows, columns)``, by its header."""
+    """Returns the shape of a file's array of cells by its header: ``(heads, rows, columns)`` or ``(rows, columns)``."""
     return shape if stored.get(BY_HEAD) is True else shape[1:]
 
 
 def seen_header(cells: NDArray[Any]) -> dict[str, Any]:
-    """What a file's header says of such cells: nothing where all heads see the same."""
+    """Returns the entry of a file's header for these cells; empty if all heads see the same."""
     return {BY_HEAD: True} if cells.ndim == 3 else {}
 
 
 def groups_of(cells: NDArray[Any], heads: tuple[int, ...], places: list[int]) -> list[tuple[int, ...]]:
-    """The heads in groups that see the same cells, each at its place in the cells."""
+    """Returns the heads in groups that see the same cells.
+
+    Args:
+        cells: ``(rows, columns)`` for all heads, or ``(heads, rows, columns)``.
+        heads: numbers of the heads.
+        places: index of each head in ``cells``.
+    """
     if cells.ndim == 2:
         return [heads]
     groups: dict[bytes, list[int]] = {}
