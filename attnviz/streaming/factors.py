@@ -79,7 +79,7 @@ class Factors:
             if shape != expected:
                 raise AttnvizError(f"{name} of shape {shape}, expected {expected}")
         if len(self.key_heads) != heads:
-            raise AttnvizError(f"{heads} heads need as many key heads")
+            raise AttnvizError(f"{heads} heads, but key_heads has {len(self.key_heads)} entries; give one per head")
         self.bias.refuse_unlike(heads, queries, keys)
 
     def reference(self, place: int, queries: slice) -> FloatArray:

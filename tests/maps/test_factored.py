@@ -34,7 +34,7 @@ def test_refuses_factors_whose_shapes_disagree() -> None:
     maps = factored()
     with pytest.raises(AttnvizError, match=r"layer 3: keys of shape \(1, 90, 6\), expected \(2, 90, 6\)"):
         with_factors(maps, keys=maps.factors.keys[:1])
-    with pytest.raises(AttnvizError, match="layer 3: 4 heads need as many key heads"):
+    with pytest.raises(AttnvizError, match="layer 3: 4 heads, but key_heads has 3 entries; give one per head"):
         with_factors(maps, key_heads=(0, 0, 1))
     with pytest.raises(AttnvizError, match="bias 'by_key' does not fit 4 heads, 70 queries and 90 keys"):
         with_factors(maps, bias=Bias(by_key=np.zeros((4, 9), dtype=np.float32)))
