@@ -16,8 +16,8 @@ from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
 REMARK = (
-    "Layer {}: a row or a column is a block of {} x {} tokens, as it was pooled when it was captured; a weight is "
-    "summed over its keys and averaged over its queries."
+    "Layer {}: a row is a block of {} queries and a column a block of {} keys, pooled at capture; a weight is summed "
+    "over its keys and averaged over its queries."
 )
 
 
@@ -39,7 +39,7 @@ def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[R
                 raise cells_unknown(maps)
     for name in ("queries", "keys"):
         if getattr(selection, name) != (None, None):
-            raise AttnvizError(f"{option(name)} chooses tokens, and these maps are known by blocks; leave it out")
+            raise AttnvizError(f"{option(name)} selects tokens, but these maps were pooled to blocks; leave it out")
     return [_with_blocks(one) for one in recordings]
 
 

@@ -23,8 +23,8 @@ from attnviz.streaming.overview import Overview, bands
 
 TINY = np.finfo(np.float32).tiny  # replaces a norm of 0, which has no logarithm
 REMARK = (
-    "Contributions: ‖α f(x)‖, a weight times the norm of what its key moves through values and output projection "
-    "(Kobayashi et al. 2020); large does not yet mean that the output depends on it."
+    "Contributions: ‖α f(x)‖, a weight times the norm of its key's value after the output projection "
+    "(Kobayashi et al. 2020). A large contribution does not prove that the output depends on it."
 )
 
 
@@ -48,8 +48,8 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
     """
     if maps.moved is None:
         raise AttnvizError(
-            f"layer {maps.layer} was recorded without what its keys move, and contributions need it; "
-            f"{option('values', True)} keeps it where a recording is made"
+            f"layer {maps.layer} was recorded without the norms of its values, which contributions need; "
+            f"record it again with {option('values', True)}"
         )
     shared = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
     return ContributionMaps(
@@ -100,7 +100,7 @@ def divided_by(maps: LayerMaps, unit: float) -> LayerMaps:
     if isinstance(maps, ContributionMaps) and maps.moved is not None:
         return replace(maps, moved=maps.moved / unit)
     raise AttnvizError(
-        f"contributions of words do not fit a page of so long a text; without {option('words', True)} they do"
+        f"the text is too long for a page with contributions of words; leave out {option('words', True)}"
     )
 
 
@@ -111,7 +111,7 @@ def _checked(recording: Recording) -> tuple[str, ...]:
         return ()
     worst = max(measured)
     within = f"within {worst:.0e}" if worst else "exactly"
-    return (f"Checked: α f(x), summed over heads and keys, and the bias equal what each projection gave {within}.",)
+    return (f"Checked: α f(x), summed over heads and keys, plus the bias equals each projection's output {within}.",)
 
 
 @final

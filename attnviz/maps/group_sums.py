@@ -75,7 +75,7 @@ def sums_of(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Grou
 
 
 def _parts(rows: Groups, most: int) -> Iterator[Groups]:
-    """Yields the groups in parts of at most ``most`` queries or of one group; all at once if groups are out of order."""
+    """Yields the groups in parts of at most ``most`` queries or of one group; in one part if groups are unordered."""
     if not rows.in_order:
         yield rows
         return

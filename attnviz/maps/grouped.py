@@ -38,8 +38,8 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
         return recording
     if grouping.units != TOKENS and table in ("scores", "both"):
         raise AttnvizError(
-            f"{_given(grouping)} joins weights, and a {singular(grouping.units)} has no score; "
-            f"{option('table', 'weights')} works with it"
+            f"{_given(grouping)} joins tokens, and a {singular(grouping.units)} has no score; "
+            f"use {option('table', 'weights')}"
         )
     chosen = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
     if not chosen:
@@ -146,7 +146,7 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
     """
     if grouping.no_special and tokens.special.all():
         raise AttnvizError(
-            f"the text has only special tokens, so that {option('no_special', True)} leaves nothing; leave it out"
+            f"the text has only special tokens, and {option('no_special', True)} would hide them all; leave it out"
         )
     return Units.of(tokens, grouping.units, special=not grouping.no_special)
 
@@ -163,9 +163,8 @@ def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> Non
         for name in dict.fromkeys((*NAMES, *(name for tokens in axes for name in tokens.groups)))
         if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
     ]
-    there = "matches nothing in the text" if grouping.by not in NAMES else "finds none in the text"
-    works = known_names([*known, "a pattern such as '^Chapter .*'"])
-    raise AttnvizError(f"{_given(grouping)} {there}; {works} may")
+    choices = known_names([*known, "a pattern such as '^Chapter .*'"])
+    raise AttnvizError(f"{_given(grouping)} matches nothing in the text; choose {choices}")
 
 
 def _given(grouping: Grouping) -> str:
@@ -178,7 +177,7 @@ def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
         one = singular(grouping.units)
         known = grouping.units in (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
         named = grouping.units.capitalize() if known else f"Parts that begin at {grouping.units!r}"
-        yield f"{named}: a weight to a {one} is summed over its tokens as keys and averaged over its tokens as queries."
+        yield f"{named}: weights are summed over the tokens of a {one} as keys and averaged over them as queries."
     hidden = dict.fromkeys(
         label
         for tokens in (maps[0].query_tokens, maps[0].key_tokens)
@@ -186,10 +185,10 @@ def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
         if special and grouping.no_special
     )
     if hidden:
-        rest = "rows are divided by what is left." if grouping.renormalize else "rows no longer sum to 100%."
+        rest = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
         yield f"Special tokens are hidden ({', '.join(hidden)}): {rest}"
         return
     if grouping.no_special:
-        yield "No special token is there to hide."
+        yield "There are no special tokens to hide."
     if grouping.renormalize:
-        yield "Rows are divided by their sum: what went to a sink is no longer missing."
+        yield "Rows are divided by their sum, so that they sum to 100% without the weight of a sink."

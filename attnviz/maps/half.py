@@ -20,13 +20,11 @@ def halve(recording: Recording) -> Recording:
     """
     factored = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored:
-        raise AttnvizError(
-            f"{option('half')} works with maps that are kept as factors; {option('dense', False)} keeps them so"
-        )
+        raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', False)}")
     halves = {id(maps): maps.halved() for maps in factored}
     error = max(largest_error(halves[id(maps)], maps) for maps in factored)
-    differs = f"a weight differs by {error:.1g} at most in {SAMPLED_QUERIES} queries."
-    remark = f"Queries and keys are held in bfloat16: {differs}"
+    change = f"weights change by at most {error:.1g} in {SAMPLED_QUERIES} sampled queries."
+    remark = f"Queries and keys are stored in bfloat16: {change}"
     maps = tuple(halves.get(id(maps), maps) for maps in recording.maps)
     return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
 

@@ -156,7 +156,7 @@ class LayerMaps(ABC):
 
     @abstractmethod
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
-        """Returns the number of visible keys of each query of a head, ``(queries,)``; if pooled, the mean of its block."""
+        """Returns the number of visible keys of each query of a head, ``(queries,)``; the block's mean if pooled."""
 
     @abstractmethod
     def cell_factors(self) -> "Factors | None":
@@ -252,6 +252,6 @@ def cells_unknown(maps: LayerMaps) -> AttnvizError:
     """Returns the error for a request that needs smaller blocks than the pooled ones."""
     height, width = maps.block
     return AttnvizError(
-        f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens when it was captured, so its single "
-        f"cells are not known; show draws it as a heatmap, and {option('dense', True)} captures every cell"
+        f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens at capture, so its single cells are not "
+        f"known; use show for a heatmap, or capture every cell with {option('dense', True)}"
     )

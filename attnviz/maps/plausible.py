@@ -22,13 +22,13 @@ def implausible(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     remarks = []
     if smallest.min() < -OUTSIDE or largest.max() > 1 + OUTSIDE:
         remarks.append(
-            f"Warning: weights from {smallest.min():.3g} to {largest.max():.3g} are in this file, and attention has "
-            "none outside 0 to 1."
+            f"Warning: this file has weights from {smallest.min():.3g} to {largest.max():.3g}, and attention weights "
+            "are from 0 to 1."
         )
     if least.min() < 0 or most.max() > 0:
         remarks.append(
-            f"Rows of weights sum to {1 + least.min():.3g} to {1 + most.max():.3g} and not to 1: these are not those "
-            "of a softmax over these keys alone."
+            f"Rows of weights sum to {1 + least.min():.3g} to {1 + most.max():.3g} and not to 1: they are not the "
+            "softmax over these keys alone."
         )
     return tuple(remarks)
 

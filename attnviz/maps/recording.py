@@ -36,7 +36,7 @@ class Recording:
 
     def __post_init__(self) -> None:
         if not self.maps:
-            raise AttnvizError("nothing was recorded; choose layers and heads that are there")
+            raise AttnvizError("nothing was recorded; choose layers and heads that exist")
         for name in ("model", "version"):
             object.__setattr__(self, name, printable(getattr(self, name)))
         object.__setattr__(self, "remarks", tuple(map(printable, self.remarks)))

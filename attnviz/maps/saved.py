@@ -38,7 +38,7 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
             if ``load`` would refuse the result.
     """
     if path.suffix.lower() != SUFFIX:
-        raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, by which a recording is known; run{SUFFIX} works")
+        raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, the suffix of recordings; use run{SUFFIX}")
     from attnviz.base.tensor_file import HeldTensors, write_tensors
 
     header, arrays = _to_tensors(recording)
@@ -91,12 +91,12 @@ def _from_tensors(file: "Tensors") -> "Recording":
     from attnviz.maps.saved_tokens import read_texts, read_tokens
 
     if "survey" in file.header.value:
-        raise AttnvizError(f"{file.what!r} is a survey, not a recording; attnviz heads or attnviz show with it works")
+        raise AttnvizError(f"{file.what!r} is a survey, not a recording; open it with attnviz heads or attnviz show")
     version = file.header.count("format")
     if version not in READ_VERSIONS:
         raise AttnvizError(
-            f"{file.what!r} is of format {version} and this attnviz reads {known_names(map(str, READ_VERSIONS))}; "
-            "a newer one may read it"
+            f"{file.what!r} has format {version}, but this attnviz reads {known_names(map(str, READ_VERSIONS))}; "
+            "try a newer attnviz"
         )
     axes = read_texts(file) if version == 1 else read_tokens(file)
     maps = [_read_maps(each, axes) for each in file.stored("maps")]

@@ -65,7 +65,7 @@ def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
     labels = stored.lines("labels")
     count, numbers = len(labels), stored.counts("media")
     if max(numbers) >= len(media):
-        raise stored.refusal("has tokens of media that are not there")
+        raise stored.refusal("has tokens of media that are missing")
     chosen = tuple(media[number] for number in numbers)
     size = max(medium.place_size for medium in chosen)
     tokens = Tokens(
@@ -78,7 +78,7 @@ def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
         groups={name: _read_groups(stored, name, count) for name in stored.take("groups", dict)},
     )
     if not ((tokens.medium >= -1) & (tokens.medium < len(chosen))).all():
-        raise stored.refusal("has tokens of media that are not there")
+        raise stored.refusal("has tokens of media that are missing")
     numbered = np.maximum(tokens.medium, 0)  # a token without a medium (-1) needs a possible place too
     for number, medium in enumerate(chosen):
         if not medium.holds(tokens.places[numbered == number, : medium.place_size]):
@@ -89,7 +89,7 @@ def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
 def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
     """Returns the groups of one name; their labels are in the header."""
     if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
-        raise stored.refusal("has groups without a name that can be shown")
+        raise stored.refusal("has groups whose name is missing, too long or not printable")
     labels = Entry(stored.value["groups"], stored.what).lines(name)
     numbers = stored.array(f"groups.{name}", "int64", (count,))
     if labels and numbers.max(initial=-1) >= len(labels):

@@ -37,7 +37,7 @@ def test_terminal_draws_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SHOW, "--by", "paragraphs"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "2 queries (rows) over 2 keys" in shown
-    assert "Paragraphs: a weight to a paragraph" in shown
+    assert "Paragraphs: weights are summed over the tokens of a paragraph" in shown
 
 
 def test_numbers_are_those_of_units() -> None:
@@ -62,17 +62,20 @@ def test_words_are_the_short_form(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_comparison_joins_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *SHOW[1:], "--causal", "--by", "lines"]) == 0
-    assert "Lines: a weight to a line" in " ".join(capsys.readouterr().out.split())
+    assert "Lines: weights are summed over the tokens of a line" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--by", "texts"), "--by texts finds none in the text; tokens, words, sentences, lines, paragraphs or a "),
-        (("--by", "Verse"), "--by Verse matches nothing in the text; tokens, words,"),
+        (
+            ("--by", "texts"),
+            "--by texts matches nothing in the text; choose tokens, words, sentences, lines, paragraphs or a ",
+        ),
+        (("--by", "Verse"), "--by Verse matches nothing in the text; choose tokens, words,"),
         (("--by", "("), "--by '(' is no regular expression"),
         (("--by", "lines", "--words"), "--words joins the tokens of words, and --by lines others; one of them works"),
-        (("--by", "lines", "--table", "both"), "--by lines joins weights, and a line has no score; --table weights "),
+        (("--by", "lines", "--table", "both"), "--by lines joins tokens, and a line has no score; use --table weights"),
     ],
 )
 def test_refusals_say_in_one_line_what_works(

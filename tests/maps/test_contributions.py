@@ -108,7 +108,7 @@ def test_a_report_names_contributions_and_the_check_of_their_sum(grouping: Group
     report = build_report(given, ReportOptions(of="contributions", grouping=grouping))
     assert report.caption.startswith("Contributions in attention of 3 heads")
     assert any("Kobayashi et al. 2020" in remark for remark in report.remarks)
-    assert any("what each projection gave within 2e-07" in remark for remark in report.remarks)
+    assert any("equals each projection's output within 2e-07" in remark for remark in report.remarks)
 
 
 def test_an_unknown_quantity_is_refused() -> None:

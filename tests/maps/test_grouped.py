@@ -57,7 +57,7 @@ def test_weight_to_a_word_is_summed_over_its_keys_and_averaged_over_its_queries(
     assert maps.query_tokens.labels == ("[CLS]", "unable", "it")
     np.testing.assert_allclose(maps.weights[0], [[0.4, 0.3, 0.3], [0.4, 0.35, 0.25], [0.0, 1.0, 0.0]], atol=1e-6)
     np.testing.assert_allclose(maps.weights.sum(-1), 1, atol=1e-6)
-    assert "summed over its tokens as keys" in grouped.remarks[0]
+    assert "summed over the tokens of a word as keys" in grouped.remarks[0]
 
 
 def test_special_tokens_are_hidden_and_rows_keep_what_is_left() -> None:
@@ -72,7 +72,7 @@ def test_rows_are_renormalized_only_by_asking() -> None:
     maps, grouped = regrouped(no_special=True, renormalize=True)
     np.testing.assert_allclose(maps.weights.sum(-1), 1, atol=1e-6)
     np.testing.assert_allclose(maps.weights[0, 0], np.array([0.1, 0.1, 0.1]) / 0.3, atol=1e-6)
-    assert "divided by what is left" in grouped.remarks[0]
+    assert "divided by their new sum" in grouped.remarks[0]
 
 
 def test_only_chosen_heads_are_regrouped() -> None:
@@ -92,14 +92,14 @@ def test_paragraphs_are_joined_as_words_are() -> None:
     np.testing.assert_allclose(maps.weights[0], [[0.4, 0.6], [(0.7 + 0.1) / 3, (0.3 + 0.9 + 1) / 3]], atol=1e-6)
     assert np.isnan(maps.scores).all()
     assert grouped.remarks[0] == (
-        "Paragraphs: a weight to a paragraph is summed over its tokens as keys and averaged over its tokens as queries."
+        "Paragraphs: weights are summed over the tokens of a paragraph as keys and averaged over them as queries."
     )
 
 
 def test_parts_begin_where_a_pattern_matches() -> None:
     maps, grouped = regrouped(by="it$")
     assert maps.query_tokens.labels == ("[CLS]", "unable", "it")
-    assert grouped.remarks[0].startswith("Parts that begin at 'it$': a weight to a part")
+    assert grouped.remarks[0].startswith("Parts that begin at 'it$': weights are summed over the tokens of a part")
 
 
 def test_groups_that_tokens_were_given_are_summed_wherever_they_stand() -> None:
@@ -107,7 +107,7 @@ def test_groups_that_tokens_were_given_are_summed_wherever_they_stand() -> None:
     maps = replace(recording().maps[0], query_tokens=replace(tokens(), groups=turns))
     grouped = regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(by="turns"))
     assert grouped.maps[0].query_tokens.labels == ("[CLS]", "user", "model")
-    assert grouped.remarks[0].startswith("Turns: a weight to a part is summed")
+    assert grouped.remarks[0].startswith("Turns: weights are summed over the tokens of a part")
     window = cells(grouped).window((3,), slice(0, 3), slice(0, 4))
     np.testing.assert_allclose(window.weights[0, 1], (np.array(WEIGHTS[1]) + WEIGHTS[3]) / 2, atol=1e-6)
 
@@ -132,7 +132,7 @@ def test_refuses_words_and_others_together() -> None:
 @pytest.mark.parametrize(
     ("by", "reason"),
     [
-        ("texts", "finds none in the text"),
+        ("texts", "matches nothing in the text"),
         ("Chapter", "matches nothing in the text"),
         ("(", "is no regular expression"),
     ],
@@ -143,25 +143,25 @@ def test_refuses_units_that_are_not_there_and_says_what_are(by: str, reason: str
 
 
 def test_refuses_scores_of_lines() -> None:
-    with pytest.raises(AttnvizError, match="by='lines' joins weights, and a line has no score; table='weights' works"):
+    with pytest.raises(AttnvizError, match="by='lines' joins tokens, and a line has no score; use table='weights'"):
         regrouped("scores", by="lines")
 
 
 def test_refuses_scores_of_words() -> None:
-    with pytest.raises(AttnvizError, match="table='weights' works"):
+    with pytest.raises(AttnvizError, match="use table='weights'"):
         regrouped("scores", words=True)
 
 
 def test_nothing_is_said_to_be_hidden_where_no_special_token_is() -> None:
     plain = replace(recording().maps[0], query_tokens=tokenize("a b c d"), key_tokens=tokenize("a b c d"))
     grouped = regroup(replace(recording(), maps=(plain,)), Selection(), Grouping(no_special=True))
-    assert grouped.remarks == ("No special token is there to hide.",)
+    assert grouped.remarks == ("There are no special tokens to hide.",)
 
 
 def test_refuses_to_leave_nothing_of_a_text_of_special_tokens() -> None:
     special = replace(tokens(), special=np.ones(4, dtype=bool))
     maps = replace(recording().maps[0], query_tokens=special, key_tokens=special)
-    with pytest.raises(AttnvizError, match="only special tokens, so that no_special=True leaves nothing"):
+    with pytest.raises(AttnvizError, match="only special tokens, and no_special=True would hide them all"):
         regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(no_special=True))
 
 

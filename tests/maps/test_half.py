@@ -67,7 +67,7 @@ def test_halved_recording_says_its_error_and_stays_within_it(in_folder: Path) ->
     sampled = np.linspace(0, 69, 32).astype(int)
     error = np.abs(read.window(read.heads, *WHOLE).weights - maps.window(maps.heads, *WHOLE).weights)[:, sampled].max()
     assert 1e-4 < error < 0.02
-    assert f"a weight differs by {error:.1g} at most in 32 queries" in recording.remarks[0]
+    assert f"weights change by at most {error:.1g} in 32 sampled queries" in recording.remarks[0]
     assert (in_folder / "run.safetensors").stat().st_size < 30_000
 
 
@@ -89,7 +89,7 @@ def test_twelve_heads_over_32000_tokens_take_200_megabytes_in_single_precision(i
 
 
 def test_refuses_to_halve_dense_maps(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match="half works with maps that are kept as factors; dense=False keeps them so"):
+    with pytest.raises(AttnvizError, match="half needs maps that are kept as factors; use dense=False"):
         halve(recording)
 
 

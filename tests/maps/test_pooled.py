@@ -85,7 +85,9 @@ def test_more_pixels_than_blocks_and_single_cells_are_refused() -> None:
         lambda: pooled.overview((0,), 15, 4, *whole),
         lambda: pooled.overview((0,), 4, 15, *whole),
     ):
-        with pytest.raises(AttnvizError, match=r"pooled to blocks of 4 x 5 tokens .* dense=True captures every cell"):
+        with pytest.raises(
+            AttnvizError, match=r"pooled to blocks of 4 x 5 tokens .* or capture every cell with dense=True"
+        ):
             ask()
 
 
@@ -247,7 +249,7 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
     assert main(["compare", str(path), "--with", str(path), "-o", str(tmp_path / "change.svg")]) == 0
     assert main(["compare", str(path), "--with", str(path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "a block of 4 x 4 tokens, as it was pooled when it was captured" in shown
+    assert "a row is a block of 4 queries and a column a block of 4 keys, pooled at capture" in shown
     assert "shows a part exactly" not in shown
 
 
@@ -266,7 +268,7 @@ def test_blocks_are_cells_whose_rows_are_those_of_the_tokens_joined() -> None:
     np.testing.assert_allclose(window.weights, joined.weights, atol=1e-6)
     np.testing.assert_array_equal(window.visible, joined.visible)
     assert np.isnan(window.scores).all()
-    assert "block of 4 x 5 tokens" in blocks.remarks[0]
+    assert "a block of 4 queries and a column a block of 5 keys" in blocks.remarks[0]
     part = cell_maps(blocks.maps[0]).window((2,), slice(3, 9), slice(1, 4))
     np.testing.assert_array_equal(part.weights[0], window.weights[2, 3:9, 1:4])
 
@@ -295,7 +297,7 @@ def test_blocks_are_refused_beside_cells_and_of_a_part() -> None:
     pooled = pooled_recording(maps)
     with pytest.raises(AttnvizError, match="was pooled to blocks of 4 x 5"):
         compare(pooled, Recording(maps=(maps,), model="a model"))
-    with pytest.raises(AttnvizError, match="known by blocks; leave it out"):
+    with pytest.raises(AttnvizError, match="pooled to blocks; leave it out"):
         compare(pooled, pooled, Selection.parse(keys="0:3"))
     with pytest.raises(AttnvizError, match="was pooled to blocks of 4 x 5"):
         block_cells([Recording(maps=(pooled_maps(maps),), model="a model")], Selection())  # was not measured

@@ -206,5 +206,5 @@ def test_recording_without_values_keeps_none_and_the_output_stays_the_same_to_th
     assert torch.equal(plain, observed)
     assert all(maps.moved is None for maps in without.maps)
     assert all(isinstance(maps, FactoredMaps) and maps.moved is not None for maps in kept.maps)
-    with pytest.raises(AttnvizError, match="was recorded without what its keys move"):
+    with pytest.raises(AttnvizError, match="was recorded without the norms of its values"):
         attnviz.contributions(without)

@@ -101,5 +101,5 @@ def test_a_sink_is_known_where_it_is_the_same_in_every_part() -> None:
 def test_survey_is_told_from_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "survey.safetensors"
     save_survey(survey_of(numbers_of(3, 0), 0), path)
-    with pytest.raises(AttnvizError, match=r"is a survey, not a recording; attnviz heads or attnviz show"):
+    with pytest.raises(AttnvizError, match=r"is a survey, not a recording; open it with attnviz heads or attnviz show"):
         load(path)
