@@ -1,1 +1,1 @@
-"""What a model read, in which its tokens have their places: texts."""
+"""Represents the media that a model reads, in which its tokens have places; so far texts."""

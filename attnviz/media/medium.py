@@ -1,7 +1,7 @@
-"""Every kind of medium, in one type: what draws a medium matches on it, and mypy lists who forgot one.
+"""Lists all kinds of media in one type, on which renderers match, so that mypy reports a renderer that lacks one.
 
-A medium is a class in a file of this room. It says how its tokens follow each other (``order``), how many numbers
-say where a token stands (``place_size``), which places lie within it, and what a file holds of it.
+A medium is a class in a file of this room. It defines the order of its tokens (``order``), the number of integers in
+the place of a token (``place_size``), which places are inside it, and how a file stores it.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -11,16 +11,16 @@ from attnviz.media.text import Text
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
 
-Medium = Text  # a further one is added with |
+Medium = Text  # add another medium with |
 Order = Literal["sequence", "grid"]
 MEDIA: dict[str, type[Medium]] = {medium.name: medium for medium in (Text,)}
 
 
 def read_medium(stored: "StoredEntry") -> Medium:
-    """The medium that a file holds.
+    """Returns the medium of a file entry.
 
     Raises:
-        AttnvizError: if it is of an unknown kind, or a value is missing or wrong.
+        AttnvizError: if its kind is unknown, or a value is missing or wrong.
     """
     name = stored.take("medium", str)
     if name not in MEDIA:

@@ -1,4 +1,4 @@
-"""A text that a model read: a token stands at some of its characters."""
+"""Represents a text that a model reads; the place of a token is a span of characters."""
 
 import re
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class Text:
     """A text.
 
     Attributes:
-        content: the text itself; empty where no more than the number of tokens is known.
+        content: the text itself; empty if only the number of tokens is known.
     """
 
-    name: ClassVar = "text"  # as files and refusals call it
-    order: ClassVar[Literal["sequence"]] = "sequence"  # a token has one before it and one after it
-    place_size: ClassVar = 2  # a place: the first character, and the one after the last
+    name: ClassVar = "text"  # its name in files and messages
+    order: ClassVar[Literal["sequence"]] = "sequence"  # tokens have a previous and a next one
+    place_size: ClassVar = 2  # the first character, and the one after the last
 
     content: str = ""
 
@@ -32,32 +32,32 @@ class Text:
         refuse_surrogates(self.content)
 
     def holds(self, places: IntArray) -> bool:
-        """Whether all places, ``(tokens, 2)``, lie within the text."""
+        """True if all places, ``(tokens, 2)``, are within the text."""
         starts, stops = places.T
         return bool(((starts >= 0) & (starts <= stops) & (stops <= len(self.content))).all())
 
     def continued(self, other: object) -> "Text":
-        """The longer of this text and one that goes on after it."""
+        """Returns the longer of this text and another that continues it."""
         return other if isinstance(other, Text) and len(other.content) > len(self.content) else self
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What a file holds: JSON values, and arrays by name."""
+        """Returns header values and arrays for a file."""
         return {"content": self.content}, {}
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry") -> Self:
-        """The text that a file holds.
+        """Returns the text of a file entry.
 
         Raises:
-            AttnvizError: if it is missing, or no text.
+            AttnvizError: if it is missing or not a string.
         """
         return cls(stored.take("content", str))
 
 
 def refuse_surrogates(text: str) -> None:
-    """Raises AttnvizError where the text holds bytes that were not UTF-8."""
+    """Raises AttnvizError if the text has surrogates, which stand for bytes that were not UTF-8."""
     if re.search("[\ud800-\udfff]", text):
         raise AttnvizError("the text is not valid UTF-8; save or pass it as UTF-8")
 
 
-LABELS_ALONE = Text()  # where no text is known
+LABELS_ALONE = Text()  # the medium of tokens that have labels but no text

@@ -1,1 +1,1 @@
-"""A text to tokens, and what was chosen of them."""
+"""Splits texts into tokens, groups tokens, and parses the user's selection of layers, heads and tokens."""

@@ -1,4 +1,4 @@
-"""Groups of tokens: words, lines, the texts of a pair, and how cells are reduced over them."""
+"""Represents groups of tokens, such as words, lines or the texts of a pair, and reduces cells over them."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,12 +11,12 @@ from attnviz.base.arrays import IntArray
 
 
 class Runs(NamedTuple):
-    """The runs of tokens that groups are made of, in order of the tokens.
+    """The runs of consecutive tokens of the same group, in the order of the tokens.
 
     Attributes:
-        starts: ``(runs,)``, the first token of each.
-        stops: ``(runs,)``, the token after its last.
-        groups: ``(runs,)``, the group that each belongs to.
+        starts: ``(runs,)``, the first token of each run.
+        stops: ``(runs,)``, the token after the last of each run.
+        groups: ``(runs,)``, the number of each run's group.
     """
 
     starts: IntArray
@@ -26,12 +26,12 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which group each token of an axis is in; a group may be several runs of tokens.
+    """A partition of the tokens of an axis, or of some of them; a group may consist of several runs of tokens.
 
     Attributes:
         numbers: ``(tokens,)``, the number of each token's group; -1 for none.
-        labels: one a group; empty where groups are called by their tokens.
-        first: the token that ``numbers`` begins with, in a part of an axis.
+        labels: one per group; empty if groups are labelled by their tokens.
+        first: the token at index 0 of ``numbers``, above 0 for a part of an axis.
     """
 
     numbers: IntArray
@@ -45,11 +45,11 @@ class Groups:
         return len(self.labels) or int(self.numbers.max(initial=-1)) + 1
 
     def at(self, tokens: IntArray | slice) -> Self:
-        """The groups of some of the tokens, with the same numbers."""
+        """Returns the groups of some of the tokens; group numbers stay the same."""
         return type(self)(self.numbers[tokens], self.labels)
 
     def joined(self, more: Self) -> Self:
-        """These, followed by the groups of further tokens, which are numbered as these are."""
+        """Appends the groups of further tokens, which must be numbered alike."""
         return type(self)(np.concatenate([self.numbers, more.numbers]), max(self.labels, more.labels, key=len))
 
     @cached_property
@@ -57,12 +57,12 @@ class Groups:
         """The runs of all groups."""
         edges = np.flatnonzero(np.diff(self.numbers, prepend=-2, append=-2))
         starts, stops = edges[:-1], edges[1:]
-        kept = self.numbers[starts] >= 0
-        return Runs(starts[kept] + self.first, stops[kept] + self.first, self.numbers[starts[kept]])
+        grouped = self.numbers[starts] >= 0
+        return Runs(starts[grouped] + self.first, stops[grouped] + self.first, self.numbers[starts[grouped]])
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether each group is one run, and they follow each other."""
+        """True if each group is one run, and the runs are in the order of their groups."""
         return np.array_equal(self.runs.groups, np.arange(len(self)))
 
     @cached_property
@@ -85,22 +85,22 @@ class Groups:
 
     @cached_property
     def sizes(self) -> IntArray:
-        """How many tokens each group has, ``(groups,)``."""
+        """The number of tokens of each group, ``(groups,)``."""
         return np.bincount(self.numbers[self.numbers >= 0], minlength=len(self)).astype(np.int64)
 
     @property
     def token_span(self) -> slice:
-        """The tokens from the first of any group to the last."""
+        """The tokens from the first to the last that has a group."""
         return slice(int(self.starts.min()), int(self.stops.max()))
 
     @property
     def single(self) -> bool:
-        """Whether every token from the first of any group to the last is a group of its own."""
+        """True if every token of ``token_span`` is a group by itself."""
         span = self.token_span
         return self.in_order and len(self) == span.stop - span.start
 
     def part(self, span: slice) -> Self:
-        """Some of the groups, over no more tokens than they need."""
+        """Returns some of the groups, renumbered from 0, over the shortest span of tokens that holds them."""
         start, stop, _ = span.indices(len(self))
         tokens = slice(int(self.starts[start:stop].min()), int(self.stops[start:stop].max()))
         numbers = self.numbers[tokens.start - self.first : tokens.stop - self.first] - start
@@ -108,18 +108,26 @@ class Groups:
         return replace(self, numbers=numbers, labels=self.labels[start:stop], first=tokens.start)
 
     def reduce(self, reduce: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
-        """The cells of the tokens of ``token_span`` reduced to one for each group along an axis."""
+        """Reduces the cells of the tokens of ``token_span`` to one cell per group.
+
+        Args:
+            reduce: the ufunc that combines two cells.
+            cells: any shape, with one entry per token of ``token_span`` along ``axis``.
+            axis: the axis of the tokens.
+        """
         if self.in_order:
             return _reduce_runs(reduce, cells, axis, self.starts - self.starts[0], self.stops - self.starts[0])
         span = self.token_span
-        of = self.numbers[span.start - self.first : span.stop - self.first]
-        order = np.argsort(of, kind="stable")[np.count_nonzero(of < 0) :]  # group by group
+        numbers = self.numbers[span.start - self.first : span.stop - self.first]
+        order = np.argsort(numbers, kind="stable")[np.count_nonzero(numbers < 0) :]  # group by group
         stops = np.cumsum(self.sizes)
         return _reduce_runs(reduce, cells.take(order, axis), axis, stops - self.sizes, stops)
 
 
 def _reduce_runs(reduce: np.ufunc, cells: NDArray[Any], axis: int, starts: IntArray, stops: IntArray) -> NDArray[Any]:
-    """The cells between each start and stop reduced to one along an axis."""
+    """Reduces the cells between each start and stop to one along an axis."""
+    # reduceat reduces from each edge to the next, so that every second result is a gap between two runs. It takes no
+    # edge at the end of the axis, which is where the last run may stop.
     edges = np.stack([starts, stops], axis=1).ravel()
     inner = edges[:-1] if edges[-1] == cells.shape[axis] else edges
     reduced = reduce.reduceat(cells, inner, axis=axis)

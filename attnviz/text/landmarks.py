@@ -1,4 +1,4 @@
-"""Landmarks: where groups of tokens begin, which label axes instead of tokens."""
+"""Finds landmarks: the tokens at which groups begin, which label the axes of long texts instead of tokens."""
 
 from functools import lru_cache
 
@@ -9,11 +9,11 @@ from attnviz.text.units import Units
 
 @lru_cache(maxsize=8)
 def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
-    """The token at which each group of a name begins and what the group is called, in the order of the tokens.
+    """Returns the first token of each group and the group's label, in the order of the tokens.
 
     Args:
-        tokens: of an axis.
-        mark: the name, as `named_groups` takes it: a match of a regular expression is called by what it matched.
+        tokens: the tokens of an axis.
+        mark: a name or a regular expression, as in `named_groups`; a match is labelled by the matching text.
     """
     name = plural(mark)
     if name in NUMBERED or name not in (*tokens.groups, *NAMES):

@@ -1,4 +1,4 @@
-"""The sample texts that travel with the package."""
+"""Reads the sample texts of the package."""
 
 import re
 from functools import cache
@@ -12,16 +12,16 @@ IN_CHECKOUT = Path(__file__).parents[2] / "sample_texts"
 
 @cache
 def samples() -> dict[str, Path]:
-    """The path of each sample by its name, in the order of their numbers: ``01-life.txt`` is ``life``."""
+    """Returns the path of each sample by name, in the order of the file numbers: ``01-life.txt`` is ``life``."""
     folder = IN_WHEEL if IN_WHEEL.is_dir() else IN_CHECKOUT
     return {re.sub(r"^\d+-", "", path.stem): path for path in sorted(folder.glob("*.txt"))}
 
 
 def read_sample(name: str) -> str:
-    """The text of a sample.
+    """Returns the text of a sample.
 
     Raises:
-        AttnvizError: if there is none of that name.
+        AttnvizError: if there is no sample of that name.
     """
     if name not in samples():
         raise AttnvizError(f"no sample {name!r}; {nearest(name, samples())}there are {known_names(samples())}")

@@ -1,4 +1,4 @@
-"""Which layers, heads, queries, keys and tokens are shown, and how a user writes that down."""
+"""Parses the user's selection of layers, heads, queries and keys, and the grouping of tokens."""
 
 import re
 from collections.abc import Sequence
@@ -8,22 +8,22 @@ from typing import Annotated, Literal, Self, TypedDict, get_args
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.options import Option
 
-MAX_NAMED_NUMBERS = 100_000  # of layers or heads, by a list with ranges
+MAX_NAMED_NUMBERS = 100_000  # that a list with ranges may expand to
 Span = tuple[int | None, int | None]
-AttentionPart = Literal["encoder", "decoder", "cross"]  # of an encoder-decoder
+AttentionPart = Literal["encoder", "decoder", "cross"]  # the attention modules of an encoder-decoder
 ATTENTION_PARTS: tuple[AttentionPart, ...] = get_args(AttentionPart)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice of what to capture and show; ``None`` stands for everything.
+    """The layers, heads, queries and keys to capture and show; ``None`` stands for all.
 
     Attributes:
         layers: layer numbers, from 0.
         heads: head numbers, from 0, in every chosen layer.
         pairs: ``(layer, head)`` pairs, written ``layer.head``; shown in this order.
-        queries: start and stop of the queries shown, either end ``None``; negative counts from the end.
-        keys: the same for keys.
+        queries: start and stop of the queries; ``None`` is an open end, a negative number counts from the end.
+        keys: start and stop of the keys, likewise.
     """
 
     layers: tuple[int, ...] | None = None
@@ -54,10 +54,16 @@ class Selection:
         queries: Annotated[str | None, Option("Select a range of queries, as 10:40.")] = None,
         keys: Annotated[str | None, Option("Select a range of keys, as :20.")] = None,
     ) -> Self:
-        """The selection as a user writes it: ``0-3,7``, ``4.11,9.6``, ``10:40``.
+        """Parses a selection.
+
+        Args:
+            layers: a list with ranges, such as ``0-3,7``.
+            heads: a list with ranges, or ``layer.head`` pairs such as ``4.11,9.6``.
+            queries: a range of tokens, such as ``10:40``.
+            keys: a range of tokens, such as ``:20``.
 
         Raises:
-            AttnvizError: for anything else, with an example of what works.
+            AttnvizError: if a string has another form; the message has an example.
         """
         in_pairs = heads is not None and "." in heads
         pairs = _parse_pairs(heads) if heads is not None and in_pairs else None
@@ -71,21 +77,21 @@ class Selection:
 
     @property
     def chosen_layers(self) -> tuple[int, ...] | None:
-        """The layers that hold anything chosen, or ``None`` for all."""
+        """The layers with selected heads, or ``None`` for all."""
         if self.pairs is None:
             return self.layers
-        wanted = dict.fromkeys(layer for layer, _ in self.pairs)
-        return tuple(layer for layer in wanted if self.layers is None or layer in self.layers)
+        pair_layers = dict.fromkeys(layer for layer, _ in self.pairs)
+        return tuple(layer for layer in pair_layers if self.layers is None or layer in self.layers)
 
     def heads_of(self, layer: int) -> tuple[int, ...] | None:
-        """The heads chosen in a layer, or ``None`` for all."""
+        """Returns the selected heads of a layer, or ``None`` for all."""
         if self.pairs is None:
             return self.heads
         return tuple(head for pair_layer, head in self.pairs if pair_layer == layer)
 
 
 class SelectionOptions(TypedDict, total=False):
-    """The parameters of ``Selection.parse``, for the type checker: what Python's callers may give by name."""
+    """The keyword arguments of ``Selection.parse``, for the type checker."""
 
     layers: str | None
     heads: str | None
@@ -101,7 +107,14 @@ def _units() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Grouping:
-    """What rows and columns stand for: tokens, or groups of them, and which tokens are left out."""
+    """The user's choice of what rows and columns stand for, and whether special tokens are hidden.
+
+    Attributes:
+        by: name of the groups, or a regular expression; ``None`` for tokens.
+        words: if true, tokens are joined to words.
+        no_special: if true, special tokens are hidden.
+        renormalize: if true, each row is divided by its sum.
+    """
 
     by: Annotated[
         str | None,
@@ -129,12 +142,12 @@ class Grouping:
 
     @property
     def units(self) -> str:
-        """The groups that rows and columns stand for, as `named_groups` takes them."""
+        """The name of the groups that rows and columns stand for, as in `named_groups`."""
         return "words" if self.words else self.by or "tokens"
 
 
 class GroupingOptions(TypedDict, total=False):
-    """The fields of ``Grouping``, for the type checker."""
+    """The keyword arguments of ``Grouping``, for the type checker."""
 
     by: str | None
     words: bool
@@ -143,10 +156,10 @@ class GroupingOptions(TypedDict, total=False):
 
 
 def parse_numbers(text: str, name: str) -> tuple[int, ...]:
-    """The numbers of a list with ranges such as ``0-3,7``, in the order given, each once.
+    """Parses a list with ranges such as ``0-3,7`` to its numbers, in their order and without repeats.
 
     Raises:
-        AttnvizError: for anything else; ``name`` is that of the option in the message.
+        AttnvizError: if the list has another form; the message calls the option ``name``.
     """
     numbers: dict[int, None] = {}
     named = 0
@@ -167,10 +180,15 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
 
 
 def resolve_span(span: Span, count: int, name: str) -> slice:
-    """The span as a slice with both ends within ``count`` tokens.
+    """Returns the span as a slice with both ends.
+
+    Args:
+        span: start and stop, either ``None`` for open; a negative number counts from the end.
+        count: number of tokens.
+        name: the option that gave the span, for messages.
 
     Raises:
-        AttnvizError: if it lies outside or is empty.
+        AttnvizError: if the span is empty or exceeds the tokens.
     """
     start, stop, _ = slice(*span).indices(count)
     if start >= stop or (span[1] or 0) > count:
@@ -179,9 +197,15 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     return slice(start, stop)
 
 
-def refuse_missing(wanted: tuple[int, ...] | None, present: Sequence[int], what: str) -> None:
-    """Raises AttnvizError where a number is wanted that is not present."""
-    missing = [number for number in wanted or () if number not in present]
+def refuse_missing(chosen: tuple[int, ...] | None, present: Sequence[int], what: str) -> None:
+    """Raises AttnvizError if a chosen number does not exist.
+
+    Args:
+        chosen: numbers of layers or heads; ``None`` for all.
+        present: the numbers that exist.
+        what: ``layer`` or ``head``, for the message.
+    """
+    missing = [number for number in chosen or () if number not in present]
     if missing:
         numbers = number_ranges(present)
         there = f"only {numbers} is there" if len(present) == 1 else f"there are {numbers}"

@@ -1,4 +1,4 @@
-"""Tokens: labels that can be read and drawn safely, where each stands in what was read, and groups; text to tokens."""
+"""Represents the tokens of an axis by labels, places and groups, and splits texts into tokens."""
 
 import re
 import unicodedata
@@ -26,26 +26,26 @@ TOKENIZERS = ("word", "char", "byte")
 SHOWN_AS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 DOTTED_CIRCLE = "◌"
 PADDING_LABEL = "[pad]"
-MAX_LABEL_CHARACTERS = 200  # of a label, whose middle is left out; the text has the token whole
-MAX_TOKENS = 2_000_000  # of a text, or of the texts of a batch
+MAX_LABEL_CHARACTERS = 200  # longer labels are shortened in the middle; the text still has the whole token
+MAX_TOKENS = 2_000_000  # of a text, or of all texts of a batch
 TOKEN_ARRAYS = ("ids", "special", "medium", "places")
-WORDS, TEXTS = "words", "texts"  # groups that a tokenizer tells: by white space, and which text of a pair
-NO_GROUP = {TEXTS: 0}  # the group of a token where groups of that name are not known; elsewhere none
+WORDS, TEXTS = "words", "texts"  # groups from the tokenizer: split at white space, and the texts of a pair
+NO_GROUP = {TEXTS: 0}  # the group number of tokens without such groups: text 0; -1 for any other name
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tokens:
-    """The tokens of one axis of a map: what each is called, where it stands in what was read, and their groups.
+    """The tokens of one axis of a map: labels, places in the media that the model read, and groups.
 
     Attributes:
-        labels: one readable label a token, made safe to print and not long.
-        ids: ``(tokens,)``, the number of each token in its vocabulary; -1 where it has none.
+        labels: one readable label per token, safe to print and of bounded length.
+        ids: ``(tokens,)``, the id of each token in the vocabulary; -1 for none.
         special: ``(tokens,)``, true for tokens that the tokenizer added, such as ``[CLS]``.
-        media: what the model read, at least one.
-        medium: ``(tokens,)``, which of them each token stands in; -1 where it stands for nothing that was read.
-        places: ``(tokens, numbers)``, where: start and end in characters of a text. A place has as many numbers as
-            the largest of the media has.
-        groups: groups of the tokens by name, as far as they are known without looking into a text.
+        media: the media that the model read, at least one.
+        medium: ``(tokens,)``, index of each token's medium; -1 for a token without a place.
+        places: ``(tokens, place size)``, the place of each token in its medium: start and end in characters of a text.
+            All places have the size of the largest of the media.
+        groups: groups of the tokens by name; groups that are found by searching the text are not stored.
     """
 
     labels: tuple[str, ...]
@@ -82,16 +82,16 @@ class Tokens:
         special: BoolArray,
         segments: IntArray | None = None,
     ) -> Self:
-        """The tokens of one text, or of a pair of texts.
+        """Returns the tokens of one text, or of a pair of texts.
 
         Args:
             text: the text itself.
-            labels: one a token.
-            ids: ``(tokens,)``; -1 where a token has none.
-            offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal where a token stands for none.
-            words: ``(tokens,)``, which word (split at white space) a token belongs to; -1 for none.
+            labels: one label per token.
+            ids: ``(tokens,)``; -1 for a token without an id.
+            offsets: ``(tokens, 2)``, start and end in characters of ``text``; equal for a token without characters.
+            words: ``(tokens,)``, the number of each token's word (split at white space); -1 for none.
             special: ``(tokens,)``, true for tokens that the tokenizer added.
-            segments: ``(tokens,)``, which text of a pair a token belongs to, 0 or 1; ``None`` for a single text.
+            segments: ``(tokens,)``, 0 or 1 for the texts of a pair; ``None`` for a single text.
         """
         if offsets.shape != (len(labels), 2):
             raise AttnvizError(f"tokens: {len(labels)} labels but offsets of shape {offsets.shape}")
@@ -108,49 +108,49 @@ class Tokens:
 
     @property
     def text(self) -> str:
-        """The first text that was read; empty where there is none, or it is not known."""
+        """The first text among the media; empty if there is none, or it is unknown."""
         return next((medium.content for medium in self.media if isinstance(medium, Text)), "")
 
     @property
     def offsets(self) -> IntArray:
-        """Start and end of each token in characters of the text, ``(tokens, 2)``; equal where it stands for none."""
+        """Start and end of each token in characters of the text, ``(tokens, 2)``; equal if it has no characters."""
         return self.places[:, :2]
 
     @property
     def words(self) -> IntArray:
-        """The word of each token, ``(tokens,)``; -1 for none."""
+        """The number of each token's word, ``(tokens,)``; -1 for none."""
         return self.group_numbers(WORDS)
 
     @property
     def segments(self) -> IntArray:
-        """Which text of a pair each token belongs to, ``(tokens,)``: 0 or 1."""
+        """The number of each token's text in a pair, ``(tokens,)``: 0 or 1."""
         return self.group_numbers(TEXTS)
 
     @property
     def order(self) -> Order | None:
-        """How the tokens follow each other; ``None`` where they stand in media of several kinds."""
+        """The order of the tokens in their medium; ``None`` if media of different order are mixed."""
         orders = {medium.order for medium in self.media}
         return orders.pop() if len(orders) == 1 else None
 
     @property
     def canvas(self) -> Medium:
-        """What a row of weights is drawn over: the one medium, or of several their labels as an empty text."""
+        """The medium over which a row of weights is drawn; an empty text if there are several, so that labels serve."""
         return self.media[0] if len(self.media) == 1 else LABELS_ALONE
 
     def group_numbers(self, name: str) -> IntArray:
-        """The number of each token's group, ``(tokens,)``, also where the tokens have no groups of this name."""
+        """Returns the number of each token's group, ``(tokens,)``; -1 (for ``texts`` 0) if there are no such groups."""
         if name in self.groups:
             return self.groups[name].numbers
         return np.full(len(self), NO_GROUP.get(name, -1), dtype=np.int64)
 
     @cached_property
     def unpadded(self) -> slice:
-        """From the first token to the last that is no padding; all where there is nothing else."""
+        """The tokens from the first to the last that is not padding; all tokens if all are padding."""
         real = [place for place in range(len(self)) if not is_padding(self, place)]
         return slice(real[0], real[-1] + 1) if real else slice(0, len(self))
 
     def padded(self, count: int) -> Self:
-        """These tokens, followed by special tokens ``[pad]`` of no id and no text to ``count`` in all."""
+        """Returns the tokens, padded to ``count`` with special tokens ``[pad]`` that have no id and no place."""
         missing = count - len(self)
         if missing <= 0:
             return self
@@ -169,15 +169,15 @@ class Tokens:
         )
 
     def shortened(self, count: int) -> Self:
-        """``count`` of these tokens: the first, and the special tokens that the tokenizer put last."""
+        """Returns ``count`` of the tokens: the first ones, and the special tokens at the end."""
         ending = 0
         while ending < min(count, len(self)) and self.special[-1 - ending]:
             ending += 1
-        held = np.concatenate([np.arange(count - ending), np.arange(len(self) - ending, len(self))])
-        return self.at(held)
+        places = np.concatenate([np.arange(count - ending), np.arange(len(self) - ending, len(self))])
+        return self.at(places)
 
     def at(self, places: IntArray) -> Self:
-        """The tokens at these places, of the same media."""
+        """Returns the tokens at these indices."""
         return replace(
             self,
             labels=tuple(self.labels[place] for place in places),
@@ -186,11 +186,11 @@ class Tokens:
         )
 
     def first(self, count: int) -> Self:
-        """The first ``count`` of these tokens."""
+        """Returns the first ``count`` tokens."""
         return self.at(np.arange(min(count, len(self))))
 
     def joined(self, more: Self) -> Self:
-        """These tokens and then others of the same media, or of a text that goes on after it."""
+        """Appends tokens of the same media, or of a text that continues this one."""
         names = dict.fromkeys((*self.groups, *more.groups))
         return replace(
             self,
@@ -202,7 +202,7 @@ class Tokens:
 
     @classmethod
     def numbered(cls, count: int, prefix: str = "") -> Self:
-        """Tokens of an input that has no text: labelled by position, ``prefix`` before the number."""
+        """Returns tokens without a text, labelled by ``prefix`` and position."""
         nothing = np.full(count, -1, dtype=np.int64)
         return cls.of_text(
             text="",
@@ -222,16 +222,17 @@ def _numbers_of(groups: Mapping[str, Groups]) -> list[tuple[str, IntArray]]:
 
 
 def tokenize(text: str, tokenizer: str = "word", among: str | None = None) -> Tokens:
-    """The tokens of a text.
+    """Splits a text into tokens.
 
     Args:
-        text: any text that UTF-8 can write.
-        tokenizer: ``word`` (words and punctuation), ``char`` (characters as a reader counts them),
+        text: any text that UTF-8 can encode.
+        tokenizer: ``word`` (words and punctuation), ``char`` (grapheme clusters),
             ``byte``, or the path of a ``tokenizer.json``.
-        among: a text that holds this one, whose words or characters are numbered; ``None`` for the text itself.
+        among: a larger text that contains this one, from whose words or characters the vocabulary is built; ``None``
+            for the text itself.
 
     Raises:
-        AttnvizError: if the text has no tokens, or the tokenizer is not known or cannot be read.
+        AttnvizError: if the text has no tokens, or the tokenizer is unknown or unreadable.
     """
     refuse_surrogates(text)
     refuse_long(text if among is None else among, tokenizer)
@@ -244,8 +245,14 @@ def tokenize(text: str, tokenizer: str = "word", among: str | None = None) -> To
 
 
 def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | None = None) -> Tokens:
-    """The tokens of what a ``tokenizers`` encoder returned for ``text`` (and the second text of a pair)."""
-    owners = zip(encoding.sequence_ids, encoding.type_ids, strict=True)  # a special token has a type alone
+    """Converts the result of a ``tokenizers`` encoder.
+
+    Args:
+        text: the text that was encoded.
+        encoding: the result.
+        pair: the second text of a pair; ``None`` for a single text.
+    """
+    owners = zip(encoding.sequence_ids, encoding.type_ids, strict=True)  # a special token has only a type id
     segments = np.array([min(type_, 1) if owner is None else owner for owner, type_ in owners], dtype=np.int64)
     texts = (text, pair or "")
     offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
@@ -268,7 +275,15 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
 def tokens_of_pieces(
     text: str, ids: Sequence[int], names: list[str], places: Sequence[tuple[int, int]], special: BoolArray
 ) -> Tokens:
-    """The tokens that stand at these places of the text; one with no place is shown by its name."""
+    """Returns the tokens at these places of a text.
+
+    Args:
+        text: the text.
+        ids: the id of each token.
+        names: the name of each token in the vocabulary, which labels a token without characters.
+        places: start and end of each token in characters; equal for a token without characters.
+        special: ``(tokens,)``, true for tokens that the tokenizer added.
+    """
     offsets = np.array(places, dtype=np.int64).reshape(-1, 2)
     pieces = [text[start:stop] for start, stop in places]
     return Tokens.of_text(
@@ -282,16 +297,16 @@ def tokens_of_pieces(
 
 
 def visible_label(piece: str) -> str:
-    """The piece with spaces, newlines and control characters made visible, so that showing it does nothing else."""
+    """Returns the piece with spaces, newlines and control characters made visible, so that it is safe to print."""
     shown = "".join(_visible_character(piece, index) for index in range(len(piece)))
     starts_combining = bool(piece) and unicodedata.category(piece[0]).startswith("M")
     return DOTTED_CIRCLE + shown if starts_combining else shown
 
 
 def refuse_long(text: str, tokenizer: str | None = None) -> None:
-    """Raises AttnvizError for a text of more tokens than are read, before they are made: each takes 400 bytes.
+    """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens, before they take 400 bytes each.
 
-    Those of a model's own tokenizer are not counted, but taken to have four characters.
+    The tokens of a model's tokenizer are not counted, but estimated at four characters each.
     """
     if len(text) <= MAX_TOKENS:
         return
@@ -305,12 +320,12 @@ def refuse_long(text: str, tokenizer: str | None = None) -> None:
 
 
 def readable_label(label: str) -> str:
-    """The label as it can be printed, its middle left out where it is long."""
+    """Returns the label safe to print, shortened in the middle if it is long."""
     return _short(printable(_short(label)))
 
 
 def start_of(text: str, characters: int) -> str:
-    """The first words of a text, on one line and made visible, cut where they are longer than so many characters."""
+    """Returns the first words of a text on one line, with control characters visible, cut to ``characters``."""
     words = " ".join(text.lstrip()[: 4 * characters].split())
     shown = " ".join(map(visible_label, words.split(" ")))
     return shown if len(shown) <= characters else f"{shown[: characters - 1].rstrip()}…"
@@ -360,7 +375,7 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
 
 
 def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str, ...]:
-    """One label a token; tokens that share the characters of one offset are numbered: ``é 1/2``, ``é 2/2``."""
+    """Returns one label per token; tokens that share the same characters are numbered: ``é 1/2``, ``é 2/2``."""
     labels: list[str] = []
     start = 0
     places = list(map(tuple, offsets.tolist()))
@@ -376,13 +391,13 @@ def _labels(pieces: list[str], names: list[str], offsets: IntArray) -> tuple[str
 
 
 def _short(label: str) -> str:
-    """The label, its middle left out where it is long."""
+    """Returns the label, shortened in the middle if it is long."""
     half = MAX_LABEL_CHARACTERS // 2 - 1
     return label if len(label) <= MAX_LABEL_CHARACTERS else f"{label[:half]}…{label[-half:]}"
 
 
 def _words(text: str, pieces: list[str], offsets: IntArray) -> IntArray:
-    """The number of the word that each token's first visible character belongs to, ``(tokens,)``."""
+    """Returns the number of the word of each token's first visible character, ``(tokens,)``; -1 for white space."""
     starts = [match.start() for match in re.finditer(r"\S+", text)]
     leading = [len(piece) - len(piece.lstrip()) for piece in pieces]
     words = np.searchsorted(starts, offsets[:, 0] + leading, side="right") - 1
@@ -390,5 +405,5 @@ def _words(text: str, pieces: list[str], offsets: IntArray) -> IntArray:
 
 
 def is_padding(tokens: Tokens, place: int) -> bool:
-    """Whether a token only fills a text up to the length of others."""
+    """True if the token is padding, which fills a text up to the length of the others in its batch."""
     return bool(tokens.special[place]) and tokens.labels[place] == PADDING_LABEL

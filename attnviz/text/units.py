@@ -1,4 +1,4 @@
-"""Units: the groups of tokens that the rows and columns of a map stand for, each called by its label or its tokens."""
+"""Represents units: the groups of tokens that the rows and columns of a map stand for, each with a label."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,66 +13,68 @@ from attnviz.text.groups import Groups
 from attnviz.text.named_groups import MAX_LABEL_CHARACTERS, TOKENS, named_groups
 from attnviz.text.tokens import WORDS, Tokens, readable_label, start_of, visible_label
 
-MAX_WORD_CHARACTERS = 1000  # of a word, that are looked at for its label
+MAX_WORD_CHARACTERS = 1000  # of a word that are read for its label
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Units(Groups):
-    """Groups with a label each, numbered by their first tokens; a token of no unit is left out.
+    """Groups with labels, numbered in the order of their first tokens; a token without a unit is not drawn.
 
     Attributes:
-        tokens: of the whole axis.
+        tokens: the tokens of the whole axis.
     """
 
     tokens: Tokens
 
     @classmethod
     def of(cls, tokens: Tokens, by: str = TOKENS, special: bool = True) -> Self:
-        """The groups of a name, and each token that is in none; never no unit.
+        """Returns the units of an axis: the groups of a name, and each token outside them as a unit by itself.
 
-        Special tokens are in no group. Where every token is special, leaving them out keeps them.
+        Special tokens belong to no group. There is always at least one unit: if every token is special, all are kept.
 
         Args:
-            tokens: of the axis.
-            by: the groups, as `named_groups` takes them; ``tokens`` for each token by itself.
-            special: whether special tokens are units; left out otherwise.
+            tokens: the tokens of the axis.
+            by: name of the groups, as in `named_groups`; ``tokens`` for each token by itself.
+            special: if true, special tokens are units; otherwise they have no unit.
         """
-        kept = np.ones(len(tokens), dtype=bool) if special else ~tokens.special
-        kept = kept if kept.any() else ~kept
+        included = np.ones(len(tokens), dtype=bool) if special else ~tokens.special
+        included = included if included.any() else ~included
         groups = None if by == TOKENS else named_groups(tokens, by)
         if groups is None:
-            labels = tokens.labels if kept.all() else tuple(tokens.labels[place] for place in np.flatnonzero(kept))
-            return cls(numbers=np.where(kept, np.cumsum(kept) - 1, -1), labels=labels, tokens=tokens)
+            labels = (
+                tokens.labels if included.all() else tuple(tokens.labels[place] for place in np.flatnonzero(included))
+            )
+            return cls(numbers=np.where(included, np.cumsum(included) - 1, -1), labels=labels, tokens=tokens)
         numbers = np.where(tokens.special, -1, groups.numbers)
-        of, firsts = _numbered(numbers, kept)
-        found = Groups(of)
-        named = [groups.labels[number] if groups.labels and number >= 0 else "" for number in numbers[firsts].tolist()]
-        ends = zip(named, found.starts.tolist(), found.stops.tolist(), found.sizes.tolist(), strict=True)
-        labels = tuple(name or _label(tokens, start, stop, size, by) for name, start, stop, size in ends)
-        return cls(numbers=of, labels=labels, tokens=tokens)
+        unit_numbers, firsts = _numbered(numbers, included)
+        units = Groups(unit_numbers)
+        names = [groups.labels[number] if groups.labels and number >= 0 else "" for number in numbers[firsts].tolist()]
+        parts = zip(names, units.starts.tolist(), units.stops.tolist(), units.sizes.tolist(), strict=True)
+        labels = tuple(name or _label(tokens, start, stop, size, by) for name, start, stop, size in parts)
+        return cls(numbers=unit_numbers, labels=labels, tokens=tokens)
 
     @property
     def plain(self) -> bool:
-        """Whether every token of the axis is a unit of its own."""
+        """True if every token of the axis is a unit by itself."""
         return len(self) == len(self.tokens)
 
     @cached_property
     def widest(self) -> int:
-        """Columns of the widest label."""
+        """The width of the widest label, in terminal columns."""
         columns = len if "".join(self.labels).isascii() else cell_len
         return max(map(columns, self.labels), default=1)
 
     def unit_of(self, token: int) -> int:
-        """The unit that a token is in, or else the one before it."""
+        """Returns the unit of a token; for a token without one, the unit before it."""
         unit = int(self.numbers[token - self.first])
         return unit if unit >= 0 else max(0, int(np.searchsorted(self.starts, token, side="right")) - 1)
 
     def span(self, tokens: slice) -> slice:
-        """The units from that of the first token to that of the last."""
+        """Returns the units from the one of the first token to the one of the last."""
         return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
 
     def is_spaced(self, place: int) -> bool:
-        """Whether a space follows a unit in the text, or the text is not known."""
+        """True if a space follows the unit in the text, or the text is unknown."""
         tokens, stop = self.tokens, int(self.stops[place])
         if stop >= len(tokens):
             return False
@@ -81,55 +83,67 @@ class Units(Groups):
         return tokens.text[tokens.offsets[stop - 1, 1] : tokens.offsets[stop, 0]].isspace()
 
     def as_tokens(self) -> Tokens:
-        """The axis on which each unit is one token; the id of a unit of several tokens is -1."""
+        """Returns the axis with each unit as one token; a unit of several tokens has the id -1."""
         ids = np.where(self.sizes == 1, self.tokens.ids[self.starts], -1)
         medium, places = _hulls(self.tokens, self)
         return replace(self.tokens.at(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
 
 
 def _hulls(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
-    """Where each unit stands: in which medium, ``(units,)``, and from where to where, ``(units, numbers)``.
+    """Returns the medium of each unit, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``.
 
     White space at the ends of a unit of several tokens is left out.
     """
-    of, several = units.numbers, units.sizes > 1
+    unit, several = units.numbers, units.sizes > 1
     medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()
-    counted = np.flatnonzero((of >= 0) & several[of] & (tokens.medium >= 0) & ~_blank(tokens))
-    medium[of[counted[::-1]]] = tokens.medium[counted[::-1]]  # that of the first token counts
+    counted = np.flatnonzero((unit >= 0) & several[unit] & (tokens.medium >= 0) & ~_blank(tokens))
+    medium[unit[counted[::-1]]] = tokens.medium[counted[::-1]]  # reversed, so that the first token's medium is kept
     for number, kind in enumerate(tokens.media):
-        inside = counted[(tokens.medium[counted] == number) & (medium[of[counted]] == number)]
+        inside = counted[(tokens.medium[counted] == number) & (medium[unit[counted]] == number)]
         half = kind.place_size // 2
         for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
-            places[of[inside], columns] = tokens.places[inside, columns]
-            reduce.at(places[:, columns], of[inside], tokens.places[inside, columns])
+            places[unit[inside], columns] = tokens.places[inside, columns]
+            reduce.at(places[:, columns], unit[inside], tokens.places[inside, columns])
     return medium, places
 
 
 def _blank(tokens: Tokens) -> BoolArray:
-    """Which tokens are the white space of a text whose words are known."""
+    """Returns, per token, whether it is white space of a text whose words are known."""
     written = np.array([*(isinstance(medium, Text) for medium in tokens.media), False])[tokens.medium]
     return np.asarray(written & (tokens.words < 0) & (tokens.words.max(initial=-1) >= 0))
 
 
-def _numbered(numbers: IntArray, kept: BoolArray) -> tuple[IntArray, IntArray]:
-    """The groups numbered by their first tokens, each token of none as one of its own, and these first tokens.
+def _numbered(numbers: IntArray, included: BoolArray) -> tuple[IntArray, IntArray]:
+    """Renumbers groups in the order of their first tokens; a token without a group becomes one by itself.
 
     Args:
         numbers: ``(tokens,)``, the number of each token's group; -1 for none.
-        kept: ``(tokens,)``; the others are in no group.
+        included: ``(tokens,)``, false for tokens that get no unit.
+
+    Returns:
+        The new number of each token, ``(tokens,)``, and the first token of each group, ``(groups,)``.
     """
-    alone = -1 - np.arange(len(numbers))
-    _, first, inverse = np.unique(np.where(numbers < 0, alone, numbers)[kept], return_index=True, return_inverse=True)
+    alone = -1 - np.arange(len(numbers))  # a different negative number for each token without a group
+    keys = np.where(numbers < 0, alone, numbers)[included]
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    of = np.full(len(numbers), -1, dtype=np.int64)
-    of[kept] = rank[inverse]
-    return of, np.flatnonzero(kept)[first[order]]
+    renumbered = np.full(len(numbers), -1, dtype=np.int64)
+    renumbered[included] = rank[inverse]
+    return renumbered, np.flatnonzero(included)[first[order]]
 
 
 def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:
-    """The token's label, or what the text has from the first token to the last, or else their labels joined."""
+    """Returns the label of a unit: its token's label, its text from the first token to the last, or joined labels.
+
+    Args:
+        tokens: the tokens of the axis.
+        start: the first token of the unit.
+        stop: the token after the last.
+        size: the number of tokens of the unit.
+        by: name of the groups.
+    """
     if size == 1:
         return tokens.labels[start]
     text = tokens.text[tokens.offsets[start, 0] : tokens.offsets[stop - 1, 1]].strip()
