@@ -97,7 +97,9 @@ def compile_mark(mark: str, called: str = "mark") -> re.Pattern[str]:
             return re.compile(NUMBERED[mark][1] if mark in NUMBERED else mark, re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise AttnvizError(f"{option(called)} {mark!r} is no regular expression: {reason}; {EXAMPLES} works") from error
+        raise AttnvizError(
+            f"{option(called)} {mark!r} is not a regular expression: {reason}; try {EXAMPLES}"
+        ) from error
 
 
 def _sentences(tokens: Tokens) -> IntArray:

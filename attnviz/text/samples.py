@@ -24,5 +24,5 @@ def read_sample(name: str) -> str:
         AttnvizError: if there is no sample of that name.
     """
     if name not in samples():
-        raise AttnvizError(f"no sample {name!r}; {nearest(name, samples())}there are {known_names(samples())}")
+        raise AttnvizError(f"unknown sample {name!r}; {nearest(name, samples())}choose {known_names(samples())}")
     return samples()[name].read_text(encoding="utf-8").strip()

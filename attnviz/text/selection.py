@@ -43,16 +43,16 @@ class Selection:
     @classmethod
     def parse(
         cls,
-        layers: Annotated[str | None, Option("Select layers, as 0-3,7.")] = None,
+        layers: Annotated[str | None, Option("Select layers, such as 0-3,7.")] = None,
         heads: Annotated[
             str | None,
             Option(
-                "Select heads, as 0,2-3, or layer.head as 4.11,9.6.",
-                brief="Select heads, as 0,2-3, or layer.head as 4.11,9.6.",
+                "Select heads, such as 0,2-3, or layer.head, such as 4.11,9.6.",
+                brief="Select heads: 0,2-3, or layer.head as 4.11,9.6.",
             ),
         ] = None,
-        queries: Annotated[str | None, Option("Select a range of queries, as 10:40.")] = None,
-        keys: Annotated[str | None, Option("Select a range of keys, as :20.")] = None,
+        queries: Annotated[str | None, Option("Select a range of queries, such as 10:40.")] = None,
+        keys: Annotated[str | None, Option("Select a range of keys, such as :20.")] = None,
     ) -> Self:
         """Parses a selection.
 
@@ -119,14 +119,14 @@ class Grouping:
     by: Annotated[
         str | None,
         Option(
-            "Join the tokens of words, sentences, lines, paragraphs, texts of a pair, or parts that begin where a "
+            "Join tokens to words, sentences, lines, paragraphs, the texts of a pair, or parts that begin where a "
             "regular expression matches.",
             names=_units,
         ),
     ] = None
     words: Annotated[bool, Option("Join the tokens of each word.", brief="Join the tokens of each word.")] = False
-    no_special: Annotated[bool, Option("Hide special tokens such as [CLS].")] = False
-    renormalize: Annotated[bool, Option("Rescale rows to sum to 100 % over what is shown.")] = False
+    no_special: Annotated[bool, Option("Hide special tokens, such as [CLS].")] = False
+    renormalize: Annotated[bool, Option("Divide each row by its sum, so that it sums to 100%.")] = False
 
     def __post_init__(self) -> None:
         if self.by is None:
@@ -135,7 +135,7 @@ class Grouping:
 
         if self.words and plural(self.by) != "words":
             words, by = option("words", True), option("by", self.by)
-            raise AttnvizError(f"{words} joins the tokens of words, and {by} others; one of them works")
+            raise AttnvizError(f"{words} and {by} join different tokens; choose one of them")
         if plural(self.by) not in NAMES:
             compile_mark(self.by, "by")
         object.__setattr__(self, "by", None if plural(self.by) == TOKENS else plural(self.by))
@@ -166,14 +166,14 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})\s*(?:-\s*(\d{1,7})\s*)?", part, re.ASCII)
         if match is None:
-            raise AttnvizError(f"{option(name)} {text!r} is not a list of numbers; 0-3,7 works (counted from 0)")
+            raise AttnvizError(f"{option(name)} {text!r} is not a list of numbers; write it as 0-3,7 (counted from 0)")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
-            raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; {last}-{first} works")
+            raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; write {last}-{first}")
         named += last - first + 1
         if named > MAX_NAMED_NUMBERS:
             raise AttnvizError(
-                f"{option(name)} names more than {MAX_NAMED_NUMBERS} numbers; 0-3,7 works (counted from 0)"
+                f"{option(name)} names more than {MAX_NAMED_NUMBERS} numbers; write fewer, such as 0-3,7"
             )
         numbers |= dict.fromkeys(range(first, last + 1))
     return tuple(numbers)
@@ -193,7 +193,9 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     start, stop, _ = slice(*span).indices(count)
     if start >= stop or (span[1] or 0) > count:
         ends = ("" if end is None else str(end) for end in span)
-        raise AttnvizError(f"no tokens at {option(name, ':'.join(ends))}; there are {count}, so 0:{count} works")
+        raise AttnvizError(
+            f"no tokens at {option(name, ':'.join(ends))}; there are {count}; use 0:{count} or a part of it"
+        )
     return slice(start, stop)
 
 
@@ -208,14 +210,14 @@ def refuse_missing(chosen: tuple[int, ...] | None, present: Sequence[int], what:
     missing = [number for number in chosen or () if number not in present]
     if missing:
         numbers = number_ranges(present)
-        there = f"only {numbers} is there" if len(present) == 1 else f"there are {numbers}"
+        there = f"there is only {numbers}" if len(present) == 1 else f"there are {numbers}"
         raise AttnvizError(f"no {what} {number_ranges(missing)}; {there} (counted from 0)")
 
 
 def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
     matches = [re.fullmatch(r"\s*(\d{1,7})\.(\d{1,7})\s*", part, re.ASCII) for part in text.split(",")]
     if not all(matches):
-        raise AttnvizError(f"{option('heads')} {text!r} mixes forms; 4.11,9.6 (layer.head) or 0-3,7 works")
+        raise AttnvizError(f"{option('heads')} {text!r} mixes two forms; write 4.11,9.6 (layer.head) or 0-3,7")
     return tuple(dict.fromkeys((int(match[1]), int(match[2])) for match in matches if match))
 
 
@@ -224,6 +226,6 @@ def _parse_span(text: str | None, name: str) -> Span:
         return None, None
     match = re.fullmatch(r"\s*(-?\d{1,12})?\s*:\s*(-?\d{1,12})?\s*", text, re.ASCII)
     if match is None:
-        raise AttnvizError(f"{option(name)} {text!r} is not a range of tokens; 10:40 or :20 works (counted from 0)")
+        raise AttnvizError(f"{option(name)} {text!r} is not a range of tokens; write 10:40 or :20 (counted from 0)")
     start, stop = (int(end) if end else None for end in match.groups())
     return start, stop

@@ -312,11 +312,11 @@ def refuse_long(text: str, tokenizer: str | None = None) -> None:
         return
     if tokenizer not in TOKENIZERS:
         if len(text) > 4 * MAX_TOKENS:
-            raise AttnvizError(f"the text has {len(text)} characters, and at most {4 * MAX_TOKENS} are read")
+            raise AttnvizError(f"the text has {len(text)} characters; give at most {4 * MAX_TOKENS}")
         return
     pieces = re.finditer(r"\w+|[^\w\s]" if tokenizer == "word" else r"(?s:.)", text)
     if sum(1 for _ in islice(pieces, MAX_TOKENS + 1)) > MAX_TOKENS:
-        raise AttnvizError(f"the text has more than {MAX_TOKENS} tokens, the most that are read; a part of it works")
+        raise AttnvizError(f"the text has more than {MAX_TOKENS} tokens, which is the limit; give a part of it")
 
 
 def readable_label(label: str) -> str:
@@ -364,11 +364,11 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
 
     if not Path(path).is_file():
         names = known_names([*TOKENIZERS, "the path of a tokenizer.json"])
-        raise AttnvizError(f"unknown tokenizer {path!r}; {names} works")
+        raise AttnvizError(f"unknown tokenizer {path!r}; choose {names}")
     try:
         encoder = Tokenizer.from_file(path)
     except Exception as error:  # the library raises bare Exception for whatever is wrong with the file
-        raise AttnvizError(f"{path!r} is not a tokenizer.json that can be read: {error}") from error
+        raise AttnvizError(f"cannot read {path!r} as a tokenizer.json: {error}") from error
     encoder.no_truncation()
     encoder.no_padding()
     return encoder

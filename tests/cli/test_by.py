@@ -73,8 +73,8 @@ def test_comparison_joins_both_sides(capsys: pytest.CaptureFixture[str]) -> None
             "--by texts matches nothing in the text; choose tokens, words, sentences, lines, paragraphs or a ",
         ),
         (("--by", "Verse"), "--by Verse matches nothing in the text; choose tokens, words,"),
-        (("--by", "("), "--by '(' is no regular expression"),
-        (("--by", "lines", "--words"), "--words joins the tokens of words, and --by lines others; one of them works"),
+        (("--by", "("), "--by '(' is not a regular expression"),
+        (("--by", "lines", "--words"), "--words and --by lines join different tokens; choose one of them"),
         (("--by", "lines", "--table", "both"), "--by lines joins tokens, and a line has no score; use --table weights"),
     ],
 )

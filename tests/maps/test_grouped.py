@@ -125,7 +125,7 @@ def test_tokens_are_joined_to_nothing_else_by_their_name() -> None:
 
 def test_refuses_words_and_others_together() -> None:
     assert Grouping(words=True, by="words").units == "words"
-    with pytest.raises(AttnvizError, match="words=True joins the tokens of words, and by='lines' others; one of them"):
+    with pytest.raises(AttnvizError, match="words=True and by='lines' join different tokens; choose one of them"):
         Grouping(words=True, by="lines")
 
 
@@ -134,7 +134,7 @@ def test_refuses_words_and_others_together() -> None:
     [
         ("texts", "matches nothing in the text"),
         ("Chapter", "matches nothing in the text"),
-        ("(", "is no regular expression"),
+        ("(", "is not a regular expression"),
     ],
 )
 def test_refuses_units_that_are_not_there_and_says_what_are(by: str, reason: str) -> None:

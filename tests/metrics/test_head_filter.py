@@ -23,7 +23,7 @@ def test_filter_leaves_the_heads_for_which_every_word_holds(text: str, left: lis
         ("previus>0.5", "unknown metric 'previus'; did you mean previous?"),
         ("s>0.5", "sink or self works"),
         ("previous>", "'previous>' is no test of a head; 'previous>0.5 layer:3-5' works"),
-        ("layer:x", "'x' is not a list of numbers; 0-3,7 works"),
+        ("layer:x", "'x' is not a list of numbers; write it as 0-3,7"),
         ("kind:both", "kind:self or kind:cross works"),
         ("colour:red", "is no test of a head"),
     ],
@@ -36,7 +36,7 @@ def test_what_is_no_word_is_refused_with_one_that_works(text: str, said: str) ->
 
 @pytest.mark.parametrize("text", FILTERS["refused"])
 def test_what_the_page_refuses_is_refused(text: str) -> None:
-    with pytest.raises(AttnvizError, match=r"works?|did you mean"):
+    with pytest.raises(AttnvizError, match=r"works?|write|did you mean"):
         parse_filter(text, METRICS)
 
 

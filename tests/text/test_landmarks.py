@@ -81,7 +81,7 @@ def test_a_pattern_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     "mark", ["(" * 5000, "(" * 200 + ")" * 200 + "[", "a{99999999999}"], ids=["open", "deep", "many"]
 )
 def test_a_pattern_beyond_the_engine_is_one_line(mark: str) -> None:
-    with pytest.raises(AttnvizError, match="is no regular expression"):
+    with pytest.raises(AttnvizError, match="is not a regular expression"):
         compile_mark(mark)
 
 
@@ -90,7 +90,7 @@ def test_a_pattern_that_python_may_read_otherwise_some_day_is_no_warning() -> No
 
 
 def test_a_broken_pattern_is_refused_in_one_line() -> None:
-    with pytest.raises(AttnvizError, match=r"mark '\(' is no regular expression: .*; lines, paragraphs or"):
+    with pytest.raises(AttnvizError, match=r"mark '\(' is not a regular expression: .*; try lines, paragraphs or"):
         Look(mark="(")
 
 

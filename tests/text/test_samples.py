@@ -18,5 +18,5 @@ def test_each_sample_has_something_to_show() -> None:
 
 
 def test_refuses_an_unknown_sample_and_lists_known() -> None:
-    with pytest.raises(AttnvizError, match=r"no sample 'lief'; did you mean life\? there are life, pronoun"):
+    with pytest.raises(AttnvizError, match=r"unknown sample 'lief'; did you mean life\? choose life, pronoun"):
         read_sample("lief")

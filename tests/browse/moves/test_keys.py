@@ -245,7 +245,7 @@ def test_part_of_a_single_head_is_open_at_once(recording: Recording) -> None:
 
 
 def test_tokens_that_are_not_there_are_refused(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match=r"no tokens at keys='90:95'; there are 7, so 0:7 works"):
+    with pytest.raises(AttnvizError, match=r"no tokens at keys='90:95'; there are 7; use 0:7 or a part of it"):
         Session(recording, None, Selection(keys=(90, 95)))
 
 
